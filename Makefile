@@ -1,0 +1,51 @@
+# Everything a fresh clone needs, each target doing its own set-up.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+
+.PHONY: help demo test stress lint format bench clean
+
+help:            ## what there is
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The demo needs only what a user installs; tests and benchmarks add their tools on top.
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable '.[dev,bench]'
+	@touch $@ $(VENV)/.dev $(VENV)/.core
+
+demo: $(VENV)/.core      ## a vocabulary, a small BERT, its vectors: no download
+	$(BIN)/cloze demo
+
+lint: $(VENV)/.dev       ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint               ## lint and every quick test
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(JOBS)
+
+stress: $(VENV)/.dev     ## the long counts
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s
+
+bench: $(VENV)/.bench    ## side by side with the peers
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py
+
+format: $(VENV)/.dev     ## let ruff tidy
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis cloze-demo
