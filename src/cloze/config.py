@@ -39,6 +39,13 @@ def in_range(name: str, value: object, low: int, high: int) -> int:
     return value
 
 
+def number(name: str, value: object, low: float, high: float) -> float:
+    """`value` as a finite number within [low, high], or an error that says so."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ConfigError(f"{name} is {value!r}", fix=f"use a number from {low:g} to {high:g}")
+    return float(value)
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """The remedy for a mistyped name: the nearest known one, or all of them."""
     choices = list(known)

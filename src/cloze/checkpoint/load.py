@@ -1,0 +1,162 @@
+"""Open a model folder, ours or a published one."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from cloze.checkpoint.model import LoadReport, Model, dtype_of
+from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.weights import Stored, check, read_json, read_weights, stored_weights
+from cloze.errors import FolderError
+from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names
+from cloze.interop.sentence_transformers import Pooling, read_pooling
+from cloze.models import fresh, on_meta
+from cloze.nn.encoder import Encoder
+from cloze.text.tokenizer import Tokenizer
+
+FRESH_SEED = 0
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str = "float32",
+    allow_missing: bool = False,
+    quiet: bool = False,
+) -> Model:
+    """The model in a folder, or of a name "org/name" in the local Hugging Face cache or the hub.
+
+    Weights that the folder should hold and does not are an error, or with `allow_missing` are
+    drawn anew. What was missing, unexpected or ignored is in `.report`, and shown unless `quiet`.
+    """
+    precision = dtype_of(dtype)
+    contents = open_folder(source)
+    places, report = _match(contents)
+    if report.missing and not allow_missing:
+        raise FolderError(
+            f"{contents.folder} lacks {len(report.missing)} weights its config.json promises: "
+            + _some(report.missing),
+            fix="fetch the folder again, or load with allow_missing=True to draw them at random",
+        )
+    module = contents.module
+    if report.missing:
+        published, rng = contents.published, torch.Generator().manual_seed(FRESH_SEED)
+        module = fresh(published.config, published.heads, rng=rng, **contents.parts)
+    module.load_state_dict(_read(places, contents.stored), strict=False, assign=True)
+    if report and not quiet:
+        show(report, contents.folder)
+    return Model(
+        module=module.to(device=device, dtype=precision).eval(),
+        tokenizer=contents.tokenizer,
+        config=contents.published.config,
+        pooling=contents.pooling,
+        report=report,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a folder says it holds, before any weight is read."""
+
+    folder: Path
+    published: Published
+    stored: Mapping[str, Stored]
+    tokenizer: Tokenizer
+    pooling: Pooling | None
+
+    @property
+    def parts(self) -> dict[str, bool]:
+        """A bare BERT is published with and without its pooler."""
+        if self.published.config.family != "bert" or self.published.heads:
+            return {}
+        return {"pooler": any(name.endswith("pooler.dense.weight") for name in self.stored)}
+
+    @property
+    def module(self) -> Encoder:
+        """The net without memory behind it."""
+        return on_meta(self.published.config, self.published.heads, **self.parts)
+
+
+def open_folder(source: str | os.PathLike[str]) -> Contents:
+    """Read and check all of a folder but its weights."""
+    folder = find_folder(source)
+    values = _optional_json(folder, "config.json")
+    if not isinstance(values, dict):
+        raise FolderError(
+            f"{folder} has no config.json with a model's settings",
+            fix="name the folder of a model, ours or in the Hugging Face layout",
+        )
+    stored = stored_weights(folder)
+    published = read_config(values, stored)
+    tokenizer = Tokenizer.load(folder)
+    rows = published.config.vocab_size
+    if tokenizer.size > rows:
+        raise FolderError(
+            f"the tokenizer has {tokenizer.size:,} pieces, the model's table only {rows:,} rows",
+            fix="the two are not of one model; take both from one folder",
+        )
+    pooling = read_pooling(lambda name: _optional_json(folder, name))
+    return Contents(
+        folder=folder, published=published, stored=stored, tokenizer=tokenizer, pooling=pooling
+    )
+
+
+def show(report: LoadReport, folder: Path) -> None:
+    """The report as a table on standard error."""
+    table = Table("what", "names", title=f"{folder}: not all matched", title_justify="left")
+    for what in ("missing", "unexpected", "ignored"):
+        if names := getattr(report, what):
+            table.add_row(what, "\n".join(names))
+    Console(stderr=True).print(table)
+
+
+def _optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
+    return read_json(folder / name) if (folder / name).is_file() else None
+
+
+def _match(contents: Contents) -> tuple[dict[str, tuple[str, ...]], LoadReport]:
+    """For each of our weights the stored names that make it, shapes checked; and what is left."""
+    published, stored = contents.published, contents.stored
+    ours = contents.module.state_dict()
+    theirs = weight_names(published.config, ours)
+    wanted = {name for names in theirs.values() for name in names}
+    found = stored_names(published.config, stored, wanted)
+    for name, names in theirs.items():
+        rows, *rest = ours[name].shape
+        for part in names:
+            if part in found:
+                check(found[part], stored[found[part]], (rows // len(names), *rest))
+    known = wanted | harmless(published.config)
+    report = LoadReport(
+        missing=tuple(sorted(wanted - set(found))),
+        unexpected=tuple(sorted(found[name] for name in set(found) - known)),
+        ignored=published.ignored,
+    )
+    complete = {
+        name: tuple(found[part] for part in names)
+        for name, names in theirs.items()
+        if all(part in found for part in names)
+    }
+    return complete, report
+
+
+def _read(places: Mapping[str, tuple[str, ...]], stored: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """Our weights, query, key and value joined."""
+    tensors = read_weights({name: stored[name] for names in places.values() for name in names})
+    return {
+        ours: tensors[names[0]] if len(names) == 1 else torch.cat([tensors[n] for n in names])
+        for ours, names in places.items()
+    }
+
+
+def _some(names: tuple[str, ...], most: int = 4) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,133 @@
+"""A model as everyone holds it: the net, its tokenizer, and what a folder says about them."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.weights import SINGLE
+from cloze.config import one_of
+from cloze.interop.huggingface import weight_names, write_config
+from cloze.interop.sentence_transformers import Pooling, write_pooling
+from cloze.models import fresh
+from cloze.nn.encoder import Encoder
+from cloze.nn.shape import EncoderConfig
+from cloze.text.tokenizer import Tokenizer
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What did not match when a folder was opened, by their names."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # settings of config.json we do not know
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.ignored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What `cloze.load` gives and every verb takes."""
+
+    module: Encoder
+    tokenizer: Tokenizer
+    config: EncoderConfig
+    pooling: Pooling | None = None
+    report: LoadReport = field(default_factory=LoadReport)
+
+    @classmethod
+    def new(
+        cls,
+        config: EncoderConfig,
+        tokenizer: Tokenizer,
+        heads: Iterable[str] = (),
+        *,
+        rng: torch.Generator,
+    ) -> "Model":
+        """A model with fresh random weights."""
+        module = fresh(config, heads, rng=rng).eval()
+        return cls(module=module, tokenizer=tokenizer, config=config)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return tuple(self.module.heads)
+
+    @property
+    def head(self) -> str | None:
+        """What it was trained to do last."""
+        return next(iter(self.heads), None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.config.labels
+
+    @property
+    def limit(self) -> int:
+        """The most tokens one text may have, special ones included."""
+        return token_limit(self.config, self.tokenizer, self.pooling)
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.embeddings.word.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.embeddings.word.weight.dtype
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, whole or not at all, in the layout `transformers` opens."""
+        target = Path(folder)
+        with whole_folder(target, overwrite=overwrite) as work:
+            self._write_weights(work / SINGLE)
+            _write_json(work / "config.json", self._config_json())
+            self.tokenizer.save(work)
+            if self.pooling:
+                files = write_pooling(self.pooling, self.config.width, self.limit)
+                for name, content in files.items():
+                    _write_json(work / name, content)
+        return target
+
+    def _config_json(self) -> dict[str, object]:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return write_config(self.config, self.heads, dtype)
+
+    def _write_weights(self, file: Path) -> None:
+        ours = self.module.state_dict()
+        tensors: dict[str, Tensor] = {}
+        for name, theirs in weight_names(self.config, ours).items():
+            parts = ours[name].cpu().chunk(len(theirs))
+            tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
+        if not self.heads:  # the bare body goes without its prefix, as transformers writes it
+            tensors = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+        save_file(tensors, file, metadata={"format": "pt"})
+
+
+def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | None) -> int:
+    """The least of what the positions, the tokenizer and the pooling allow."""
+    own = pooling.limit if pooling else None
+    return min(limit for limit in (config.positions, tokenizer.limit, own) if limit)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    return DTYPES[one_of("dtype", name, DTYPES)]
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

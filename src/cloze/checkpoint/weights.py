@@ -1,0 +1,174 @@
+"""Weights on disk: safetensors only, checked before anything is allocated.
+
+A header says what a file claims to hold. It is read first, under a cap, and held against the
+file's size and the shapes that the configuration implies; only then is a tensor read. Pickled
+files are never opened.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from cloze.errors import FolderError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HEADER_CAP = 16 << 20  # bytes; the largest published encoders need a few hundred thousand
+JSON_CAP = 16 << 20
+MOST_SHARDS = 1000
+
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+_WEIGHTS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor on disk, as its header describes it."""
+
+    file: Path
+    kind: str
+    shape: tuple[int, ...]
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401
+    """A small JSON file, or an error that names it."""
+    size = path.stat().st_size
+    if size > JSON_CAP:
+        raise FolderError(
+            f"{path.name} is {size:,} bytes, far more than such a file needs",
+            fix="the folder is broken or hostile; fetch it again from a source you trust",
+        )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FolderError(
+            f"{path.name} is not valid JSON: {error}", fix="fetch the file again, or mend it"
+        ) from None
+
+
+def stored_weights(folder: Path) -> dict[str, Stored]:
+    """What a folder's weight files claim to hold, by stored name."""
+    found: dict[str, Stored] = {}
+    for file in _files(folder):
+        for name, stored in _header(file).items():
+            if name in found:
+                raise FolderError(
+                    f"{name} is in {found[name].file.name} and in {file.name}",
+                    fix="each weight belongs in one shard; save the folder anew",
+                )
+            found[name] = stored
+    return found
+
+
+def read_weights(wanted: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """The tensors themselves, file by file."""
+    tensors: dict[str, Tensor] = {}
+    for file in sorted({stored.file for stored in wanted.values()}):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                for name, stored in wanted.items():
+                    if stored.file == file:
+                        tensors[name] = opened.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise _broken(file, str(error)) from None
+    return tensors
+
+
+def check(name: str, stored: Stored, shape: torch.Size | tuple[int, ...]) -> None:
+    """Refuse a tensor that is not what the configuration implies."""
+    if stored.kind not in _WEIGHTS:
+        raise FolderError(
+            f"{name} is stored as {stored.kind}",
+            fix=f"weights are {', '.join(_WEIGHTS)}; a quantised folder is not read here",
+        )
+    if stored.shape != tuple(shape):
+        raise FolderError(
+            f"{name} is {_shape(stored.shape)} in {stored.file.name}, "
+            f"but config.json implies {_shape(tuple(shape))}",
+            fix="config.json and the weights are not of one model; take both from one folder",
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if (folder / INDEX).is_file():
+        return _shards(folder)
+    pickled = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"))]
+    if pickled:
+        raise FolderError(
+            f"{folder} holds only pickled weights ({', '.join(sorted(pickled))})",
+            fix="a pickle can run any code when opened, so cloze never does; "
+            f"convert it to {SINGLE} where you trust it",
+        )
+    raise FolderError(f"{folder} has no {SINGLE}", fix="is this the folder of a model?")
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = read_json(folder / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise FolderError(f"{INDEX} has no weight_map", fix="fetch the file again")
+    names = sorted(set(places.values()))
+    if len(names) > MOST_SHARDS:
+        raise FolderError(f"{INDEX} names {len(names):,} shards", fix="fetch the file again")
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise FolderError(
+                f"{INDEX} names {name!r}, which is not a safetensors file of this folder",
+                fix="the folder is broken or hostile; fetch it again from a source you trust",
+            )
+        if not (folder / name).is_file():
+            raise FolderError(f"the shard {name} is missing", fix="fetch all shards of the model")
+    return [folder / name for name in names]
+
+
+def _header(file: Path) -> dict[str, Stored]:
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        start = opened.read(8)
+        if len(start) < 8:  # noqa: PLR2004
+            raise _broken(file, "it is shorter than a header")
+        (length,) = struct.unpack("<Q", start)
+        if length > min(HEADER_CAP, size - 8):
+            raise _broken(file, f"its header claims {length:,} bytes")
+        raw = opened.read(length)
+    try:
+        entries = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise _broken(file, "its header is not JSON") from None
+    if not isinstance(entries, dict):
+        raise _broken(file, "its header is not a table of tensors")
+    entries.pop("__metadata__", None)
+    return {name: _entry(file, name, entry, size - 8 - length) for name, entry in entries.items()}
+
+
+def _entry(file: Path, name: str, entry: object, room: int) -> Stored:
+    match entry:
+        case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
+            kind in _BYTES and all(type(side) is int and side >= 0 for side in shape)
+        ):
+            fits = 0 <= start <= end <= room and end - start == math.prod(shape) * _BYTES[kind]
+            if not fits:
+                raise _broken(file, f"{name} does not fit the bytes it claims")
+            return Stored(file, kind, tuple(shape))
+    raise _broken(file, f"its entry for {name} is not a tensor's")
+
+
+def _broken(file: Path, why: str) -> FolderError:
+    return FolderError(
+        f"{file.name} is not a sound safetensors file: {why}",
+        fix="it may be cut off or damaged; fetch it again",
+    )
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "a single number"

@@ -1,0 +1,119 @@
+"""Files of text by name: what an ending says, what folders and globs hold, where to write."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from cloze.errors import InputError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+# What a name's ending says about the rows inside.
+KINDS: Mapping[str, str] = {
+    ".txt": "lines",
+    ".text": "lines",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+
+# Endings of packed files; `cloze.data.unpack` knows how each is read.
+PACKINGS = (".gz", ".xz", ".bz2", ".zst")
+
+
+def endings(path: PathLike) -> tuple[str, str]:
+    """The data's own ending and the packing's, lower-case: `(".txt", ".gz")` of `a.txt.gz`."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    packing = suffixes.pop() if suffixes and suffixes[-1] in PACKINGS else ""
+    return (suffixes[-1] if suffixes else ""), packing
+
+
+def kind(path: PathLike) -> str:
+    """How to read a file, told by its name; a pipe, which has no ending, holds lines."""
+    ending, _ = endings(path)
+    if ending in KINDS:
+        return KINDS[ending]
+    if Path(path).is_fifo():
+        return "lines"
+    raise InputError(
+        f"{path}: files that end in {ending!r} are not read"
+        if ending
+        else f"{path}: the name has no ending that says what is inside",
+        fix=f"rename it to end in one of {' '.join(KINDS)} "
+        f"(each may be followed by {' '.join(PACKINGS)}), or pipe plain text in and read -",
+    )
+
+
+def find(sources: PathLike | Iterable[PathLike]) -> list[Path]:
+    """The files that paths, folders and globs stand for, in an order that never changes.
+
+    A folder gives what lies in it at any depth, sorted, hidden files and other endings left out. A
+    file that is named, or matched by a glob, must have an ending of `KINDS`.
+    """
+    listed = [sources] if isinstance(sources, str | os.PathLike) else sources
+    found: list[Path] = []
+    for source in listed:
+        try:
+            found += _found(os.path.expanduser(os.fspath(source)))  # noqa: PTH111 - Path would eat a glob's "./"
+        except OSError as error:  # a folder we may not list, a name too long to be one
+            raise InputError(
+                f"{str(source)[:200]}: {error.strerror}", fix="check the path and who may read it"
+            ) from error
+    return found
+
+
+def _found(source: str) -> list[Path]:
+    path = Path(source)
+    if path.exists():
+        return _files(path)
+    if not glob.has_magic(source):
+        raise InputError(
+            f"{source}: there is no such file or folder",
+            fix=f"check the spelling; relative paths start at {Path.cwd()}",
+        )
+    matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute ones
+    if not matched:
+        raise InputError(f"{source}: no file matches", fix="check the pattern, ** crosses folders")
+    return [path for match in matched for path in _files(Path(match))]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        kind(path)
+        return [path]
+    inside = list(_inside(path, above=()))
+    if not inside:
+        raise InputError(
+            f"{path}: no file in this folder ends in {' '.join(KINDS)}",
+            fix=f"point at files of these kinds, plain or packed ({' '.join(PACKINGS)})",
+        )
+    return inside
+
+
+def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    here = folder.resolve()
+    if here in above:  # a link back to a folder we are in
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _inside(path, (*above, here))
+        elif endings(path)[0] in KINDS:
+            yield path
+
+
+def fresh_path(path: PathLike, force: bool = False) -> Path:
+    """A place to write that overwrites nothing, unless told to."""
+    place = Path(path)
+    taken = any(place.iterdir()) if place.is_dir() else place.exists()
+    if taken and not force:
+        raise InputError(
+            f"{place} exists already",
+            fix="choose another place, or overwrite it with --force (force=True in Python)",
+        )
+    return place

@@ -1,0 +1,268 @@
+"""One reader per kind of file: each turns it into rows of text, or into what is wrong with them.
+
+A reader yields `InputError` for a row it cannot read and goes on; it raises `UnreadableError` where
+going on would mean guessing.
+"""
+
+import csv
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeAlias
+
+from cloze.config import suggest
+from cloze.data.files import endings, kind
+from cloze.data.unpack import LONGEST, Lines, UnreadableError, open_bytes
+from cloze.errors import InputError, MissingExtraError
+
+# The text of a table whose column is not named is in the first of these it has, or its only one.
+COLUMNS = ("text", "sentence", "content", "document", "body", "article", "passage", "paragraph")
+BATCH = 1024  # parquet rows in memory at once
+
+
+class Row(NamedTuple):
+    """A piece of text and where it came from."""
+
+    text: str
+    file: str
+    line: int  # from 1; in parquet files and data sets the number of the row
+    whole: bool = False  # a document by itself, as rows of tables are and lines of text are not
+
+
+Outcome: TypeAlias = Row | InputError
+
+
+def read_file(path: Path, column: str | None) -> Iterator[Outcome]:
+    """The rows of one file, read as its name says."""
+    how = kind(path)
+    if how == "parquet":
+        return whole_file(_parquet(path, column), str(path))
+    return whole_file(_text_file(path, READERS[how], column), str(path))
+
+
+def whole_file(outcomes: Iterable[Outcome], file: str) -> Iterator[Outcome]:
+    """The same outcomes, and one more if the end was not reached or there was nothing before it."""
+    empty = True
+    try:
+        for outcome in outcomes:
+            empty = False
+            yield outcome
+    except InputError as error:
+        yield error
+    else:
+        if empty:
+            yield InputError(f"{file}: there is no text in it", fix="leave it out, or fill it")
+
+
+def _text_file(path: Path, read: "Reader", column: str | None) -> Iterator[Outcome]:
+    with open_bytes(path) as stream:
+        yield from read(Lines(stream, str(path)), column)
+
+
+def read_lines(lines: Lines, _column: str | None = None) -> Iterator[Outcome]:
+    """Plain text: a line is a row, blank ones included, for they part documents."""
+    for line in _each(lines):
+        if isinstance(line, InputError):
+            yield line
+        else:
+            yield Row(line.removesuffix("\n").removesuffix("\r"), lines.file, lines.number)
+
+
+def read_jsonl(lines: Lines, column: str | None) -> Iterator[Outcome]:
+    """A JSON object or string on every line."""
+    for line in _each(lines):
+        if isinstance(line, InputError):
+            yield line
+        elif not line.isspace():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield InputError(
+                    f"{lines.file}:{lines.number}: broken JSON: {error}",
+                    fix="write one JSON object per line (from an array: jq -c '.[]')",
+                )
+            else:
+                yield row_of(value, column, lines.file, lines.number)
+
+
+def read_csv(lines: Lines, column: str | None) -> Iterator[Outcome]:
+    """Comma-separated fields under a header; quoted ones may hold commas, quotes and newlines."""
+    # The limit belongs to the whole process. It is raised, never put back, so that readers in
+    # several threads cannot pull it from under one another.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    # strict: a quote that is never closed is an error, not a very long field
+    return _table(csv.reader(lines, strict=True), lines, column)
+
+
+def read_tsv(lines: Lines, column: str | None) -> Iterator[Outcome]:
+    r"""Tab-separated fields under a header; a quote is a character like any other.
+
+    The registered format (text/tab-separated-values) has no quoting, and corpora rely on it (GLUE's
+    begin sentences with a lone quote, which a quoting reader takes for the start of many lines).
+    """
+    records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - outlives a raise
+    return _table(records, lines, column)
+
+
+def _table(records: Iterator[list[str]], lines: Lines, column: str | None) -> Iterator[Outcome]:
+    header: list[str] = []
+    at = 0
+    while True:
+        start = lines.number + 1
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        except (InputError, csv.Error) as error:
+            wrong = _table_error(error, f"{lines.file}:{start}")
+            if not header or lines.number > start:  # where the next record begins is anyone's guess
+                raise UnreadableError(wrong.problem, fix=wrong.fix) from error
+            yield wrong
+            continue
+        if not any(record) and len(record) <= 1 and len(header) != 1:  # a blank line
+            continue
+        if not header:
+            header = record
+            at = header.index(choose(header, column, f"{lines.file}:{start}"))
+        elif len(record) != len(header):
+            yield InputError(
+                f"{lines.file}:{start}: {len(record)} columns where the header has {len(header)}",
+                fix="quote fields that hold the separator, or repair the row",
+            )
+        else:
+            yield row_of(record[at], column, lines.file, start)
+
+
+def _table_error(error: InputError | csv.Error, where: str) -> InputError:
+    if isinstance(error, InputError):
+        return error
+    return InputError(
+        f"{where}: broken quoting: {error}", fix='close quotes, and double ("") inner ones'
+    )
+
+
+def _parquet(path: Path, column: str | None) -> Iterator[Outcome]:
+    """Rows by record batches; `line` is the number of the row."""
+    for number, value in enumerate(_parquet_values(path, column), 1):
+        if isinstance(value, UnicodeDecodeError):
+            yield InputError(
+                f"{path}:{number}: not UTF-8: {value.reason}", fix="write the file again"
+            )
+        else:
+            yield row_of(value, column, str(path), number)
+
+
+def _parquet_values(path: Path, column: str | None) -> Iterator[Any]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingExtraError("reading .parquet", extra="parquet") from error
+    number = 0
+    try:
+        with _seekable(path) as stream:
+            # with a buffer a column is streamed, not read whole; checksums are checked if present
+            table = ParquetFile(stream, buffer_size=2**20, page_checksum_verification=True)
+            name = choose(table.schema_arrow.names, column, str(path))
+            for batch in table.iter_batches(BATCH, columns=[name], use_threads=False):
+                for scalar in batch.column(0):
+                    number += 1
+                    yield _python(scalar)
+    except (ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnreadableError(
+            f"{path}:{number + 1}: broken parquet: {reason}", fix="fetch or write the file again"
+        ) from error
+
+
+def _python(scalar: Any) -> Any:  # noqa: ANN401 - whatever the column holds
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[IO[bytes]]:
+    """Parquet is read from its end, so a packed file is unpacked to disk first."""
+    with open_bytes(path) as stream:
+        if not endings(path)[1]:
+            yield stream
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            shutil.copyfileobj(stream, unpacked)
+            unpacked.seek(0)
+            yield unpacked
+
+
+Reader: TypeAlias = Callable[[Lines, str | None], Iterator[Outcome]]
+READERS: Mapping[str, Reader] = {
+    "lines": read_lines,
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "tsv": read_tsv,
+}
+
+
+def row_of(value: object, column: str | None, file: str, line: int) -> Outcome:
+    """The text in a value, which is a string or a mapping that has it under a column's name."""
+    if isinstance(value, Mapping):
+        try:
+            value = value[choose(list(value), column, f"{file}:{line}")]
+        except InputError as error:
+            return error
+    if not isinstance(value, str):
+        wrong = f"{repr(value)[:40]} is not text"
+    elif "\0" in value:
+        wrong = "the text holds a NUL"
+    elif not _encodes(value):
+        wrong = "the text holds half of a surrogate pair"
+    else:
+        return Row(value, file, line, whole=True)
+    return InputError(f"{file}:{line}: {wrong}", fix="repair the row, or leave it out")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def choose(names: Sequence[str], column: str | None, where: str) -> str:
+    """The column that holds the text: the one asked for, or found by its name, or the only one."""
+    if column is None:
+        known = {str(name).strip().lower(): name for name in reversed(names)}
+        likely = (known[name] for name in COLUMNS if name in known)
+        column = next(likely, names[0] if len(names) == 1 else None)
+    if column is not None and names.count(column) == 1:
+        return column
+    listed = ", ".join(repr(name)[:40] for name in names[:12]) or "none"
+    if column is None:
+        raise InputError(
+            f"{where}: which column holds the text? there are {listed}",
+            fix="name it: --column NAME (column= in Python); the first line must name the columns",
+        )
+    if column in names:
+        raise InputError(f"{where}: two columns are called {column!r}", fix="rename one")
+    raise InputError(
+        f"{where}: no column is called {column!r}, there are {listed}", fix=suggest(column, names)
+    )
+
+
+def _each(lines: Iterator[str]) -> Iterator[str | InputError]:
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except UnreadableError:
+            raise
+        except InputError as error:
+            yield error
+        else:
+            yield line

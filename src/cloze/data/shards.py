@@ -1,0 +1,166 @@
+"""One file of a corpus: the ids of a run of documents, where their words start and sentences end.
+
+A shard is an ordinary safetensors file, so any tool can look into it. It is written whole or not at
+all, and carries a digest of its own contents. Arrays (n tokens, s sentences, d documents):
+
+    ids        n          uint16, or uint32 when the vocabulary does not fit
+    words      ⌈n / 8⌉    uint8, one bit a token: a word starts here (lowest bit first)
+    sentences  s          uint32, tokens in each sentence
+    documents  d          uint32, sentences in each document
+"""
+
+import errno
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from cloze.errors import FolderError
+
+Array: TypeAlias = NDArray[Any]
+
+_DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
+_LARGEST_HEADER = 2**16
+_AGAIN = "prepare the corpus again: whatever is whole will be kept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """Documents as ids, before they are written."""
+
+    ids: Array
+    starts: Array  # bool: a word starts here
+    sentences: Array
+    documents: Array
+    unknown: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A written shard: its arrays are windows on the file, read as they are touched."""
+
+    path: Path
+    ids: Array
+    words: Array
+    sentences: Array
+    documents: Array
+    unknown: int
+    digest: str
+
+    def starts(self, first: int, last: int) -> NDArray[np.bool_]:
+        """Where words start among tokens first … last."""
+        low = first // 8
+        bits = np.unpackbits(self.words[low : (last + 7) // 8], bitorder="little")
+        return bits[first - 8 * low : last - 8 * low].view(np.bool_)
+
+    def is_whole(self) -> bool:
+        """Whether every byte is as it was written; reads them all."""
+        return self.digest == _digest(self.ids, self.words, self.sentences, self.documents)
+
+
+def write(path: Path, encoded: Encoded) -> None:
+    """Write a shard: whole, or not at all."""
+    arrays = {
+        "ids": encoded.ids,
+        "words": np.packbits(encoded.starts, bitorder="little"),
+        "sentences": encoded.sentences.astype(np.uint32),
+        "documents": encoded.documents.astype(np.uint32),
+    }
+    notes = {"unknown": str(encoded.unknown), "digest": _digest(*arrays.values())}
+    write_whole(path, safetensors.numpy.save(arrays, notes))
+
+
+def read(path: Path) -> Shard:
+    """Open a shard without reading its tokens; a damaged one raises `FolderError`."""
+    arrays, notes = read_arrays(path)
+    try:
+        shard = Shard(
+            path=path, **arrays, unknown=int(notes["unknown"]), digest=str(notes["digest"])
+        )
+        fits = len(shard.words) == (len(shard.ids) + 7) // 8
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{path} is not a shard of a corpus ({error})", fix=_AGAIN) from error
+    if not fits:
+        raise FolderError(f"{path}: its arrays do not fit together", fix=_AGAIN)
+    return shard
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
+    """The arrays of a safetensors file as windows on it, and its notes."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(_LARGEST_HEADER, size - 8):
+                raise FolderError(f"{path} is cut short or damaged", fix=_AGAIN)
+            header = json.loads(file.read(length))
+            window = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        notes = header.pop("__metadata__", {})
+        arrays = {
+            name: _window(window, 8 + length, **described) for name, described in header.items()
+        }
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {error.strerror}", fix=_AGAIN) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FolderError(f"{path} is cut short or damaged ({error})", fix=_AGAIN) from error
+    return arrays, notes
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name and rename it once the disk holds it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _flush_names(path.parent)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def cannot_write(folder: Path, error: OSError) -> FolderError:
+    """What to tell a user whose disk refused; worker processes hand over the bare `OSError`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FolderError(
+            f"{folder}: the disk is full",
+            fix="free some space and run the same again: finished shards are kept",
+        )
+    return FolderError(
+        f"{folder}: {error.filename or 'a file'} cannot be written: {error.strerror}",
+        fix="check that the folder exists and who may write in it",
+    )
+
+
+def _window(window: mmap.mmap, base: int, *, dtype: str, **where: list[int]) -> Array:
+    (count,), (first, last) = where["shape"], where["data_offsets"]
+    kind = np.dtype(_DTYPES[dtype])
+    if last - first != count * kind.itemsize or not 0 <= first <= last <= len(window) - base:
+        raise ValueError("an array lies outside the file")
+    return np.frombuffer(window, kind, count, base + first)
+
+
+def _digest(*arrays: Array) -> str:
+    digest = blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(len(array).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def _flush_names(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,100 @@
+"""Running text from anywhere, as one stream of rows: files, folders, globs, pipes, data sets.
+
+Nothing is dropped silently. A row that cannot be read names its file, line and reason; whoever
+reads chooses whether that ends the reading or is noted and passed over.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Literal, TypeAlias
+
+from cloze.data.files import PathLike, find
+from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whole_file
+from cloze.data.unpack import Lines, open_text
+from cloze.errors import InputError
+
+__all__ = ["Row", "Source", "documents", "find", "open_text", "rows"]
+
+STDIN = "standard input"
+
+Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
+
+
+def rows(
+    sources: Source | list[Source],
+    *,
+    column: str | None = None,
+    on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
+) -> Iterator[Row]:
+    """Every row of every source, in order, read as it is asked for.
+
+    A missing file is noticed at once, not when its turn comes.
+
+    Args:
+        sources: a path, folder, glob, or `-` for standard input; an iterable of texts or of
+            mappings, such as a `datasets` object; or a list of these. In a list strings are paths.
+        column: where the text of a table is; found by name when left out.
+        on_error: what to do with what cannot be read: raise it, or hand it over and go on.
+    """
+    report = _raise if on_error == "raise" else on_error
+    streams: list[Iterator[Outcome]] = []
+    for source in sources if isinstance(sources, list | tuple) else [sources]:
+        try:
+            streams += _streams(source, column)
+        except InputError as error:
+            report(error)
+    return _sift(chain.from_iterable(streams), report)
+
+
+def documents(lines: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows grouped into documents: lines of text up to a blank one, rows of tables each alone."""
+    document: list[Row] = []
+    for row in lines:
+        blank = not row.text.strip()
+        if document and (blank or row.whole or not _follows(document[-1], row)):
+            yield document
+            document = []
+        if row.whole and not blank:
+            yield [row]
+        elif not blank:
+            document.append(row)
+    if document:
+        yield document
+
+
+def _follows(before: Row, row: Row) -> bool:
+    return row.file == before.file and row.line > before.line
+
+
+def _streams(source: Source, column: str | None) -> list[Iterator[Outcome]]:
+    if source == "-":
+        return [whole_file(read_lines(Lines(sys.stdin.buffer, STDIN)), STDIN)]
+    if isinstance(source, str | os.PathLike):
+        return [read_file(path, column) for path in find(source)]
+    if isinstance(source, Mapping) or hasattr(source, "columns"):  # splits, or a data frame
+        raise InputError(
+            f"a {type(source).__name__} is not a stream of rows",
+            fix="pass one part: its ['train'] of splits, its ['text'] of a table; "
+            "a list of rows goes inside another list",
+        )
+    return [_given(source, column)]
+
+
+def _given(source: Iterable[object], column: str | None) -> Iterator[Outcome]:
+    name = f"<{type(source).__name__}>"
+    for number, value in enumerate(source, 1):
+        yield row_of(value, column, name, number)
+
+
+def _raise(error: InputError) -> None:
+    raise error
+
+
+def _sift(outcomes: Iterable[Outcome], report: Callable[[InputError], object]) -> Iterator[Row]:
+    for outcome in outcomes:
+        if isinstance(outcome, InputError):
+            report(outcome)
+        else:
+            yield outcome

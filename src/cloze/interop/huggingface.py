@@ -1,0 +1,331 @@
+"""Hugging Face's names for what we have: configurations and weights, both ways, as tables.
+
+Ours is always on the left. Nothing here opens a file.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloze.config import in_range, one_of
+from cloze.errors import ConfigError, FolderError
+from cloze.models import MODELS
+from cloze.nn.shape import MOST_LABELS, EncoderConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How one family is spelled in a published folder."""
+
+    base: str  # the prefix of the body's weights, absent in folders of the bare body
+    settings: Mapping[str, str]
+    architectures: Mapping[str, tuple[str, ...]]
+    weights: Mapping[str, str | tuple[str, str, str]]  # by module, or by whole name
+    block: str  # where block {n} lies on their side
+    # stored by older writers, and of no consequence: buffers, copies of tied weights
+    harmless: frozenset[str]
+    aliases: Mapping[str, str] = field(default_factory=dict)  # their old name -> their name
+
+
+BERT = Layout(
+    base="bert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "width": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "hidden": "intermediate_size",
+        "positions": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "classifier_dropout": "classifier_dropout",
+        "norm_eps": "layer_norm_eps",
+        "deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+        "tied": "tie_word_embeddings",
+    },
+    architectures={
+        "BertModel": (),
+        "BertForPreTraining": ("mlm", "nsp"),
+        "BertForMaskedLM": ("mlm",),
+        "BertForNextSentencePrediction": ("nsp",),
+        "BertForSequenceClassification": ("sequence",),
+        "BertForTokenClassification": ("token",),
+        "BertForQuestionAnswering": ("span",),
+        "BertForMultipleChoice": ("choice",),
+    },
+    weights={
+        "embeddings.word": "bert.embeddings.word_embeddings",
+        "embeddings.position": "bert.embeddings.position_embeddings",
+        "embeddings.segment": "bert.embeddings.token_type_embeddings",
+        "embeddings.norm": "bert.embeddings.LayerNorm",
+        "attention.qkv": (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+        ),
+        "attention.out": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "feed_forward.inner": "intermediate.dense",
+        "feed_forward.outer": "output.dense",
+        "feed_forward_norm": "output.LayerNorm",
+        "pooler.dense": "bert.pooler.dense",
+        "heads.mlm.dense": "cls.predictions.transform.dense",
+        "heads.mlm.norm": "cls.predictions.transform.LayerNorm",
+        "heads.mlm.bias": "cls.predictions.bias",
+        "heads.mlm.weight": "cls.predictions.decoder.weight",
+        "heads.nsp.dense": "cls.seq_relationship",
+        "heads.sequence.dense": "classifier",
+        "heads.token.dense": "classifier",
+        "heads.choice.dense": "classifier",
+        "heads.span.dense": "qa_outputs",
+    },
+    block="bert.encoder.layer.{n}.",
+    harmless=frozenset(
+        {
+            "bert.embeddings.position_ids",
+            "cls.predictions.decoder.weight",
+            "cls.predictions.decoder.bias",
+        }
+    ),
+    aliases={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+)
+
+DISTILBERT = Layout(
+    base="distilbert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "width": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "hidden": "hidden_dim",
+        "positions": "max_position_embeddings",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "sequence_dropout": "seq_classif_dropout",
+        "span_dropout": "qa_dropout",
+        "deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+        "sinusoidal": "sinusoidal_pos_embds",
+        "tied": "tie_word_embeddings",
+    },
+    architectures={
+        "DistilBertModel": (),
+        "DistilBertForMaskedLM": ("mlm",),
+        "DistilBertForSequenceClassification": ("sequence",),
+        "DistilBertForTokenClassification": ("token",),
+        "DistilBertForQuestionAnswering": ("span",),
+        "DistilBertForMultipleChoice": ("choice",),
+    },
+    weights={
+        "embeddings.word": "distilbert.embeddings.word_embeddings",
+        "embeddings.position": "distilbert.embeddings.position_embeddings",
+        "embeddings.norm": "distilbert.embeddings.LayerNorm",
+        "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.out": "attention.out_lin",
+        "attention_norm": "sa_layer_norm",
+        "feed_forward.inner": "ffn.lin1",
+        "feed_forward.outer": "ffn.lin2",
+        "feed_forward_norm": "output_layer_norm",
+        "pooler.dense": "pre_classifier",
+        "heads.mlm.dense": "vocab_transform",
+        "heads.mlm.norm": "vocab_layer_norm",
+        "heads.mlm.bias": "vocab_projector.bias",
+        "heads.mlm.weight": "vocab_projector.weight",
+        "heads.sequence.dense": "classifier",
+        "heads.token.dense": "classifier",
+        "heads.choice.dense": "classifier",
+        "heads.span.dense": "qa_outputs",
+    },
+    block="distilbert.transformer.layer.{n}.",
+    harmless=frozenset({"distilbert.embeddings.position_ids", "vocab_projector.weight"}),
+)
+
+LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT}
+
+PROBLEMS = {
+    "number": "regression",
+    "classes": "single_label_classification",
+    "many": "multi_label_classification",
+}
+
+# Settings that would change the mathematics, and the values under which they do not. Any other
+# setting we do not know is listed and ignored.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+# About who wrote the folder and how it is run, never about what it computes.
+ADMINISTRATIVE = frozenset(
+    """
+    architectures model_type transformers_version dtype torch_dtype _name_or_path
+    id2label label2id num_labels problem_type finetuning_task use_cache gradient_checkpointing
+    return_dict output_attentions output_hidden_states output_past chunk_size_feed_forward
+    bos_token_id eos_token_id tie_weights_ directionality pooler_fc_size pooler_type
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a published config.json says."""
+
+    config: EncoderConfig
+    heads: tuple[str, ...]
+    ignored: tuple[str, ...]  # settings we do not know, which do not change the mathematics
+
+
+def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Published:
+    """Their configuration as ours. `stored`: the names of the weights, if the heads are unsaid."""
+    family = values.get("model_type")
+    if family not in LAYOUTS:
+        raise FolderError(
+            f"model_type is {family!r}, a family this version does not read",
+            fix=f"the families are {', '.join(LAYOUTS)}",
+        )
+    layout = LAYOUTS[family]
+    for key, neutral in NEUTRAL.items():
+        if key in values and values[key] not in neutral:
+            raise ConfigError(
+                f"config.json sets {key} to {values[key]!r}, which changes the mathematics",
+                fix=f"cloze computes {key} = {neutral[0]!r} only; use a folder that has that",
+            )
+    given = {ours: values[theirs] for ours, theirs in layout.settings.items() if theirs in values}
+    if "vocab_size" not in given:
+        raise ConfigError(
+            "config.json has no vocab_size", fix="add the number of rows in the table"
+        )
+    given.setdefault("tied", True)
+    _check_switches(given)
+    config = MODELS[family].config(
+        **given, labels=_labels(values), problem=_problem(values.get("problem_type"))
+    )
+    known = {*layout.settings.values(), *NEUTRAL, *ADMINISTRATIVE}
+    ignored = tuple(sorted(str(key) for key in values if key not in known))
+    return Published(config, _heads(values, layout, set(stored)), ignored)
+
+
+def write_config(
+    config: EncoderConfig, heads: Iterable[str], dtype: str = "float32"
+) -> dict[str, Any]:
+    """Our configuration as they write it."""
+    layout = LAYOUTS[config.family]
+    return {
+        "architectures": [architecture(config.family, heads)],
+        "model_type": config.family,
+        **{theirs: getattr(config, ours) for ours, theirs in layout.settings.items()},
+        "id2label": {str(number): label for number, label in enumerate(config.labels)},
+        "label2id": {label: number for number, label in enumerate(config.labels)},
+        "problem_type": None if config.problem is None else PROBLEMS[config.problem],
+        "dtype": dtype,
+    }
+
+
+def architecture(family: str, heads: Iterable[str]) -> str:
+    """Their class for a body with these heads."""
+    wanted = set(heads)
+    for name, those in LAYOUTS[family].architectures.items():
+        if set(those) == wanted:
+            return name
+    raise ConfigError(
+        f"no published {family} class carries the heads {', '.join(sorted(wanted))} together",
+        fix="save them as separate folders",
+    )
+
+
+def weight_names(config: EncoderConfig, ours: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """For each of our weights theirs: one name, or the three that our fused one holds."""
+    layout = LAYOUTS[config.family]
+    return {name: _translate(name, layout) for name in ours}
+
+
+def stored_names(
+    config: EncoderConfig, stored: Iterable[str], wanted: Iterable[str]
+) -> dict[str, str]:
+    """Their current name -> the name it is stored under, old spellings undone.
+
+    `gamma`/`beta` in norms, a body without its prefix or with it twice, a masked-LM bias under the
+    decoder.
+    """
+    layout, expected = LAYOUTS[config.family], set(wanted)
+    found: dict[str, str] = {}
+    for name in sorted(stored):
+        key = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
+        while key.startswith(layout.base * 2):
+            key = key.removeprefix(layout.base)
+        if key not in expected and layout.base + key in expected | layout.harmless:
+            key = layout.base + key
+        alias = layout.aliases.get(key)
+        if alias in expected and alias not in found:
+            key = alias
+        if key in found:
+            raise FolderError(
+                f"{name} and {found[key]} are two spellings of one weight",
+                fix="keep one of them in the file",
+            )
+        found[key] = name
+    return found
+
+
+def harmless(config: EncoderConfig) -> frozenset[str]:
+    """Stored names that need no word: buffers and copies of tied weights."""
+    return LAYOUTS[config.family].harmless
+
+
+def _translate(name: str, layout: Layout) -> tuple[str, ...]:
+    if name in layout.weights:  # a parameter of its own, not a module's weight or bias
+        return (str(layout.weights[name]),)
+    module, _, leaf = name.rpartition(".")
+    prefix = ""
+    if block := re.match(r"blocks\.(\d+)\.", module):
+        prefix, module = layout.block.format(n=block[1]), module[block.end() :]
+    theirs = layout.weights[module]
+    parts = (theirs,) if isinstance(theirs, str) else theirs
+    return tuple(f"{prefix}{part}.{leaf}" for part in parts)
+
+
+def _heads(values: Mapping[str, Any], layout: Layout, stored: set[str]) -> tuple[str, ...]:
+    named = values.get("architectures")
+    if not named:  # some early folders do not say; these two heads are known by their weights
+        signs = {
+            "cls.predictions.transform.dense.weight": "mlm",
+            "cls.seq_relationship.weight": "nsp",
+        }
+        return tuple(head for sign, head in signs.items() if sign in stored)
+    name = named[0] if isinstance(named, list) else named
+    return layout.architectures[one_of("architecture", str(name), layout.architectures)]
+
+
+def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:
+    names = values.get("id2label")
+    if names is None:
+        count = in_range("num_labels", values.get("num_labels", 2), 1, MOST_LABELS)
+        return tuple(f"LABEL_{number}" for number in range(count))
+    if not isinstance(names, dict) or set(names) != {str(n) for n in range(len(names))}:
+        raise ConfigError(
+            "id2label does not number its labels 0, 1, 2 …",
+            fix='write it as {"0": "first label", "1": "second label"}',
+        )
+    return tuple(str(names[str(number)]) for number in range(len(names)))
+
+
+def _problem(theirs: object) -> str | None:
+    if theirs is None:
+        return None
+    ours = {name: problem for problem, name in PROBLEMS.items()}
+    return ours[one_of("problem_type", str(theirs), ours)]
+
+
+def _check_switches(given: Mapping[str, Any]) -> None:
+    for name in ("tied", "sinusoidal"):
+        if not isinstance(given.get(name, False), bool):
+            raise ConfigError(f"{name} is {given[name]!r}", fix="use true or false")

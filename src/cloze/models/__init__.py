@@ -1,0 +1,51 @@
+"""The systems, one file each; none imports another."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from cloze.models.bert import Bert, BertConfig
+from cloze.models.distilbert import DistilBert, DistilBertConfig
+from cloze.nn.encoder import Encoder
+from cloze.nn.shape import EncoderConfig
+
+__all__ = [
+    "MODELS",
+    "Bert",
+    "BertConfig",
+    "DistilBert",
+    "DistilBertConfig",
+    "Family",
+    "fresh",
+    "on_meta",
+]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of model: what describes it, and what it is."""
+
+    config: type[BertConfig] | type[DistilBertConfig]
+    module: type[Bert] | type[DistilBert]
+
+
+MODELS = {
+    "bert": Family(BertConfig, Bert),
+    "distilbert": Family(DistilBertConfig, DistilBert),
+}
+
+
+def on_meta(config: EncoderConfig, heads: Iterable[str] = (), **parts: bool) -> Encoder:
+    """The module without memory behind it: shapes to check or count, weights to be put in."""
+    with torch.device("meta"):
+        return MODELS[config.family].module(config, heads, **parts)  # type: ignore[arg-type]
+
+
+def fresh(
+    config: EncoderConfig, heads: Iterable[str] = (), *, rng: torch.Generator, **parts: bool
+) -> Encoder:
+    """A new module with random weights, drawn from `rng` and nothing else."""
+    module = on_meta(config, heads, **parts).to_empty(device=rng.device)
+    module.initialise(config.deviation, rng)
+    return module

@@ -1,0 +1,85 @@
+"""BERT: a bidirectional encoder that learns by filling blanks.  Devlin et al. 2018."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from cloze.config import in_range, number, one_of
+from cloze.nn.activations import ACTIVATIONS
+from cloze.nn.encoder import Encoder
+from cloze.nn.heads import Linear, Pooler
+from cloze.nn.shape import EncoderConfig, embeddings_of, masked_lm, post_norm_blocks
+
+# layers, width, heads: base and large of the paper, the small ones of Turc et al. 2019
+PRESETS = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(EncoderConfig):
+    """The shape of a BERT."""
+
+    family: ClassVar[str] = "bert"
+
+    segments: int = 2
+    classifier_dropout: float | None = None  # None: as `dropout`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("segments", self.segments, 1, 1 << 16)
+        if self.classifier_dropout is not None:
+            number("classifier_dropout", self.classifier_dropout, 0.0, 1.0)
+
+    @classmethod
+    def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "BertConfig":  # noqa: ANN401
+        """One of the published sizes: tiny, mini, small, medium, base, large."""
+        layers, width, heads = PRESETS[one_of("preset", name, PRESETS)]
+        shape = {"layers": layers, "width": width, "heads": heads, "hidden": 4 * width}
+        return cls(vocab_size=vocab_size, **{**shape, **changes})
+
+
+class Bert(Encoder):
+    """Segments and learned positions, post-norm blocks, a tanh pooler."""
+
+    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "nsp", "sequence", "token", "span", "choice")
+
+    def __init__(
+        self, config: BertConfig, heads: Iterable[str] = (), *, pooler: bool | None = None
+    ) -> None:
+        """A BERT with the heads named.
+
+        `pooler=None` adds the pooler where a head reads it, and where there is no head at all, as
+        in the published base models.
+        """
+        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
+        if pooler is None:
+            pooler = not built or any(getattr(head, "pooled", False) for head in built.values())
+        super().__init__(
+            embeddings_of(config, config.segments),
+            post_norm_blocks(config),
+            pooler=Pooler(config.width, ACTIVATIONS["tanh"]) if pooler else None,
+            heads=built,
+        )
+        self.config = config
+
+
+def _head(name: str, config: BertConfig) -> nn.Module:
+    if name == "mlm":
+        return masked_lm(config)
+    dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
+    outputs, dropout, pooled = {
+        "nsp": (2, 0.0, True),
+        "sequence": (len(config.labels), dropout, True),
+        "token": (len(config.labels), dropout, False),
+        "span": (2, 0.0, False),  # start and end
+        "choice": (1, dropout, True),
+    }[name]
+    return Linear(config.width, outputs, dropout=dropout, pooled=pooled)

@@ -1,0 +1,75 @@
+"""DistilBERT: BERT's blocks without segments and pooler, half as many.  Sanh et al. 2019."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from cloze.config import number, one_of
+from cloze.errors import ConfigError
+from cloze.nn.activations import ACTIVATIONS
+from cloze.nn.encoder import Encoder
+from cloze.nn.heads import Linear, Pooler
+from cloze.nn.positions import sinusoids
+from cloze.nn.shape import EncoderConfig, embeddings_of, masked_lm, post_norm_blocks
+
+NORM_EPS = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilBertConfig(EncoderConfig):
+    """The shape of a DistilBERT."""
+
+    family: ClassVar[str] = "distilbert"
+
+    layers: int = 6
+    sequence_dropout: float = 0.2
+    span_dropout: float = 0.1
+    sinusoidal: bool = False  # positions start as sines; stored and learned like other weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("sequence_dropout", self.sequence_dropout, 0.0, 1.0)
+        number("span_dropout", self.span_dropout, 0.0, 1.0)
+        if self.norm_eps != NORM_EPS:
+            raise ConfigError(
+                f"a DistilBERT's norms use {NORM_EPS}, not {self.norm_eps}",
+                fix="leave norm_eps out: the published layout has no place for it",
+            )
+
+
+class DistilBert(Encoder):
+    """No segments; the sequence and choice heads bring a ReLU layer of their own for a pooler."""
+
+    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
+
+    def __init__(self, config: DistilBertConfig, heads: Iterable[str] = ()) -> None:
+        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
+        pooled = any(getattr(head, "pooled", False) for head in built.values())
+        super().__init__(
+            embeddings_of(config),
+            post_norm_blocks(config),
+            pooler=Pooler(config.width, ACTIVATIONS["relu"]) if pooled else None,
+            heads=built,
+        )
+        self.config = config
+
+    def initialise(self, deviation: float, rng: torch.Generator) -> None:
+        super().initialise(deviation, rng)
+        if self.config.sinusoidal:
+            table = self.embeddings.position.weight
+            table.data.copy_(sinusoids(*table.shape))
+
+
+def _head(name: str, config: DistilBertConfig) -> nn.Module:
+    if name == "mlm":
+        return masked_lm(config)
+    outputs, dropout, pooled = {
+        "sequence": (len(config.labels), config.sequence_dropout, True),
+        "token": (len(config.labels), config.dropout, False),
+        "span": (2, config.span_dropout, False),  # start and end
+        "choice": (1, config.sequence_dropout, True),
+    }[name]
+    return Linear(config.width, outputs, dropout=dropout, pooled=pooled)

@@ -1,0 +1,44 @@
+"""What goes in: token + position (+ segment) vectors, added.  t any leading axes, d width."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Embeddings(nn.Module):
+    """Learned positions and segments beside the tokens, then norm and dropout (Devlin et al. 2018).
+
+    `segments=0` leaves the segment table out (DistilBERT).
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        width: int,
+        positions: int,
+        segments: int,
+        dropout: float,
+        norm_eps: float,
+    ) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocab_size, width)
+        self.position = nn.Embedding(positions, width)
+        self.segment = nn.Embedding(segments, width) if segments else None
+        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        if positions is None:
+            positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
+        x = self.word(input_ids) + self.position(positions)  # t d
+        if self.segment is not None:
+            # no segments given means all of segment 0, as in the published models
+            x = x + (
+                self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids)
+            )
+        return self.dropout(self.norm(x))

