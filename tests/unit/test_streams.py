@@ -277,7 +277,7 @@ def test_a_file_read_again_begins_a_new_document(tmp_path: Path) -> None:
         ("a.txt.gz", b"plain text\n", r"a\.txt\.gz:1: the gzip data is broken"),
         ("a.txt.gz", gzip.compress(b"x\n" * 99)[:-9], r":100: the gzip data is cut short"),
         ("a.txt.xz", lzma.compress(b"x\n" * 99)[:-9], r":100: the xz data is cut short"),
-        ("a.txt.bz2", bz2.compress(b"x\n" * 99)[:-9], r":1: the bzip2 data is cut short"),
+        ("a.txt.bz2", bz2.compress(b"x\n" * 99)[:-9], r":100: the bzip2 data is cut short"),
         ("a.txt.zst", PACK[".zst"](b"x\n" * 99)[:-1], r":100: the zstd data is cut short"),
         ("a.txt.xz", lzma.compress(b"x\n") + b"rest", r":2: the xz data is (broken|cut short)"),
         ("a.txt.bz2", bz2.compress(b"x\n") + b"rubbish", r":2: the bzip2 data is broken"),
@@ -308,6 +308,7 @@ def test_a_file_read_again_begins_a_new_document(tmp_path: Path) -> None:
             r":1: broken parquet: the gzip data is cut",
         ),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else None,
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     path = write(tmp_path / name, data)
@@ -339,7 +340,7 @@ def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> No
         rows([good, tmp_path / "missing.txt"])
     with pytest.raises(InputError, match="no file matches"):
         rows(f"{tmp_path}/*.csv")
-    with pytest.raises(InputError, match="'.doc' are not read\n.*rename it to end in one of .txt"):
+    with pytest.raises(InputError, match=r"'\.doc' are not read\n.*one of \.txt"):
         rows(write(tmp_path / "a.doc", "x"))
     with pytest.raises(InputError, match="the name has no ending"):
         rows(write(tmp_path / "part-0", "x"))
@@ -405,7 +406,7 @@ def test_after_an_error_inside_quotes_nothing_is_guessed(tmp_path: Path) -> None
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "LONGEST", 2**20)
     path = write(tmp_path / "a.txt", b"ok\n" + b"x" * 2**20 + b"y\n")
-    with pytest.raises(InputError, match="a.txt:2: the line is longer than 1 MiB"):
+    with pytest.raises(InputError, match=r"a\.txt:2: the line is longer than 1 MiB"):
         texts(path)
 
 

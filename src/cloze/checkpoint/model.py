@@ -13,7 +13,7 @@ from torch import Tensor
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
-from cloze.interop.huggingface import weight_names, write_config
+from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
 from cloze.models import fresh
 from cloze.nn.encoder import Encoder
@@ -113,6 +113,8 @@ class Model:
         for name, theirs in weight_names(self.config, ours).items():
             parts = ours[name].cpu().chunk(len(theirs))
             tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
+        for copy, name in copies(self.config, tensors).items():
+            tensors[copy] = tensors[name].clone()
         if not self.heads:  # the bare body goes without its prefix, as transformers writes it
             tensors = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
         save_file(tensors, file, metadata={"format": "pt"})

@@ -166,12 +166,15 @@ def _parquet_values(path: Path, column: str | None) -> Iterator[Any]:
         with _seekable(path) as stream:
             # with a buffer a column is streamed, not read whole; checksums are checked if present
             table = ParquetFile(stream, buffer_size=2**20, page_checksum_verification=True)
-            name = choose(table.schema_arrow.names, column, str(path))
+            name = choose(table.schema_arrow.names, column, f"{path}:1")
             for batch in table.iter_batches(BATCH, columns=[name], use_threads=False):
                 for scalar in batch.column(0):
                     number += 1
                     yield _python(scalar)
-    except (ArrowException, OSError) as error:
+            # a damaged page header can make the library pass over rows without a word
+            if number != table.metadata.num_rows:
+                raise OSError(f"it should hold {table.metadata.num_rows} rows, not {number}")
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise UnreadableError(
             f"{path}:{number + 1}: broken parquet: {reason}", fix="fetch or write the file again"

@@ -74,8 +74,9 @@ def write(path: Path, encoded: Encoded) -> None:
         "sentences": encoded.sentences.astype(np.uint32),
         "documents": encoded.documents.astype(np.uint32),
     }
-    notes = {"unknown": str(encoded.unknown), "digest": _digest(*arrays.values())}
-    write_whole(path, safetensors.numpy.save(arrays, notes))
+    notes = {"unknown": encoded.unknown, "digest": _digest(*arrays.values())}
+    # One note, for the library writes several in an order that differs from run to run.
+    write_whole(path, safetensors.numpy.save(arrays, {"cloze": json.dumps(notes)}))
 
 
 def read(path: Path) -> Shard:
@@ -103,7 +104,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
                 raise FolderError(f"{path} is cut short or damaged", fix=_AGAIN)
             header = json.loads(file.read(length))
             window = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        notes = header.pop("__metadata__", {})
+        notes = json.loads(header.pop("__metadata__", {}).get("cloze", "{}"))
         arrays = {
             name: _window(window, 8 + length, **described) for name, described in header.items()
         }

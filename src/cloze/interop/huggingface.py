@@ -5,13 +5,13 @@ Ours is always on the left. Nothing here opens a file.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cloze.config import in_range, one_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models import MODELS
-from cloze.nn.shape import MOST_LABELS, EncoderConfig
+from cloze.nn.shape import MOST_LABELS, UNNAMED, EncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,8 @@ class Layout:
     block: str  # where block {n} lies on their side
     # stored by older writers, and of no consequence: buffers, copies of tied weights
     harmless: frozenset[str]
-    aliases: Mapping[str, str] = field(default_factory=dict)  # their old name -> their name
+    # their masked-LM bias has two names: the first holds when the head is tied, else the second
+    biases: tuple[str, str] | None = None
 
 
 BERT = Layout(
@@ -89,9 +90,10 @@ BERT = Layout(
             "bert.embeddings.position_ids",
             "cls.predictions.decoder.weight",
             "cls.predictions.decoder.bias",
+            "cls.predictions.bias",
         }
     ),
-    aliases={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+    biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
 )
 
 DISTILBERT = Layout(
@@ -187,7 +189,7 @@ class Published:
 def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Published:
     """Their configuration as ours. `stored`: the names of the weights, if the heads are unsaid."""
     family = values.get("model_type")
-    if family not in LAYOUTS:
+    if not isinstance(family, str) or family not in LAYOUTS:
         raise FolderError(
             f"model_type is {family!r}, a family this version does not read",
             fix=f"the families are {', '.join(LAYOUTS)}",
@@ -218,13 +220,15 @@ def write_config(
     config: EncoderConfig, heads: Iterable[str], dtype: str = "float32"
 ) -> dict[str, Any]:
     """Our configuration as they write it."""
-    layout = LAYOUTS[config.family]
+    layout, heads = LAYOUTS[config.family], tuple(heads)
+    # their span class takes the number of labels for its two outputs: only who has labels says so
+    labels = config.labels if {"sequence", "token"} & set(heads) else UNNAMED
     return {
         "architectures": [architecture(config.family, heads)],
         "model_type": config.family,
         **{theirs: getattr(config, ours) for ours, theirs in layout.settings.items()},
-        "id2label": {str(number): label for number, label in enumerate(config.labels)},
-        "label2id": {label: number for number, label in enumerate(config.labels)},
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
         "problem_type": None if config.problem is None else PROBLEMS[config.problem],
         "dtype": dtype,
     }
@@ -245,7 +249,16 @@ def architecture(family: str, heads: Iterable[str]) -> str:
 def weight_names(config: EncoderConfig, ours: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """For each of our weights theirs: one name, or the three that our fused one holds."""
     layout = LAYOUTS[config.family]
-    return {name: _translate(name, layout) for name in ours}
+    names = {name: _translate(name, layout) for name in ours}
+    if layout.biases and not config.tied and "heads.mlm.bias" in names:
+        names["heads.mlm.bias"] = layout.biases[1:]
+    return names
+
+
+def copies(config: EncoderConfig, theirs: Iterable[str]) -> dict[str, str]:
+    """Names under which they expect a weight once more -> the name that holds it."""
+    biases, written = LAYOUTS[config.family].biases, set(theirs)
+    return {biases[0]: biases[1]} if biases and biases[1] in written else {}
 
 
 def stored_names(
@@ -257,16 +270,17 @@ def stored_names(
     decoder.
     """
     layout, expected = LAYOUTS[config.family], set(wanted)
+    names = set(stored)
     found: dict[str, str] = {}
-    for name in sorted(stored):
+    for name in sorted(names):
         key = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
         while key.startswith(layout.base * 2):
             key = key.removeprefix(layout.base)
         if key not in expected and layout.base + key in expected | layout.harmless:
             key = layout.base + key
-        alias = layout.aliases.get(key)
-        if alias in expected and alias not in found:
-            key = alias
+        if layout.biases and key in layout.biases and key not in expected:
+            (wanted_bias,) = expected.intersection(layout.biases) or (key,)
+            key = key if wanted_bias in names else wanted_bias
         if key in found:
             raise FolderError(
                 f"{name} and {found[key]} are two spellings of one weight",

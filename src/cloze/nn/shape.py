@@ -23,6 +23,7 @@ LIMITS = {
     "positions": 1 << 20,
 }
 MOST_LABELS = 1 << 16
+UNNAMED = ("LABEL_0", "LABEL_1")  # what a published configuration says when it says nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class EncoderConfig:
     deviation: float = 0.02  # of the initial weights
     pad_id: int | None = 0
     tied: bool = True  # the masked-LM head reads the embedding table
-    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    labels: tuple[str, ...] = UNNAMED
     problem: str | None = None  # "number", "classes", "many" (several labels at once); None: unsaid
 
     def __post_init__(self) -> None:

@@ -54,12 +54,12 @@ def fill(
 ) -> Filled: ...
 @overload
 def fill(
-    model: Model, text: Sequence[str], *, top: int = 5, candidates: Sequence[str] | None = None
+    model: Model, text: list[str], *, top: int = 5, candidates: Sequence[str] | None = None
 ) -> list[Filled]: ...
 @torch.inference_mode()
 def fill(
     model: Model,
-    text: str | Sequence[str],
+    text: str | list[str],
     *,
     top: int = 5,
     candidates: Sequence[str] | None = None,
@@ -130,7 +130,9 @@ def _scored(model: Model, ids: list[int], place: int, words: Sequence[str]) -> _
     """The candidates by probability: every piece of every word is one row, all in one pass."""
     split = [_pieces(model, word) for word in words]
     mask_id = ids[place]
-    rows, spots, asked = [], [], []
+    rows: list[list[int]] = []
+    spots: list[tuple[int, int]] = []
+    asked: list[int] = []
     for pieces in split:
         for number, piece in enumerate(pieces):
             inside = [*pieces[:number], *[mask_id] * (len(pieces) - number)]

@@ -1,12 +1,13 @@
 """Learn which neighbouring symbols to merge, most frequent pair first (Sennrich et al. 2016).
 
-All words lie in one array of symbols, linked to their neighbours, so that a merge rewrites all its places
-at once. Counts of pairs are kept up to date from those places alone, and every choice follows from counts and
-ids: the same words give the same merges, whatever their order.
+All words lie in one array of symbols, linked to their neighbours, so that a merge rewrites all its
+places at once. Counts of pairs are kept up to date from those places alone. Every choice follows
+from counts and, among equals, from ids, never from the order of the words.
 
-WordPiece here means these merges by frequency with a `##` before what continues a word, as the tokenizers library
-does it. Schuster and Nakajima (2012) pick the pair that raises the likelihood of the text most, but the code that
-made the published vocabularies was never released, and encoding (longest match first) is the same for both.
+WordPiece here means these merges with a `##` before what continues a word, as in the tokenizers
+library. Schuster and Nakajima (2012) take the pair that raises the likelihood of the text most, but
+the code that made the published vocabularies was never released, this needs no second count, and
+both are read the same way: the longest piece that fits comes first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,9 +42,13 @@ def learn_merges(
     prefix: str = "",
     progress: Progress | None = None,
 ) -> Subwords:
-    """At most `room` pieces from counted words; a word with a character outside the alphabet takes no part."""
+    """At most `room` pieces beyond the alphabet, each seen at least `min_count` times when made.
+
+    A word with a character outside the alphabet takes no part.
+    """
     table = _Table(words, alphabet, prefix)
     pieces, merges = table.pieces, []
+    room += len(pieces)
     known = {piece: number for number, piece in enumerate(pieces)}
     heap = [(-count, pair) for pair, count in table.counts.items() if count >= min_count]
     heapify(heap)
@@ -51,7 +56,7 @@ def learn_merges(
         count, pair = heappop(heap)
         now = table.counts.get(pair, 0)
         if now != -count:
-            # An entry too high is put back where it belongs; one too low has a higher twin in the heap.
+            # Too high: put back where it belongs. Too low: a higher twin came by before.
             if min_count <= now < -count:
                 heappush(heap, (-now, pair))
             continue
@@ -131,7 +136,7 @@ class _Table:
         return self._update(pair, changes)
 
     def _find(self, first: int, second: int) -> Ints:
-        """Where the pair starts, in order: from the places of its rarer symbol, forgetting those that are stale."""
+        """Where the pair starts, in order, by the places of its rarer symbol; stale ones go."""
         rarer = first if len(self.places[first]) <= len(self.places[second]) else second
         places = self.places[rarer]
         places = self.places[rarer] = places[self.symbol[places] == rarer]

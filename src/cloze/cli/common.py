@@ -1,0 +1,239 @@
+"""What all commands share: options, where texts come from, how results and errors are shown.
+
+This module is imported by `cloze --help`: anything heavier than typer is imported where it is used.
+"""
+
+import functools
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from cloze.errors import ClozeError, InputError
+
+if TYPE_CHECKING:
+    from cloze.data.streams import Row
+
+FAILED = 1  # 2 is typer's own, for bad usage
+INTERRUPTED = 130  # as shells report Ctrl-C
+CLOSED_PIPE = 141  # as shells report a program whose reader left (`| head`)
+
+
+def _use_threads(threads: int | None) -> int | None:
+    """Tell the libraries, which read these when they are imported: later than this."""
+    if threads is not None:
+        for library in ("OMP", "MKL", "RAYON"):
+            os.environ[f"{library}_NUM_THREADS"] = str(threads)
+    return threads
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps.")]
+Dtype = Annotated[str, typer.Option(metavar="NAME", help="float32, bfloat16 or float16.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", callback=_use_threads, help="Processor threads to use."),
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of all that is random.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads standard input.")
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", "-f", metavar="PATH", help="Read texts from a file, folder or glob."),
+]
+Column = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The column of a table that is text.")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Pass over rows that cannot be read, and count them.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+
+
+class _Shared(NamedTuple):
+    option: Any
+    default: object
+    shown: bool = False
+
+
+# Every command takes these, so that a script may pass them to any. A command declares the ones it
+# puts to use; the others have nothing to change in it and are not listed in its help.
+SHARED = {
+    "as_json": _Shared(Json, False),
+    "device": _Shared(Device, None),
+    "dtype": _Shared(Dtype, "float32"),
+    "threads": _Shared(Threads, None, shown=True),  # works through its callback alone
+    "seed": _Shared(Seed, 0),
+    "quiet": _Shared(Quiet, False),
+}
+
+
+def door(verb: Callable[..., None]) -> Callable[..., None]:
+    """A command from its function: takes the shared options, turns errors into exit codes."""
+    signature = inspect.signature(verb, eval_str=True)
+    undeclared = [name for name in SHARED if name not in signature.parameters]
+
+    @functools.wraps(verb)
+    def command(**given: object) -> None:
+        for name in undeclared:
+            del given[name]
+        try:
+            verb(**given)
+        except ClozeError as error:
+            complain(error)
+            raise typer.Exit(FAILED) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
+        except BrokenPipeError as error:
+            let_go_of_stdout()
+            raise typer.Exit(CLOSED_PIPE) from error
+
+    added = [_parameter(name) for name in undeclared]
+    whole = signature.replace(parameters=[*signature.parameters.values(), *added])
+    command.__signature__ = whole  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
+    return command
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    option, default, shown = SHARED[name]
+    kind, info = option.__origin__, copy(option.__metadata__[0])
+    info.hidden = not shown
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def complain(error: ClozeError) -> None:
+    """The problem, then the remedy, on standard error."""
+    typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error.problem}", err=True)
+    typer.echo(f"{typer.style('fix:', fg='green', bold=True)} {error.fix}", err=True)
+
+
+def let_go_of_stdout() -> None:
+    """Send what is still to be flushed nowhere: whoever was reading has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Skipped:
+    """Takes what cannot be read: the first few errors are shown, all are counted."""
+
+    SHOWN = 10
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: ClozeError) -> None:
+        self.count += 1
+        if self.count <= self.SHOWN:
+            complain(error)
+
+    def tell(self) -> None:
+        """Say how many there were, if any."""
+        if self.count:
+            typer.echo(f"passed over {self.count:,} that could not be read", err=True)
+
+
+def texts_from(
+    inputs: Sequence[str] | None,
+    files: Sequence[str] | None = None,
+    column: str | None = None,
+    *,
+    on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
+) -> "Iterator[Row]":
+    """Texts from the arguments (`-` is standard input), then from files; else what is piped in."""
+    from cloze.data.streams import rows
+
+    if not inputs and not files:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise typer.BadParameter(
+                "no text: write one after the model, name a file with --file, or pipe lines in",
+                param_hint="TEXT",
+            )
+        inputs = ["-"]
+    given = [
+        rows("-", on_error=on_error) if text == "-" else iter([_argument(text, number)])
+        for number, text in enumerate(inputs or [], 1)
+    ]
+    return chain(*given, rows(list(files or []), column=column, on_error=on_error))
+
+
+def _argument(text: str, number: int) -> "Row":
+    from cloze.data.streams import Row
+
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"TEXT {number} is not UTF-8", fix="use a UTF-8 terminal, or a file with --file"
+        ) from error
+    return Row(text, "TEXT", number, whole=True)
+
+
+def print_json(value: object) -> None:
+    """One line of JSON, characters as they are."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """A table on a terminal; elsewhere lines with tabs, for other programs to read."""
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in [list(columns), *cells]:
+            typer.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(_printable(title)) if title else None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))  # Text: brackets in it are not markup
+    Console().print(table)
+
+
+def _printable(cell: object) -> str:
+    """A cell without characters that would move the cursor, break the line or not be seen."""
+    text = format(cell, ",") if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar per stage on standard error, for verbs that report (stage, done, of how many)."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _stage, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        stages: dict[str, Any] = {}
+
+        def show(stage: str, done: int, total: int | None) -> None:
+            if stage not in stages:
+                stages[stage] = bars.add_task(stage, total=total)
+            bars.update(stages[stage], completed=done, total=total)
+
+        yield show

@@ -1,0 +1,207 @@
+"""A prepared corpus: text as ids on disk, opened in an instant and read where it is touched.
+
+A folder holds `shards/` (see cloze.data.shards), `index.safetensors` (where every sentence and
+every document begins, and which documents are held out) and, written last, `corpus.json`.
+n tokens, s sentences, d documents.
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.data.shards import Array, Shard, read, read_arrays
+from cloze.errors import FolderError
+
+FORMAT = "cloze corpus"
+FORMAT_VERSION = 1
+DESCRIPTION = "corpus.json"
+INDEX = "index.safetensors"
+SHARDS = "shards"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a corpus holds."""
+
+    documents: int
+    held_out: int  # of the documents
+    sentences: int
+    tokens: int
+    words: int
+    unknown: int  # of the tokens
+    longest_sentence: int  # in tokens
+    longest_document: int
+    bytes: int  # on disk
+    skipped: int  # rows that could not be read
+
+    @property
+    def unknown_rate(self) -> float:
+        """The share of tokens that the vocabulary does not know."""
+        return self.unknown / self.tokens
+
+
+class Corpus:
+    """Ids, word starts, sentences and documents of a prepared folder."""
+
+    def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
+        """Use `Corpus.open`."""
+        self.folder = folder
+        self.summary = Summary(**description["summary"])
+        self.fingerprint: Mapping[str, Any] = description["fingerprint"]
+        self.vocabulary = int(description["vocabulary"])  # all ids are below this
+        arrays, _ = read_arrays(folder / INDEX)
+        self.sentences = arrays["sentences"]  # s + 1: the token each one begins with, and n
+        self.documents = arrays["documents"]  # d + 1: the sentence each one begins with, and s
+        self._held_out = arrays["held_out"].view(np.bool_)  # d
+        self._shards = [_opened(folder, listed) for listed in description["shards"]]
+        self._bases = [0, *np.cumsum([len(shard.ids) for shard in self._shards]).tolist()]
+        if self._bases[-1] != self.sentences[-1] or self.documents[-1] + 1 != len(self.sentences):
+            raise ValueError("the index does not fit the shards")
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> Self:
+        """Open a prepared folder; sizes are checked here, contents by `verify`."""
+        path = Path(folder)
+        try:
+            description = json.loads((path / DESCRIPTION).read_bytes())
+        except FileNotFoundError as error:
+            half = (path / SHARDS).is_dir()
+            raise FolderError(
+                f"{path} is a corpus only half prepared" if half else f"{path} is not a corpus",
+                fix="run the same preparation again: finished shards are kept"
+                if half
+                else "prepare one there, or check the path",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise FolderError(
+                f"{path / DESCRIPTION} cannot be read ({error})", fix="prepare the corpus again"
+            ) from error
+        _check_format(path, description)
+        try:
+            return cls(path, description)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FolderError(
+                f"{path} is a damaged corpus ({error})", fix="prepare the corpus again"
+            ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Corpus.open, (self.folder,)  # to another process goes the path, not the data
+
+    def __repr__(self) -> str:
+        return f"Corpus({str(self.folder)!r}, tokens={self.summary.tokens:,})"
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return self._bases[-1]
+
+    @cached_property
+    def train(self) -> "View":
+        """The documents to learn from."""
+        return View(self, np.flatnonzero(~self._held_out))
+
+    @cached_property
+    def held_out(self) -> "View":
+        """The documents to judge by."""
+        return View(self, np.flatnonzero(self._held_out))
+
+    @cached_property
+    def everything(self) -> "View":
+        """All documents."""
+        return View(self, np.arange(len(self._held_out)))
+
+    def read(self, first: int, last: int) -> tuple[Array, NDArray[np.bool_]]:
+        """Ids and word starts of tokens first … last of the whole corpus."""
+        number = bisect_right(self._bases, first) - 1
+        base, end = self._bases[number : number + 2]
+        if last <= end:
+            shard = self._shards[number]
+            return shard.ids[first - base : last - base], shard.starts(first - base, last - base)
+        ids, starts = zip(self.read(first, end), self.read(end, last), strict=True)
+        return np.concatenate(ids), np.concatenate(starts)
+
+    def verify(self) -> None:
+        """Read everything and compare it with what was written."""
+        for shard in self._shards:
+            if not shard.is_whole():
+                raise FolderError(
+                    f"{shard.path} is damaged: its contents have changed since it was written",
+                    fix="prepare the corpus again: whatever is whole will be kept",
+                )
+
+
+@dataclass(frozen=True)
+class View:
+    """Some documents of a corpus, in order."""
+
+    corpus: Corpus
+    documents: NDArray[np.int64]  # their numbers
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """The first sentence of each document and the one after its last, d × 2."""
+        begins = self.corpus.documents
+        return np.stack([begins[self.documents], begins[self.documents + 1]], 1).astype(np.int64)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        first, last = self.corpus.sentences[self.bounds].astype(np.int64).T
+        return int((last - first).sum())
+
+    def counts(self) -> NDArray[np.int64]:
+        """How often each id occurs; reads every token."""
+        counts = np.zeros(self.corpus.vocabulary, np.int64)
+        for first, last in self.corpus.sentences[self.bounds].tolist():
+            ids, _ = self.corpus.read(first, last)
+            np.add.at(counts, *np.unique(ids, return_counts=True))
+        return counts
+
+
+def describe(
+    *, fingerprint: Mapping[str, Any], vocabulary: int, summary: Summary, shards: Sequence[Path]
+) -> bytes:
+    """The contents of `corpus.json`."""
+    description = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "fingerprint": fingerprint,
+        "vocabulary": vocabulary,
+        "summary": asdict(summary),
+        "shards": [{"file": path.name, "bytes": path.stat().st_size} for path in shards],
+    }
+    return (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _check_format(path: Path, description: object) -> None:
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise FolderError(f"{path} is not a corpus", fix="prepare one there, or check the path")
+    if description.get("format_version") != FORMAT_VERSION:
+        raise FolderError(
+            f"{path} is a corpus of format {description.get('format_version')}, "
+            f"this version reads {FORMAT_VERSION}",
+            fix="prepare it again in a new folder, or use the version that made it",
+        )
+
+
+def _opened(folder: Path, listed: Mapping[str, Any]) -> Shard:
+    name = str(listed["file"])
+    if Path(name).name != name:
+        raise ValueError(f"a shard named {name!r}")
+    path = folder / SHARDS / name
+    if path.exists() and path.stat().st_size != listed["bytes"]:
+        raise FolderError(
+            f"{path} is cut short: {path.stat().st_size:,} of {listed['bytes']:,} bytes",
+            fix="prepare the corpus again: whatever is whole will be kept",
+        )
+    return read(path)

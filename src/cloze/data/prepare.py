@@ -1,0 +1,387 @@
+"""Text to a corpus, once: in parallel, with bounded memory, and from where it stopped if killed."""
+
+import json
+import os
+import signal
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
+from multiprocessing import get_context, parent_process
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from cloze.config import one_of
+from cloze.data.chunks import Chunk, Chunks
+from cloze.data.corpus import DESCRIPTION, INDEX, SHARDS, Corpus, Summary, describe
+from cloze.data.encode import SEGMENTERS, Document, Encoder, Recipe, Segmenter, Sentences
+from cloze.data.shards import Array, Shard, cannot_write, read, write, write_whole
+from cloze.data.streams import Source, find, rows
+from cloze.errors import ClozeError, ConfigError, FolderError, InputError
+from cloze.text.tokenizer import Tokenizer
+
+_OWN = {DESCRIPTION, INDEX, SHARDS, ".lock"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How text becomes a corpus."""
+
+    sentences: Sentences = "split"  # find them, or take every line for one
+    segmenter: Segmenter | str | None = None  # words where none are written apart, "jieba" by name
+    hold_out: float = 0.01  # share of the documents to judge by, chosen by a hash of their text
+    column: str | None = None  # of tables
+    skip_broken: bool = False  # pass over rows that cannot be read, and count them
+
+    def __post_init__(self) -> None:
+        """Check once."""
+        one_of("sentences", self.sentences, ("split", "lines"))
+        if isinstance(self.segmenter, str):
+            one_of("segmenter", self.segmenter, SEGMENTERS)
+        if not 0 <= self.hold_out < 1:
+            raise ConfigError(f"hold_out is {self.hold_out}", fix="use a share from 0 to below 1")
+
+    def words(self) -> Segmenter | None:
+        """The segmenter, tried once: a missing library shows here and not in a worker."""
+        segmenter = self.segmenter
+        if isinstance(segmenter, str):
+            segmenter = SEGMENTERS[segmenter]
+        if segmenter is not None:
+            segmenter("")
+        return segmenter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a preparation has come."""
+
+    file: str  # being read
+    bytes: int  # of text
+    documents: int
+    sentences: int
+    tokens: int
+    shards: int
+    reused: int  # of the shards: they were there already
+
+
+def prepare(
+    sources: Source | list[Source],
+    tokenizer: Tokenizer,
+    folder: str | PathLike[str],
+    options: Options | None = None,
+    *,
+    workers: int | None = None,
+    progress: Callable[[Progress], object] | None = None,
+) -> Corpus:
+    """Make a corpus of text, or open the one already made of the same text in the same way.
+
+    The result does not depend on the number of workers. A run that was stopped goes on with the
+    shards it has; when texts, tokenizer or options have changed, only what that touches is done
+    again. Workers are fresh processes: a script calls this under `if __name__ == "__main__":`.
+
+    Args:
+        sources: what `cloze.data.streams.rows` reads.
+        tokenizer: gives the ids.
+        folder: where the corpus will be; made if missing.
+        options: see `Options`.
+        workers: processes; as many as this one may use cores, when left out.
+        progress: called after every shard.
+    """
+    path, options = Path(folder), options or Options()
+    recipe = Recipe.of(tokenizer, options.sentences, options.words())
+    try:
+        with _alone(path):
+            fingerprint, stable = _fingerprint(sources, recipe, options)
+            ready = _ready(path, fingerprint) if stable else None
+            if ready:
+                return ready
+            job = _Job(path, recipe, options, workers or _cores())
+            for step in job.run(sources):
+                if progress:
+                    progress(step)
+            job.finish(fingerprint)
+            return Corpus.open(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except BrokenProcessPool as error:
+        raise ClozeError(
+            "a worker process died, perhaps for want of memory",
+            fix="use fewer workers (finished shards are kept); a script that prepares a corpus "
+            'must do so under `if __name__ == "__main__":`',
+        ) from error
+
+
+class _Job:
+    """One preparation: what to do, and what came of it so far."""
+
+    def __init__(self, folder: Path, recipe: Recipe, options: Options, workers: int) -> None:
+        self._folder, self._recipe, self._options = folder, recipe, options
+        self._workers = workers
+        self._salt = json.dumps(recipe.described, sort_keys=True)
+        self._skipped: list[InputError] = []
+        self._hashes = array("Q")  # of the documents
+        self._paths: list[Path] = []  # of the shards
+        self._sentences: list[Array] = []  # tokens in each, shard by shard
+        self._documents: list[Array] = []  # sentences in each, shard by shard
+        self._words = self._unknown = 0
+
+    def run(self, sources: Source | list[Source]) -> Iterator[Progress]:
+        """Write the shards, saying so after each."""
+        chunks = Chunks(rows(sources, column=self._options.column, on_error=self._broken))
+        size = documents = sentences = tokens = reused = 0
+        for number, done in enumerate(self._shards(chunks), 1):
+            shard = read(done.path)
+            self._add(shard, continues=done.continues)
+            size += done.size
+            documents += len(shard.documents) - done.continues
+            sentences += len(shard.sentences)
+            tokens += len(shard.ids)
+            reused += done.reused
+            yield Progress(
+                file=done.file,
+                bytes=size,
+                documents=documents,
+                sentences=sentences,
+                tokens=tokens,
+                shards=number,
+                reused=reused,
+            )
+        self._hashes = chunks.hashes
+
+    def finish(self, fingerprint: Mapping[str, Any]) -> None:
+        """Write the index, then the description; what is left of earlier corpora goes."""
+        nothing = [np.zeros(0, np.int64)]
+        lengths, counts = (
+            np.concatenate(arrays or nothing) for arrays in (self._sentences, self._documents)
+        )
+        if not len(lengths):
+            raise InputError("there is no text in the sources", fix="check that they are the right")
+        real = counts > 0  # a document of control characters leaves nothing
+        hashes, counts = np.frombuffer(self._hashes, np.uint64)[real], counts[real]
+        begins = np.concatenate([[0], counts.cumsum()])  # d + 1
+        starts = np.concatenate([[0], lengths.cumsum()])  # s + 1
+        held_out = choose(hashes, self._options.hold_out)
+        index = safetensors.numpy.save(
+            {
+                "sentences": _small(starts),
+                "documents": _small(begins),
+                "held_out": held_out.view(np.uint8),
+            }
+        )
+        write_whole(self._folder / INDEX, index)
+        summary = Summary(
+            documents=len(counts),
+            held_out=int(held_out.sum()),
+            sentences=len(lengths),
+            tokens=int(starts[-1]),
+            words=self._words,
+            unknown=self._unknown,
+            longest_sentence=int(lengths.max()),
+            longest_document=int(np.diff(starts[begins]).max()),
+            bytes=len(index) + sum(path.stat().st_size for path in set(self._paths)),
+            skipped=len(self._skipped),
+        )
+        description = describe(
+            fingerprint=fingerprint,
+            vocabulary=self._recipe.vocabulary,
+            summary=summary,
+            shards=self._paths,
+        )
+        write_whole(self._folder / DESCRIPTION, description)
+        for path in set((self._folder / SHARDS).iterdir()) - set(self._paths):
+            path.unlink(missing_ok=True)
+
+    def _broken(self, error: InputError) -> None:
+        if not self._options.skip_broken:
+            raise error
+        self._skipped.append(error)
+
+    def _add(self, shard: Shard, *, continues: bool) -> None:
+        sentences, documents = (a.astype(np.int64) for a in (shard.sentences, shard.documents))
+        if continues:
+            self._documents[-1][-1] += documents[0]
+            documents = documents[1:]
+        if len(documents):
+            self._documents.append(documents)
+        self._sentences.append(sentences)
+        self._paths.append(shard.path)
+        self._words += int(np.unpackbits(shard.words).sum())
+        self._unknown += shard.unknown
+
+    def _shards(self, chunks: Iterable[Chunk]) -> Iterator["_Done"]:
+        """The shard of every chunk in order, made here or by workers."""
+        folder = self._folder / SHARDS
+        folder.mkdir(exist_ok=True)
+        chunks = iter(chunks)
+        first = list(islice(chunks, 2))
+        chunks = chain(first, chunks)
+        if self._workers == 1 or len(first) <= 1:
+            encoder = Encoder(self._recipe)
+            for chunk in chunks:
+                done = self._planned(chunk)
+                if not done.reused:
+                    write(done.path, encoder(chunk.documents))
+                yield done
+            return
+        pool = ProcessPoolExecutor(self._workers, get_context("spawn"), _start_worker)
+        try:
+            yield from self._shared(chunks, pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _shared(self, chunks: Iterable[Chunk], pool: ProcessPoolExecutor) -> Iterator["_Done"]:
+        waiting: deque[tuple[_Done, Future[None] | None]] = deque()
+        for chunk in chunks:
+            done = self._planned(chunk)
+            future = (
+                None
+                if done.reused
+                else pool.submit(_write_shard, done.path, self._recipe, chunk.documents)
+            )
+            waiting.append((done, future))
+            # One chunk in every worker and one more ready: memory does not grow with the corpus.
+            if len(waiting) > self._workers + 1:
+                yield _finished(*waiting.popleft())
+        for done, future in waiting:
+            yield _finished(done, future)
+
+    def _planned(self, chunk: Chunk) -> "_Done":
+        path = self._folder / SHARDS / f"{chunk.key(self._salt)}.safetensors"
+        return _Done(
+            path=path,
+            reused=_is_whole(path),
+            continues=chunk.continues,
+            size=chunk.size,
+            file=chunk.file,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """A chunk whose shard is written, or about to be."""
+
+    path: Path
+    reused: bool
+    continues: bool
+    size: int
+    file: str
+
+
+def choose(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Which documents are held out: those whose hash is low, so that others do not matter.
+
+    Where a share is asked for, at least one is held out, and at least one is not.
+    """
+    chosen = hashes < np.uint64(int(share * 2.0**64))
+    if share and len(hashes) > 1:
+        chosen[hashes.argmin()] = True
+        chosen[hashes.argmax()] = False
+    return chosen
+
+
+def _finished(done: _Done, future: "Future[None] | None") -> _Done:
+    if future is not None:
+        future.result()
+    return done
+
+
+@lru_cache(maxsize=1)
+def _encoder(recipe: Recipe) -> Encoder:
+    return Encoder(recipe)  # kept between the chunks a worker gets
+
+
+def _write_shard(path: Path, recipe: Recipe, documents: list[Document]) -> None:
+    write(path, _encoder(recipe)(documents))
+
+
+def _start_worker() -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the cores are shared out already
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A killed parent cannot tell its workers to stop: they watch it themselves."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _small(values: Array) -> Array:
+    """The same numbers in the smallest type that holds them."""
+    return values.astype(np.min_scalar_type(values.max()))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return path.exists() and read(path).is_whole()
+    except FolderError:
+        return False
+
+
+def _ready(folder: Path, fingerprint: Mapping[str, Any]) -> Corpus | None:
+    try:
+        corpus = Corpus.open(folder)
+    except FolderError:  # none yet, or damaged: what is whole will be kept
+        return None
+    return corpus if corpus.fingerprint == fingerprint else None
+
+
+def _fingerprint(
+    sources: Source | list[Source], recipe: Recipe, options: Options
+) -> tuple[Mapping[str, Any], bool]:
+    """What a corpus is made of and how; and whether that alone can tell it from another."""
+    listed = sources if isinstance(sources, list | tuple) else [sources]
+    paths = [s for s in listed if isinstance(s, str | PathLike) and s != "-"]
+    try:
+        files = find(paths)
+    except InputError:  # told by whoever reads, or passed over
+        files = []
+    stable = bool(files) and len(paths) == len(listed) and all(map(Path.is_file, files))
+    folder = os.path.commonpath([file.resolve().parent for file in files]) if stable else ""
+    inputs = [
+        [os.path.relpath(file.resolve(), folder), file.stat().st_size, file.stat().st_mtime_ns]
+        for file in files
+        if stable
+    ]
+    chosen = {
+        "hold_out": options.hold_out,
+        "column": options.column,
+        "skip_broken": options.skip_broken,
+    }
+    return {"inputs": inputs, **recipe.described, **chosen}, stable
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time prepare a folder; the next then finds it ready."""
+    if folder.exists() and not folder.is_dir():
+        raise FolderError(f"{folder} is a file", fix="name a folder")
+    foreign = {path.name for path in folder.iterdir()} - _OWN if folder.exists() else set()
+    if foreign:
+        raise FolderError(
+            f"{folder} holds something else ({min(foreign)})", fix="name a new or an empty folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        with suppress(ImportError):  # not on Windows
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

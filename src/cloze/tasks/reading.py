@@ -1,0 +1,71 @@
+"""Texts as a model reads them: one sequence each, or several windows where a text is too long."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cloze.checkpoint.model import Model
+from cloze.config import one_of
+from cloze.errors import InputError
+from cloze.text.encoding import Encoding
+from cloze.text.length import POLICIES
+
+OnError = Callable[[int, InputError], None]  # the number of the text, and what is wrong with it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One text: its sequences of ids, and the alignment where someone will ask for it."""
+
+    sequences: tuple[list[int], ...]
+    encoding: Encoding | None = None  # of the whole text, or of what a policy left of it
+    windows: tuple[Encoding, ...] = ()  # one for each sequence, when the text was read in windows
+
+
+def read(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+    aligned: bool = False,
+    on_error: OnError | None = None,
+) -> dict[int, Reading]:
+    """The readings by number of the text; those too long for the model by `policy`.
+
+    A folder that sets a limit of its own has its texts cut at it (`head`) when no policy is given.
+    Otherwise a text too long is an error: raised, or handed to `on_error` while the others go on.
+    """
+    if policy is not None:
+        one_of("length policy", policy, POLICIES)
+    elif model.pooling and model.pooling.limit:
+        policy = "head"
+    readings: dict[int, Reading] = {}
+    for number, ids in enumerate(model.tokenizer.ids(texts)):
+        try:
+            if len(ids) > model.limit:
+                readings[number] = _long(model, texts[number], policy, stride)
+            elif aligned:
+                encoding = model.tokenizer.encode(texts[number])
+                readings[number] = Reading(sequences=(encoding.ids,), encoding=encoding)
+            else:  # most texts of most calls: no alignment is made for them
+                readings[number] = Reading(sequences=(ids,))
+        except InputError as error:
+            if on_error is None:
+                raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
+            on_error(number, error)
+    return readings
+
+
+def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Reading:
+    tokenizer = model.tokenizer
+    if policy != "window":
+        encoding = tokenizer.encode(text, limit=model.limit, policy=policy)
+        return Reading(sequences=(encoding.ids,), encoding=encoding)
+    # a quarter of the window is shared with the one before, so that no token lacks context
+    overlap = model.limit // 4 if stride is None else stride
+    windows = tuple(tokenizer.windows(text, limit=model.limit, stride=overlap))
+    return Reading(
+        sequences=tuple(window.ids for window in windows),
+        encoding=tokenizer.encode(text),
+        windows=windows,
+    )

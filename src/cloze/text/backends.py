@@ -1,0 +1,157 @@
+"""The four kinds of vocabulary, each a pipeline of the tokenizers library."""
+
+from collections.abc import Mapping, Sequence
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers.models import Model
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
+
+PREFIX = "##"  # marks a piece that continues a word
+END_OF_TEXT = "<|endoftext|>"
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the names the library gives to bytes
+
+# role -> token, in the order of their ids in a vocabulary of ours
+BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+GPT2_TOKENS = {"bos": END_OF_TEXT, "eos": END_OF_TEXT}
+
+# Beyond this many characters BERT gives a word up as unknown: the time to look for its longest
+# pieces grows with the cube of its length.
+LONGEST_WORD = 100
+
+# Every ideograph, every other run of letters and digits, every mark is a word; so is white space,
+# which characters keep.
+_CHAR_WORDS = r"\p{Han}|[\w&&[^\p{Han}]]+|\s+|[^\w\s]"
+_CHAR_WORDS_PLAIN = r"\w+|\s+|[^\w\s]"
+
+
+def bert_normalizer(*, lowercase: bool, strip_accents: bool | None, chinese: bool) -> Normalizer:
+    """BERT's own cleaning; accents go with the case unless told otherwise."""
+    return normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=chinese
+    )
+
+
+def plain_normalizer(*, lowercase: bool, strip_accents: bool | None) -> Normalizer | None:
+    """Case and accents only, for kinds that keep white space and control characters as they are."""
+    if not lowercase and not strip_accents:
+        return None
+    return normalizers.BertNormalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        clean_text=False,
+        handle_chinese_chars=False,
+    )
+
+
+def wordpiece(
+    vocab: Mapping[str, int], normalizer: Normalizer, *, byte_fallback: bool = False
+) -> Tokenizer:
+    """BERT's tokenizer; with `byte_fallback` words are spelled in bytes, so none is unknown."""
+    longest = (
+        LONGEST_WORD * 4 if byte_fallback else LONGEST_WORD
+    )  # a character has up to four bytes
+    model = models.WordPiece(
+        dict(vocab),
+        unk_token=BERT_TOKENS["unk"],
+        continuing_subword_prefix=PREFIX,
+        max_input_chars_per_word=longest,
+    )
+    split = byte_words() if byte_fallback else pre_tokenizers.BertPreTokenizer()
+    backend = _bert(model, normalizer, split)
+    backend.decoder = _byte_decoder() if byte_fallback else decoders.WordPiece(prefix=PREFIX)
+    return backend
+
+
+def byte_words() -> PreTokenizer:
+    """BERT's words as byte symbols. A word too long to search becomes several, at characters."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.BertPreTokenizer(),
+            pre_tokenizers.Split(Regex(f".{{{LONGEST_WORD}}}"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def words(vocab: Mapping[str, int], normalizer: Normalizer) -> Tokenizer:
+    """Whole words; what is not in the vocabulary is unknown."""
+    model = models.WordLevel(dict(vocab), unk_token=BERT_TOKENS["unk"])
+    backend = _bert(model, normalizer, pre_tokenizers.BertPreTokenizer())
+    backend.decoder = decoders.WordPiece(prefix=PREFIX)  # puts the spaces back
+    return backend
+
+
+def characters(
+    vocab: Mapping[str, int], normalizer: Normalizer | None, *, chinese: bool, byte_fallback: bool
+) -> Tokenizer:
+    """Every character a piece, white space too: BPE that never merges."""
+    model = models.BPE(
+        dict(vocab), [], unk_token=BERT_TOKENS["unk"], fuse_unk=False, byte_fallback=byte_fallback
+    )
+    pattern = _CHAR_WORDS if chinese else _CHAR_WORDS_PLAIN
+    backend = _bert(model, normalizer, pre_tokenizers.Split(Regex(pattern), "isolated"))
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return backend
+
+
+def byte_bpe(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    normalizer: Normalizer | None = None,
+) -> Tokenizer:
+    """GPT-2's tokenizer: words keep the space before them and are spelled in 256 byte symbols."""
+    backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1")
+    backend.add_special_tokens([END_OF_TEXT])
+    return backend
+
+
+def to_bytes(piece: str) -> str:
+    """A piece in byte symbols: `##é` is `##Ã©`."""
+    prefix = PREFIX if piece.startswith(PREFIX) else ""
+    body = piece.removeprefix(PREFIX).encode()
+    return prefix + "".join(BYTE_SYMBOLS[byte] for byte in body)
+
+
+def _bert(model: Model, normalizer: Normalizer | None, split: PreTokenizer) -> Tokenizer:
+    backend = Tokenizer(model)
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = split
+    cls, sep = BERT_TOKENS["cls"], BERT_TOKENS["sep"]
+    ends = [(token, backend.token_to_id(token)) for token in (cls, sep)]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=ends,
+    )
+    present = [token for token in BERT_TOKENS.values() if backend.token_to_id(token) is not None]
+    backend.add_special_tokens(present)
+    return backend
+
+
+def _byte_decoder() -> decoders.Decoder:
+    """Pieces to words with a space before each, then byte symbols (`Ġ` is the space) to text."""
+    return decoders.Sequence(
+        [
+            decoders.WordPiece(prefix=PREFIX, cleanup=False),
+            decoders.Replace(" ", BYTE_SYMBOLS[ord(" ")]),
+            decoders.ByteLevel(),
+        ]
+    )
+
+
+def _byte_symbols() -> tuple[str, ...]:
+    """The character that stands for each byte in byte-level pieces (Radford et al. 2019).
+
+    Bytes that print stand for themselves; the others take the characters from 256 on, in order.
+    """
+    printing = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = [byte for byte in range(256) if byte not in printing]
+    return tuple(chr(byte if byte in printing else 256 + hidden.index(byte)) for byte in range(256))
+
+
+BYTE_SYMBOLS = _byte_symbols()

@@ -1,0 +1,126 @@
+"""The alignment between characters, words and pieces of one text or of a pair."""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TypeVar
+
+import tokenizers
+
+from cloze.errors import InputError
+
+T = TypeVar("T")
+Kept = tuple[tuple[range, ...], tuple[range, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """What a tokenizer made of a text, or of a text and its pair (sequences 0 and 1).
+
+    Offsets are characters of the original text, as Python counts them; words are numbered within
+    their own text. Special tokens that the tokenizer adds belong to no word and to no sequence.
+    """
+
+    ids: list[int]
+    pieces: list[str]
+    offsets: list[tuple[int, int]]
+    words: list[int | None]
+    type_ids: list[int]
+    sequences: list[int | None]
+    # Which pieces of the whole text and of the whole pair are here, and how many are not.
+    kept: Kept
+    cut: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def special(self) -> list[bool]:
+        """True for the special tokens that the tokenizer added."""
+        return [sequence is None for sequence in self.sequences]
+
+    def pieces_of(self, sequence: int = 0) -> range:
+        """All pieces of the text, or of the pair."""
+        if sequence not in self.sequences:
+            return range(0)
+        start = self.sequences.index(sequence)
+        return range(start, start + self.sequences.count(sequence))
+
+    def pieces_of_word(self, word: int, sequence: int = 0) -> range:
+        """The pieces of one word: none if it was cut."""
+        inside = self.pieces_of(sequence)
+        start = bisect_left(self.words, word, inside.start, inside.stop)  # type: ignore[type-var]
+        stop = bisect_right(self.words, word, start, inside.stop)  # type: ignore[type-var]
+        return range(start, stop)
+
+    def piece_at(self, char: int, sequence: int = 0) -> int | None:
+        """The first piece that covers a character: none for white space and what was cut."""
+        return next(iter(self.pieces_between(char, char + 1, sequence)), None)
+
+    def word_at(self, char: int, sequence: int = 0) -> int | None:
+        """The word that covers a character."""
+        piece = self.piece_at(char, sequence)
+        return None if piece is None else self.words[piece]
+
+    def pieces_between(self, start: int, end: int, sequence: int = 0) -> range:
+        """The pieces that share a character with the stretch from `start` up to `end`."""
+        inside = self.pieces_of(sequence)
+        if start >= end:
+            return range(inside.start, inside.start)
+        first = bisect_right(self.offsets, start, inside.start, inside.stop, key=lambda o: o[1])
+        stop = bisect_left(self.offsets, end, first, inside.stop, key=lambda o: o[0])
+        return range(first, stop)
+
+    def chars_of(self, first: int, last: int) -> tuple[int, int]:
+        """The characters from the first piece to the last, both included."""
+        inside = 0 <= first <= last < len(self)
+        if (
+            not inside
+            or self.sequences[first] is None
+            or len(set(self.sequences[first : last + 1])) > 1
+        ):
+            raise InputError(
+                f"pieces {first} to {last} are not a stretch of one text",
+                fix="take both from the text or both from the pair, without special tokens",
+            )
+        return self.offsets[first][0], self.offsets[last][1]
+
+    def word_chars(self, word: int, sequence: int = 0) -> tuple[int, int]:
+        """The characters of one word, as far as it was kept."""
+        pieces = self.pieces_of_word(word, sequence)
+        if not pieces:
+            raise InputError(f"there is no word {word} here", fix="take word numbers from `words`")
+        return self.chars_of(pieces[0], pieces[-1])
+
+    def first_pieces(self) -> list[int]:
+        """The first piece of every word, of the text and then of the pair."""
+        marks = [(None, None), *zip(self.sequences, self.words, strict=True)]
+        return [n for n, mark in enumerate(marks[1:]) if mark[1] is not None and mark != marks[n]]
+
+
+def from_library(whole: tokenizers.Encoding, kept: Kept | None = None) -> Encoding:
+    """Our record of the library's encoding, with its special tokens and the pieces that are kept.
+
+    Taking pieces out of the finished encoding is right for every post-processor, because none of
+    them looks at the pieces that it frames.
+    """
+    sequences: list[int | None] = whole.sequence_ids
+    first, second = ([n for n, s in enumerate(sequences) if s == which] for which in (0, 1))
+    if kept is None:
+        kept = ((range(len(first)),) if first else (), (range(len(second)),) if second else ())
+    staying = {n for span in kept[0] for n in first[span.start : span.stop]}
+    staying |= {n for span in kept[1] for n in second[span.start : span.stop]}
+    stay = [n for n, s in enumerate(sequences) if s is None or n in staying]
+
+    def take(column: list[T]) -> list[T]:
+        return column if len(stay) == len(column) else [column[n] for n in stay]
+
+    return Encoding(
+        ids=take(whole.ids),
+        pieces=take(whole.tokens),
+        offsets=take(whole.offsets),
+        words=take(whole.word_ids),
+        type_ids=take(whole.type_ids),
+        sequences=take(sequences),
+        kept=kept,
+        cut=(len(first) - sum(map(len, kept[0])), len(second) - sum(map(len, kept[1]))),
+    )

@@ -1,0 +1,407 @@
+"""Model folders: old spellings, shards, reports, and folders that are broken or hostile."""
+
+import json
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import cloze
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.model import Model
+from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.models import BertConfig, fresh
+from helpers import PIECES, files_of, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=16)
+IDS = torch.tensor([[2, 5, 6, 7, 3]])
+
+
+def model_with(heads=("mlm",), pooling=None):
+    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG, pooling=pooling)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return model_with().save(tmp_path / "model")
+
+
+def rewrite(folder, change):
+    """The weights again, after a change to the dictionary of them."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    save_file(change(tensors) or tensors, file, metadata={"format": "pt"})
+
+
+def set_config(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def assert_same_as_new(folder, heads=("mlm",)):
+    with torch.no_grad():
+        opened = cloze.load(folder, quiet=True)
+        assert torch.equal(opened.module(IDS), model_with(heads).module(IDS))
+    return opened
+
+
+# What folders look like
+
+
+def test_a_folder_holds_what_formats_say(folder):
+    assert files_of(folder) >= {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"]
+    assert config["hidden_size"] == 8
+    assert config["dtype"] == "float32"
+    raw = (folder / "model.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + struct.unpack("<Q", raw[:8])[0]])
+    assert header["__metadata__"] == {"format": "pt"}
+    assert "cls.predictions.decoder.weight" not in header
+    assert "bert.pooler.dense.weight" not in header
+
+
+def test_old_names_of_norms(folder):
+    def old(tensors):
+        spelled = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        for name in list(tensors):
+            for new, gone in spelled.items():
+                if name.endswith(new):
+                    tensors[name.replace(new, gone)] = tensors.pop(name)
+
+    rewrite(folder, old)
+    assert not assert_same_as_new(folder).report
+
+
+def test_the_body_without_its_prefix(folder):
+    rewrite(folder, lambda t: {name.removeprefix("bert."): value for name, value in t.items()})
+    assert not assert_same_as_new(folder).report
+
+
+def test_the_bare_body_with_its_prefix(tmp_path):
+    folder = model_with(()).save(tmp_path / "body")
+    rewrite(folder, lambda t: {f"bert.{name}": value for name, value in t.items()})
+    assert not assert_same_as_new(folder, ()).report
+
+
+def test_the_prefix_twice(folder):
+    rewrite(
+        folder,
+        lambda t: {f"bert.{n}" if n.startswith("bert.") else n: value for n, value in t.items()},
+    )
+    assert not assert_same_as_new(folder).report
+
+
+def test_a_stored_copy_of_the_tied_decoder_and_old_buffers_need_no_word(folder):
+    def add(tensors):
+        tensors["cls.predictions.decoder.weight"] = torch.zeros(len(PIECES), 8)
+        tensors["cls.predictions.decoder.bias"] = torch.zeros(len(PIECES))
+        tensors["bert.embeddings.position_ids"] = torch.arange(16)[None]
+
+    rewrite(folder, add)
+    assert not assert_same_as_new(folder).report
+
+
+def test_the_bias_under_the_decoder_only(folder):
+    def move(tensors):
+        tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+
+    rewrite(folder, move)
+    opened = assert_same_as_new(folder)
+    assert torch.equal(opened.module.heads["mlm"].bias, model_with().module.heads["mlm"].bias)
+
+
+def test_no_tokenizer_json_but_a_vocabulary(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    opened = assert_same_as_new(folder)
+    assert opened.tokenizer.encode("the cat").ids == tiny_tokenizer().encode("the cat").ids
+
+
+def test_shards(folder):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names, half = sorted(tensors), len(tensors) // 2
+    parts = {"a.safetensors": names[:half], "b.safetensors": names[half:]}
+    for file, inside in parts.items():
+        save_file({name: tensors[name] for name in inside}, folder / file)
+    index = {"weight_map": {name: file for file, inside in parts.items() for name in inside}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert_same_as_new(folder)
+
+    (folder / "b.safetensors").unlink()
+    with pytest.raises(FolderError, match="shard b.safetensors is missing"):
+        cloze.load(folder)
+    for evil in ("../b.safetensors", "/etc/passwd", "b.bin", ""):
+        index["weight_map"][names[0]] = evil
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(FolderError, match="not a safetensors file of this folder"):
+            cloze.load(folder)
+
+
+def test_half_precision_on_disk_is_float32_in_use(folder):
+    rewrite(folder, lambda t: {name: value.half() for name, value in t.items()})
+    assert cloze.load(folder).dtype == torch.float32
+    assert cloze.load(folder, dtype="bf16").dtype == torch.bfloat16
+    with pytest.raises(ConfigError, match="dtype 'float23' is unknown\n.*did you mean 'float32'"):
+        cloze.load(folder, dtype="float23")
+
+
+# The report
+
+
+def test_unexpected_weights_and_unknown_settings_are_reported_and_shown(folder, capsys):
+    rewrite(folder, lambda t: t.update({"adapter.weight": torch.zeros(2)}))
+    set_config(folder, shiny_new_setting=3)
+    report = cloze.load(folder).report
+    assert report.unexpected == ("adapter.weight",)
+    assert report.ignored == ("shiny_new_setting",)
+    shown = capsys.readouterr().err
+    assert "adapter.weight" in shown
+    assert "shiny_new_setting" in shown
+    cloze.load(folder, quiet=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_missing_weights_are_an_error_unless_allowed(folder):
+    rewrite(folder, lambda t: {n: v for n, v in t.items() if "predictions.transform" not in n})
+    with pytest.raises(FolderError, match=r"lacks 4 weights.*transform.*\n.*allow_missing=True"):
+        cloze.load(folder)
+    opened = cloze.load(folder, allow_missing=True, quiet=True)
+    assert len(opened.report.missing) == 4
+    assert torch.equal(opened.module(IDS), model_with().module(IDS))
+    assert torch.equal(opened.module.heads["mlm"].dense.bias, torch.zeros(8))
+
+
+# Pooling
+
+
+def test_pooling_goes_round(tmp_path):
+    pooling = Pooling(modes=("cls", "mean"), normalize=True, limit=9, prompt="query: ")
+    folder = model_with((), pooling).save(tmp_path / "m")
+    assert cloze.load(folder).pooling == pooling
+    assert cloze.load(folder).limit == 9
+
+
+def test_both_spellings_of_pooling(tmp_path):
+    folder = model_with((), Pooling(modes=("max",))).save(tmp_path / "m")
+    file = folder / "1_Pooling" / "config.json"
+    file.write_text(json.dumps({"embedding_dimension": 8, "pooling_mode": "cls"}))
+    assert cloze.load(folder).pooling.modes == ("cls",)
+    file.write_text(json.dumps({"pooling_mode": ["mean", "cls"]}))
+    assert cloze.load(folder).pooling.modes == ("mean", "cls")
+    file.write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    with pytest.raises(ConfigError, match="pools by pooling_mode_lasttoken\n.*cls, max, mean"):
+        cloze.load(folder)
+
+
+def test_modules_are_never_imported(tmp_path):
+    folder = model_with((), Pooling()).save(tmp_path / "m")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_X", "type": "os.system"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="Transformer → Pooling → system\n.*cloze computes"):
+        cloze.load(folder)
+    modules[2:] = []
+    modules[1]["path"] = "../../etc"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="puts the pooling at"):
+        cloze.load(folder)
+
+
+# Saving
+
+
+def test_saving_does_not_overwrite_unless_told(folder):
+    before = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(FolderError, match=r"model exists\n.*overwritten"):
+        model_with().save(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    (folder / "stray").write_text("x")
+    model_with().save(folder, overwrite=True)
+    assert "stray" not in files_of(folder)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_failure_while_saving_leaves_the_old_folder(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "old").write_text("precious")
+
+    def fail_halfway():
+        with whole_folder(tmp_path / "m", overwrite=True) as work:
+            (work / "half").write_text("")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        fail_halfway()
+    assert files_of(tmp_path) == {"m/old"}
+
+
+def test_heads_that_no_published_class_has_together(tmp_path):
+    with pytest.raises(ConfigError, match="mlm, sequence together\n.*separate folders"):
+        model_with(("mlm", "sequence")).save(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+# What users get wrong
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FolderError, match="there is no folder .*nowhere"):
+        cloze.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="is a file\n.*folder that holds config.json"):
+        cloze.load(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FolderError, match="no config.json"):
+        cloze.load(tmp_path / "empty")
+
+
+def test_a_name_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtraError, match=r"org/name.*\n.*pip install 'cloze\[hub\]'"):
+        cloze.load("org/name")
+    snapshot = tmp_path / "models--org--name" / "snapshots" / "abc"
+    model_with().save(snapshot)
+    (tmp_path / "models--org--name" / "refs").mkdir()
+    (tmp_path / "models--org--name" / "refs" / "main").write_text("abc")
+    assert cloze.load("org/name").heads == ("mlm",)
+
+
+def test_only_a_pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(FolderError, match=r"only pickled weights.*\n.*never does"):
+        cloze.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bart"}, "model_type is 'bart'.*\n.*bert, distilbert"),
+        ({"model_type": None}, "model_type is None"),
+        ({"model_type": ["bert"]}, "model_type is"),
+        ({"position_embedding_type": "relative_key"}, "changes the mathematics\n.*'absolute'"),
+        ({"is_decoder": True}, "is_decoder to True, which changes the mathematics"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads .* changes the mathematics"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"hidden_act": "swiglu"}, "activation 'swiglu' is unknown"),
+        ({"hidden_size": 10**12}, "width is 1000000000000\n"),
+        ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
+        ({"num_hidden_layers": 3}, "lacks 16 weights"),
+        ({"hidden_size": 10}, "is 25×8 in model.safetensors, but config.json implies 25×10"),
+        ({"vocab_size": 5}, "tokenizer has 25 pieces, the model's table only 5 rows"),
+        ({"vocab_size": "many"}, "vocab_size is 'many'"),
+        ({"num_attention_heads": 3}, "width 8 does not split into 3 heads"),
+        ({"architectures": ["EvilModel"]}, "architecture 'EvilModel' is unknown"),
+        ({"architectures": [{}]}, "architecture '{}' is unknown"),
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label does not number"),
+        ({"id2label": []}, "id2label does not number"),
+        ({"problem_type": "poetry"}, "problem_type 'poetry' is unknown"),
+        ({"tie_word_embeddings": "yes"}, "tied is 'yes'\n.*true or false"),
+        ({"hidden_dropout_prob": "a lot"}, "dropout is 'a lot'"),
+        ({"layer_norm_eps": None}, "norm_eps is None"),
+    ],
+)
+def test_configurations_that_cannot_be_honoured(folder, changes, message):
+    set_config(folder, **changes)
+    with pytest.raises(ClozeError, match=message):
+        cloze.load(folder)
+
+
+def test_a_config_that_names_code_runs_nothing(folder):
+    (folder / "evil.py").write_text("raise SystemExit('ran')")
+    set_config(folder, auto_map={"AutoModel": "evil.Evil"}, trust_remote_code=True)
+    assert cloze.load(folder, quiet=True).report.ignored == ("auto_map", "trust_remote_code")
+
+
+# Broken and hostile files: a clear error, before any allocation
+
+
+def header(entries, data=b""):
+    raw = json.dumps(entries).encode()
+    return struct.pack("<Q", len(raw)) + raw + data
+
+
+def tensor(kind="F32", shape=(1,), offsets=(0, 4)):
+    return {"dtype": kind, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+HOSTILE = {
+    "empty": b"",
+    "seven bytes": b"1234567",
+    "a huge header": struct.pack("<Q", 1 << 62) + b"{}",
+    "a header past the end": struct.pack("<Q", 100) + b"{}",
+    "not json": struct.pack("<Q", 4) + b"\xff\xfe{}",
+    "a list": header([1, 2]),
+    "deep nesting": struct.pack("<Q", 200_000) + b"[" * 200_000,
+    "a tensor past the end": header({"a": tensor(shape=(1000,), offsets=(0, 4000))}),
+    "offsets backwards": header({"a": tensor(offsets=(4, 0))}, b"1234"),
+    "negative offsets": header({"a": tensor(offsets=(-4, 0))}, b"1234"),
+    "a terabyte in four bytes": header({"a": tensor(shape=(1 << 38,))}, b"1234"),
+    "a negative shape": header({"a": tensor(shape=(-1, -1))}, b"1234"),
+    "an unknown kind": header({"a": tensor(kind="F99")}, b"1234"),
+    "not a tensor": header({"a": 7}),
+    "a pickle": b"\x80\x04cposix\nsystem\n(S'touch ran'\ntR.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_weights(folder, name):
+    (folder / "model.safetensors").write_bytes(HOSTILE[name])
+    tracemalloc.start()
+    with pytest.raises(FolderError, match=r"model.safetensors is not a sound safetensors file: "):
+        cloze.load(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 << 20
+
+
+def test_weights_cut_anywhere_are_noticed(folder):
+    whole = (folder / "model.safetensors").read_bytes()
+    for cut in np.linspace(0, len(whole) - 1, 25).astype(int):
+        (folder / "model.safetensors").write_bytes(whole[:cut])
+        with pytest.raises(FolderError, match="not a sound safetensors file"):
+            cloze.load(folder)
+
+
+def test_integers_are_not_weights(folder):
+    rewrite(folder, lambda t: t.update({"bert.embeddings.LayerNorm.bias": torch.zeros(8).int()}))
+    with pytest.raises(FolderError, match="LayerNorm.bias is stored as I32"):
+        cloze.load(folder)
+
+
+def test_two_spellings_of_one_weight(folder):
+    name = "bert.embeddings.LayerNorm.bias"
+    rewrite(folder, lambda t: t.update({name.replace("bias", "beta"): t[name].clone()}))
+    with pytest.raises(FolderError, match="two spellings of one weight"):
+        cloze.load(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff", b"[" * 100_000, b"null"])
+def test_broken_configurations(folder, content):
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(FolderError, match=r"config.json"):
+        cloze.load(folder)
+
+
+def test_a_configuration_too_large_to_be_one(folder):
+    with (folder / "config.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(FolderError, match="1,073,741,824 bytes, far more"):
+        cloze.load(folder)
+
+
+def test_input_errors_are_value_errors():
+    assert issubclass(InputError, ValueError)

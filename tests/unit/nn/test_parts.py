@@ -1,0 +1,120 @@
+"""The parts by themselves."""
+
+import pytest
+import torch
+
+from cloze.errors import ConfigError, InputError
+from cloze.models import BertConfig, DistilBertConfig, fresh
+from cloze.models.bert import PRESETS
+from cloze.nn.attention import Attention
+from cloze.nn.masks import allowed_by, causal
+from cloze.nn.packed import Packed
+from cloze.nn.positions import sinusoids
+
+
+def test_causal_mask_lets_no_one_look_ahead():
+    x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    attention = Attention(8, 2).double().eval()
+    changed = x.clone()
+    changed[:, 3:] += 1.0
+    before, after = attention(x, causal(6)), attention(changed, causal(6))
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.equal(before[:, 3:], after[:, 3:])
+
+
+def test_a_mask_of_queries_and_keys_is_taken_as_it_is():
+    rng = torch.Generator().manual_seed(0)
+    module = fresh(BertConfig(vocab_size=20, width=8, layers=1, heads=2, hidden=8), rng=rng).eval()
+    ids = torch.arange(10)[None]
+    left = module(ids, causal(10)[None])
+    assert torch.allclose(left[:, :4], module(ids[:, :4], causal(4)[None]), atol=1e-6)
+
+
+def test_a_mask_of_one_dimension_is_refused():
+    with pytest.raises(InputError, match=r"mask of 1 dimensions.*\n.*\(batch, keys\)"):
+        allowed_by(torch.ones(4))
+
+
+def test_packed_runs_join_neighbours_of_equal_length():
+    packed = Packed.of([3, 3, 1, 3])
+    assert packed.runs == ((0, 2, 3), (6, 1, 1), (7, 1, 3))
+    assert packed.starts.tolist() == [0, 3, 6, 7]
+    assert packed.positions.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2]
+
+
+def test_sinusoids_shift_is_linear():
+    """PE(pos+k) is a rotation of PE(pos), the same for every pos (Vaswani et al. 2017, §3.5)."""
+    table = sinusoids(50, 16).double()
+    here, there = table[:40], table[7:47]
+    matrix = torch.linalg.lstsq(here, there).solution
+    assert (here @ matrix - there).abs().max() < 1e-4
+
+
+def test_too_long_a_sequence_names_the_policies():
+    rng = torch.Generator().manual_seed(0)
+    shape = {"vocab_size": 20, "width": 8, "layers": 1, "heads": 2, "hidden": 8, "positions": 4}
+    module = fresh(BertConfig(**shape), rng=rng)
+    with pytest.raises(
+        InputError, match=r"5 tokens.*4 positions\n.*head, tail, head\+tail or window"
+    ):
+        module(torch.zeros(1, 5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_have_the_published_sizes(name):
+    millions = {
+        "tiny": 4.4,
+        "mini": 11.2,
+        "small": 28.8,
+        "medium": 41.4,
+        "base": 109.5,
+        "large": 335.1,
+    }
+    with torch.device("meta"):
+        from cloze.models import Bert
+
+        module = Bert(BertConfig.preset(name, vocab_size=30522))
+    count = sum(weight.numel() for weight in module.parameters()) / 1e6
+    assert count == pytest.approx(millions[name], abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 10, "heads": 3}, "width 10 does not split into 3 heads\n.*multiple of 3"),
+        ({"layers": 0}, "layers is 0\n.*from 1 to 512"),
+        ({"layers": 10**9}, "layers is 1000000000"),
+        ({"layers": True}, "layers is True"),
+        ({"vocab_size": "30522"}, "vocab_size is '30522'"),
+        ({"dropout": 1.5}, "dropout is 1.5\n.*from 0 to 1"),
+        ({"dropout": float("nan")}, "dropout is nan"),
+        ({"activation": "gelo"}, "activation 'gelo' is unknown\n.*did you mean 'gelu'"),
+        ({"pad_id": 99}, "pad_id is 99"),
+        ({"labels": ()}, "number of labels is 0"),
+        ({"segments": 0}, "segments is 0"),
+        ({"classifier_dropout": -1}, "classifier_dropout is -1"),
+        ({"problem": "rank"}, "problem 'rank' is unknown"),
+    ],
+)
+def test_a_configuration_is_checked_once(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        BertConfig(**{"vocab_size": 30, "width": 8, "heads": 2, **changes})
+
+
+def test_a_distilbert_has_its_own_epsilon():
+    with pytest.raises(ConfigError, match="norms use 1e-12"):
+        DistilBertConfig(vocab_size=30, norm_eps=1e-5)
+
+
+def test_an_unknown_preset_or_head_suggests_the_near_one():
+    with pytest.raises(ConfigError, match="did you mean 'tiny'"):
+        BertConfig.preset("tinny", vocab_size=30)
+    config = BertConfig(vocab_size=30, width=8, heads=2, layers=1)
+    with pytest.raises(ConfigError, match="did you mean 'span'"):
+        fresh(config, ["spam"], rng=torch.Generator())
+
+
+def test_a_sinusoidal_distilbert_starts_from_sines():
+    config = DistilBertConfig(vocab_size=30, width=8, heads=2, layers=1, sinusoidal=True)
+    module = fresh(config, rng=torch.Generator())
+    assert torch.equal(module.embeddings.position.weight, sinusoids(512, 8))
