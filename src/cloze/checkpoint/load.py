@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from cloze.checkpoint.model import LoadReport, Model, dtype_of
+from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import Stored, check, read_json, read_weights, stored_weights
 from cloze.errors import FolderError
@@ -27,17 +27,18 @@ FRESH_SEED = 0
 def load(
     source: str | os.PathLike[str],
     *,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     dtype: str = "float32",
     allow_missing: bool = False,
     quiet: bool = False,
 ) -> Model:
     """The model in a folder, or of a name "org/name" in the local Hugging Face cache or the hub.
 
-    Weights that the folder should hold and does not are an error, or with `allow_missing` are
-    drawn anew. What was missing, unexpected or ignored is in `.report`, and shown unless `quiet`.
+    `device=None` takes the GPU where there is one. Weights that the folder should hold and does
+    not are an error, or with `allow_missing` are drawn anew. What was missing, unexpected or
+    ignored is in `.report`, and shown unless `quiet`.
     """
-    precision = dtype_of(dtype)
+    place, precision = device_of(device), dtype_of(dtype)
     contents = open_folder(source)
     places, report = _match(contents)
     if report.missing and not allow_missing:
@@ -54,7 +55,7 @@ def load(
     if report and not quiet:
         show(report, contents.folder)
     return Model(
-        module=module.to(device=device, dtype=precision).eval(),
+        module=module.to(device=place, dtype=precision).eval(),
         tokenizer=contents.tokenizer,
         config=contents.published.config,
         pooling=contents.pooling,

@@ -26,7 +26,7 @@ JSON_CAP = 16 << 20
 MOST_SHARDS = 1000
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
-_WEIGHTS = ("F64", "F32", "F16", "BF16")
+WEIGHT_KINDS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def read_weights(wanted: Mapping[str, Stored]) -> dict[str, Tensor]:
 
 def check(name: str, stored: Stored, shape: torch.Size | tuple[int, ...]) -> None:
     """Refuse a tensor that is not what the configuration implies."""
-    if stored.kind not in _WEIGHTS:
+    if stored.kind not in WEIGHT_KINDS:
         raise FolderError(
             f"{name} is stored as {stored.kind}",
-            fix=f"weights are {', '.join(_WEIGHTS)}; a quantised folder is not read here",
+            fix=f"weights are {', '.join(WEIGHT_KINDS)}; a quantised folder is not read here",
         )
     if stored.shape != tuple(shape):
         raise FolderError(

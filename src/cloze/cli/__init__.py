@@ -11,7 +11,8 @@ def main() -> None:
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # pieces and JSON are UTF-8 under any locale
+            # pieces and JSON are UTF-8 under any locale, and no file name is a reason to fail
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         try:
             app(prog_name="cloze")

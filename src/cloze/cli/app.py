@@ -10,6 +10,9 @@ import typer
 
 from cloze import __version__
 from cloze.cli.common import door
+from cloze.cli.embed import embed
+from cloze.cli.fill import fill
+from cloze.cli.info import info
 from cloze.cli.tokenize import tokenize
 from cloze.cli.vocabulary import vocabulary
 
@@ -31,6 +34,9 @@ def add(verb: Callable[..., None], panel: str, *, example: str) -> None:
     app.command(rich_help_panel=panel, epilog=f"Example: {example}")(door(verb))
 
 
+add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."')
+add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
+add(info, USE, example="cloze info runs/bert")
 add(tokenize, USE, example='cloze tokenize runs/bert "The cat sat." --pair "It slept."')
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")
 

@@ -44,6 +44,9 @@ Threads = Annotated[
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of all that is random.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
+ModelFolder = Annotated[
+    str, typer.Argument(metavar="MODEL", help='A model folder, or "org/name" on the hub.')
+]
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads standard input.")
 ]
@@ -182,15 +185,14 @@ def _argument(text: str, number: int) -> "Row":
 
 def print_json(value: object) -> None:
     """One line of JSON, characters as they are."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    print(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """A table on a terminal; elsewhere lines with tabs, for other programs to read."""
-    cells = [[_printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        for row in [list(columns), *cells]:
-            typer.echo("\t".join(row))
+        for row in chain([columns], rows):
+            print(*(_printable(str(cell)) for cell in row), sep="\t")
         return
     from rich.console import Console
     from rich.table import Table
@@ -199,14 +201,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     table = Table(title=Text(_printable(title)) if title else None, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))  # Text: brackets in it are not markup
+    for row in rows:  # as Text, in which brackets are not markup
+        table.add_row(*(Text(_printable(_grouped(cell))) for cell in row))
     Console().print(table)
 
 
-def _printable(cell: object) -> str:
-    """A cell without characters that would move the cursor, break the line or not be seen."""
-    text = format(cell, ",") if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+def _grouped(cell: object) -> str:
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def _printable(text: str) -> str:
+    """The same without characters that move the cursor, break the line or cannot be seen."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -26,7 +26,7 @@ from cloze.config import one_of
 from cloze.data.chunks import Chunk, Chunks
 from cloze.data.corpus import DESCRIPTION, INDEX, SHARDS, Corpus, Summary, describe
 from cloze.data.encode import SEGMENTERS, Document, Encoder, Recipe, Segmenter, Sentences
-from cloze.data.shards import Array, Shard, cannot_write, read, write, write_whole
+from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write, write_whole
 from cloze.data.streams import Source, find, rows
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError
 from cloze.text.tokenizer import Tokenizer
@@ -174,8 +174,8 @@ class _Job:
         held_out = choose(hashes, self._options.hold_out)
         index = safetensors.numpy.save(
             {
-                "sentences": _small(starts),
-                "documents": _small(begins),
+                "sentences": smallest(starts),
+                "documents": smallest(begins),
                 "held_out": held_out.view(np.uint8),
             }
         )
@@ -321,11 +321,6 @@ def _leave_with_parent() -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _small(values: Array) -> Array:
-    """The same numbers in the smallest type that holds them."""
-    return values.astype(np.min_scalar_type(values.max()))
 
 
 def _is_whole(path: Path) -> bool:

@@ -5,8 +5,8 @@ all, and carries a digest of its own contents. Arrays (n tokens, s sentences, d 
 
     ids        n          uint16, or uint32 when the vocabulary does not fit
     words      ⌈n / 8⌉    uint8, one bit a token: a word starts here (lowest bit first)
-    sentences  s          uint32, tokens in each sentence
-    documents  d          uint32, sentences in each document
+    sentences  s          tokens in each sentence, in the smallest type that holds them
+    documents  d          sentences in each document, likewise
 """
 
 import errno
@@ -71,8 +71,8 @@ def write(path: Path, encoded: Encoded) -> None:
     arrays = {
         "ids": encoded.ids,
         "words": np.packbits(encoded.starts, bitorder="little"),
-        "sentences": encoded.sentences.astype(np.uint32),
-        "documents": encoded.documents.astype(np.uint32),
+        "sentences": smallest(encoded.sentences),
+        "documents": smallest(encoded.documents),
     }
     notes = {"unknown": encoded.unknown, "digest": _digest(*arrays.values())}
     # One note, for the library writes several in an order that differs from run to run.
@@ -113,6 +113,11 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{path} is cut short or damaged ({error})", fix=_AGAIN) from error
     return arrays, notes
+
+
+def smallest(numbers: Array) -> Array:
+    """The same numbers, none below zero, in the smallest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def write_whole(path: Path, data: bytes) -> None:

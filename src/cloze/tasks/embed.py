@@ -82,7 +82,8 @@ def embed(
     """One vector per text (b d); with `pooling="none"` one per token.
 
     `layers`: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or numbers to
-    lay side by side. `pooling`: cls, mean, max or none; unsaid, the folder's own, else mean.
+    lay side by side. `pooling`: cls, mean, max or none. Pooling and normalising that are unsaid are
+    the folder's own, else mean and none.
     `policy` says what happens to a text longer than the model reads: head, tail, head+tail, or
     window (overlapping windows, each token taken where it has the most context). Unsaid, such a
     text is cut as its folder says, else is an error; with `on_error` it is reported, its row is
@@ -92,7 +93,7 @@ def embed(
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]
-    unit = (own is not None and own.normalize) if normalize is None else normalize
+    unit = bool(own and own.normalize and not by_token) if normalize is None else normalize
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
     chosen = choose_layers(layers, len(model.module.blocks))
     if own and own.prompt and not by_token:

@@ -7,6 +7,7 @@ from math import prod
 
 from cloze.checkpoint.load import open_folder
 from cloze.checkpoint.model import token_limit
+from cloze.checkpoint.weights import WEIGHT_KINDS
 from cloze.interop.huggingface import architecture
 
 VERBS = {
@@ -52,7 +53,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
     }
     stored: Counter[str] = Counter()
     for tensor in contents.stored.values():
-        stored[tensor.kind] += prod(tensor.shape)
+        if tensor.kind in WEIGHT_KINDS:
+            stored[tensor.kind] += prod(tensor.shape)
     verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
     return Info(
         folder=str(contents.folder),

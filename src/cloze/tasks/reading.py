@@ -32,12 +32,12 @@ def read(
 ) -> dict[int, Reading]:
     """The readings by number of the text; those too long for the model by `policy`.
 
-    A folder that sets a limit of its own has its texts cut at it (`head`) when no policy is given.
+    A sentence-transformers folder has its texts cut at its limit (`head`) when none is given.
     Otherwise a text too long is an error: raised, or handed to `on_error` while the others go on.
     """
     if policy is not None:
         one_of("length policy", policy, POLICIES)
-    elif model.pooling and model.pooling.limit:
+    elif model.pooling:
         policy = "head"
     readings: dict[int, Reading] = {}
     for number, ids in enumerate(model.tokenizer.ids(texts)):

@@ -116,11 +116,13 @@ def _wordpiece(count: Count, plan: _Plan) -> Tokenizer:
         free = plan.byte_fallback and character.isascii()  # a byte symbol already
         return 0 if free else 1 + (character in inner)
 
-    alphabet, left = _alphabet(count_characters(words), plan, plan.size - len(fixed), cost)
+    alphabet = _alphabet(count_characters(words), plan, plan.size - len(fixed), cost)
+    symbols = [*alphabet, *(PREFIX + character for character in alphabet if character in inner)]
+    free = len(symbols) - sum(map(cost, alphabet))
     found = learn_merges(
         words,
-        alphabet,
-        room=left,
+        symbols,
+        room=plan.size - len(fixed) + free,
         min_count=plan.min_count,
         prefix=PREFIX,
         progress=plan.progress,
@@ -140,7 +142,7 @@ def _bpe(count: Count, plan: _Plan) -> Tokenizer:
     found = learn_merges(
         words,
         sorted(BYTE_SYMBOLS),
-        room=plan.size - len(BYTE_SYMBOLS) - 1,
+        room=plan.size - 1,
         min_count=plan.min_count,
         progress=plan.progress,
     )
@@ -165,7 +167,7 @@ def _characters(count: Count, plan: _Plan) -> Tokenizer:
     )
     seen = _some(count_characters(count(str), normalizer))
     fixed = [*BERT_TOKENS.values(), *(BYTES if plan.byte_fallback else ())]
-    alphabet, _ = _alphabet(seen, plan, plan.size - len(fixed), lambda _: 1)
+    alphabet = _alphabet(seen, plan, plan.size - len(fixed), lambda _: 1)
     backend = backends.characters(
         _numbered([*fixed, *alphabet]),
         normalizer,
@@ -178,10 +180,8 @@ def _characters(count: Count, plan: _Plan) -> Tokenizer:
 _KINDS = {"wordpiece": _wordpiece, "bpe": _bpe, "word": _words, "char": _characters}
 
 
-def _alphabet(
-    seen: Counter[str], plan: _Plan, room: int, cost: Callable[[str], int]
-) -> tuple[list[str], int]:
-    """The most frequent characters in the order of their code points, and the room they leave."""
+def _alphabet(seen: Counter[str], plan: _Plan, room: int, cost: Callable[[str], int]) -> list[str]:
+    """The most frequent characters that fit, in the order of their code points."""
     missing = sum(seen.values())
     enough = 0 if plan.alphabet else missing // _UNCOVERED
     chosen: list[str] = []
@@ -192,7 +192,7 @@ def _alphabet(
         chosen.append(character)
         missing -= seen[character]
         room -= cost(character)
-    return sorted(chosen), room
+    return sorted(chosen)
 
 
 def _smallest(kind: str, *, byte_fallback: bool) -> int:

@@ -10,6 +10,7 @@ the code that made the published vocabularies was never released, this needs no 
 both are read the same way: the longest piece that fits comes first.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -27,7 +28,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subwords:
-    """Pieces in the order of their ids, the alphabet first; and the merges that made the others."""
+    """Pieces in the order of their ids, the symbols first; and the merges that made the others."""
 
     pieces: list[str]
     merges: list[tuple[str, str]]
@@ -35,20 +36,20 @@ class Subwords:
 
 def learn_merges(
     words: Mapping[str, int],
-    alphabet: Sequence[str],
+    symbols: Sequence[str],
     *,
     room: int,
     min_count: int,
     prefix: str = "",
     progress: Progress | None = None,
 ) -> Subwords:
-    """At most `room` pieces beyond the alphabet, each seen at least `min_count` times when made.
+    """At most `room` pieces: the symbols, then what was seen `min_count` times when it was made.
 
-    A word with a character outside the alphabet takes no part.
+    A symbol is a character, with the prefix or without. A word that the symbols cannot spell takes
+    no part.
     """
-    table = _Table(words, alphabet, prefix)
-    pieces, merges = table.pieces, []
-    room += len(pieces)
+    table = _Table(words, symbols, prefix)
+    pieces, merges = list(symbols), []
     known = {piece: number for number, piece in enumerate(pieces)}
     heap = [(-count, pair) for pair, count in table.counts.items() if count >= min_count]
     heapify(heap)
@@ -78,31 +79,20 @@ def learn_merges(
 class _Table:
     """The words as one linked array of symbols. Position `end` stands for "no neighbour"."""
 
-    def __init__(self, words: Mapping[str, int], alphabet: Sequence[str], prefix: str) -> None:
-        self.pieces = list(alphabet)
-        points, lengths, counts = _flatten(words, alphabet)
-        self.end = len(points)
-        ends = np.cumsum(lengths)
-        first = np.zeros(self.end + 1, bool)
-        first[0] = True
-        first[ends] = True  # marks the end as well, which stops the last word
-        number = np.arange(self.end + 1)
-        self.symbol = np.append(points, -1)
-        if prefix:
-            # Only what does continue a word gets a piece: an ideograph on its own never does.
-            inner = np.unique(points[~first[:-1]])
-            continuing = np.zeros(len(alphabet), np.int64)
-            continuing[inner] = len(alphabet) + np.arange(len(inner))
-            self.symbol[:-1][~first[:-1]] = continuing[points[~first[:-1]]]
-            self.pieces += [prefix + alphabet[character] for character in inner]
-        self.left = np.where(first, self.end, number - 1)
-        self.right = np.append(np.where(first[1:], self.end, number[1:]), self.end)
+    def __init__(self, words: Mapping[str, int], symbols: Sequence[str], prefix: str) -> None:
+        numbers, lengths, counts = _flatten(words, symbols, prefix)
+        self.end = len(numbers)
+        self.symbol = np.append(numbers, -1)
         self.weight = np.append(np.repeat(counts, lengths), 0)
-        order = np.argsort(self.symbol[:-1], kind="stable")
-        borders = np.searchsorted(self.symbol[order], np.arange(1, len(self.pieces)))
-        self.places: list[Ints] = np.split(order, borders) if self.pieces else []
+        place = np.arange(self.end + 1)
+        first = _starts(lengths)
+        self.left = np.where(first, self.end, place - 1)
+        self.right = np.append(np.where(first[1:], self.end, place[1:]), self.end)
+        order = np.argsort(numbers, kind="stable")
+        borders = np.searchsorted(numbers[order], np.arange(1, len(symbols)))
+        self.places: list[Ints] = np.split(order, borders)
         starts = np.flatnonzero(self.right[:-1] != self.end)
-        pairs = self._pairs(self.symbol[starts], self.symbol[self.right[starts]])
+        pairs = _pairs(self.symbol[starts], self.symbol[self.right[starts]])
         self.counts = dict(zip(*_tally(pairs, self.weight[starts]), strict=True))
 
     def merge(self, pair: int, merged: int) -> list[int]:
@@ -120,14 +110,14 @@ class _Table:
         leads = (before != self.end) & np.append(True, before[1:] != to[:-1])
         trails = after != self.end
         gone = [
-            self._pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
-            self._pairs(self.symbol[to[trails]], self.symbol[after[trails]]),
+            _pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
+            _pairs(self.symbol[to[trails]], self.symbol[after[trails]]),
         ]
         self.symbol[at], self.symbol[to] = merged, -1
         self.right[at], self.left[after] = after, at
         come = [
-            self._pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
-            self._pairs(self.symbol[at[trails]], self.symbol[after[trails]]),
+            _pairs(self.symbol[before[leads]], self.symbol[at[leads]]),
+            _pairs(self.symbol[at[trails]], self.symbol[after[trails]]),
         ]
         self._place(merged, at)
         weights = np.concatenate([weight[leads], weight[trails]])
@@ -165,24 +155,41 @@ class _Table:
                 grown.append(pair)
         return grown
 
-    @staticmethod
-    def _pairs(left: Ints, right: Ints) -> Ints:
-        return left << _BITS | right
+
+def _flatten(
+    words: Mapping[str, int], symbols: Sequence[str], prefix: str
+) -> tuple[Ints, Ints, Ints]:
+    """The symbols of all words in one row, the lengths of the words, and their counts."""
+    spelled = {word: count for word, count in words.items() if word}
+    text = "".join(spelled).encode("utf-32-le")
+    points = np.frombuffer(text, np.uint32)
+    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
+    counts = np.fromiter(spelled.values(), np.int64, len(spelled))
+    first = _starts(lengths)[:-1]
+    starting, continuing = _lookup(symbols, ""), _lookup(symbols, prefix)
+    numbers = np.where(first, starting[points], continuing[points])
+    whole = np.minimum.reduceat(numbers, np.flatnonzero(first)) >= 0 if len(numbers) else first
+    return numbers[np.repeat(whole, lengths)], lengths[whole], counts[whole]
 
 
-def _flatten(words: Mapping[str, int], alphabet: Sequence[str]) -> tuple[Ints, Ints, Ints]:
-    """All characters as numbers in the alphabet, the lengths of the words, their counts."""
-    number_of = np.full(0x110000, -1, np.int64)
-    number_of[[ord(character) for character in alphabet]] = np.arange(len(alphabet))
-    spelled = [(word, count) for word, count in words.items() if word]
-    text = "".join(word for word, _ in spelled)
-    points = number_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-    lengths = np.fromiter((len(word) for word, _ in spelled), np.int64, len(spelled))
-    counts = np.fromiter((count for _, count in spelled), np.int64, len(spelled))
-    if not len(lengths):
-        return points, lengths, counts
-    whole = np.minimum.reduceat(points, np.append(0, np.cumsum(lengths)[:-1])) >= 0
-    return points[np.repeat(whole, lengths)], lengths[whole], counts[whole]
+def _lookup(symbols: Sequence[str], prefix: str) -> Ints:
+    """Code point -> number of the symbol that is this character after the prefix, or -1."""
+    table = np.full(sys.maxunicode + 1, -1, np.int64)
+    for number, symbol in enumerate(symbols):
+        if len(symbol) == len(prefix) + 1:
+            table[ord(symbol[-1])] = number
+    return table
+
+
+def _starts(lengths: Ints) -> NDArray[np.bool_]:
+    """True where a word starts in the row of all words, and once more where the row ends."""
+    starts = np.zeros(lengths.sum() + 1, bool)
+    starts[np.append(0, np.cumsum(lengths))] = True
+    return starts
+
+
+def _pairs(left: Ints, right: Ints) -> Ints:
+    return left << _BITS | right
 
 
 def _tally(keys: Ints, weights: Ints) -> tuple[list[int], list[int]]:

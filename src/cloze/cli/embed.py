@@ -1,0 +1,148 @@
+"""`cloze embed`: vectors of texts."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import (
+    FAILED,
+    Column,
+    Device,
+    Dtype,
+    Files,
+    Force,
+    Json,
+    ModelFolder,
+    Quiet,
+    Texts,
+    print_json,
+    print_table,
+    progress,
+    texts_from,
+)
+
+if TYPE_CHECKING:
+    from cloze.data.streams import Row
+    from cloze.data.vectors import Record, Vectors
+
+SHOWN = 6  # numbers of a vector on the screen
+
+
+def embed(
+    model: ModelFolder,
+    texts: Texts = None,
+    *,
+    layers: Annotated[
+        str,
+        typer.Option(
+            metavar="CHOICE",
+            help="embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, "
+            "or numbers like 0,-1 to lay side by side.",
+        ),
+    ] = "last",
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHOICE", help="cls, mean, max, or none: every token. [folder's, mean]"
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool | None, typer.Option("--normalize/--no-normalize", help="To length 1. [folder's, no]")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="CHOICE", help="Too long a text: head, tail, head+tail, window."),
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens that windows share. [a quarter]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write .npy, .jsonl or .parquet.")
+    ] = None,
+    batch_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch.")] = 2048,
+    files: Files = None,
+    column: Column = None,
+    force: Force = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Turn texts, or their tokens, into vectors."""
+    inputs = texts_from(texts, files, column)
+
+    from cloze.checkpoint.load import load
+    from cloze.data.files import fresh_path
+    from cloze.data.vectors import check_format, vector_file
+    from cloze.tasks.embed_stream import embed_stream
+
+    by_token = pooling == "none"
+    if out is not None:
+        check_format(fresh_path(out, force), by_token=by_token)
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    waiting: deque[Row] = deque()  # read, and not yet embedded
+    embedded, failed = 0, 0
+    with ExitStack() as stack:
+        show = stack.enter_context(progress(quiet))
+        print_records = _print_json if as_json else _print
+        write = stack.enter_context(vector_file(out, by_token=by_token)) if out else print_records
+        for records in embed_stream(
+            opened,
+            _texts(inputs, waiting),
+            pooling=pooling,
+            layers=layers,
+            normalize=normalize,
+            policy=policy,
+            stride=stride,
+            batch_tokens=batch_tokens,
+            progress=lambda done, total: show("texts", done, total),
+        ):
+            write(records)
+            for record in records:
+                row = waiting.popleft()
+                if record.error is not None:
+                    failed += 1
+                    typer.echo(f"{row.file}:{row.line}: {record.error}", err=True)
+            embedded += len(records)
+    if out and not quiet:
+        typer.echo(f"{embedded - failed:,} of {embedded:,} texts embedded: {out}", err=True)
+    if failed:
+        typer.echo(f"{failed:,} could not be embedded; choose a length --policy", err=True)
+        raise typer.Exit(FAILED)
+
+
+def _texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:
+    for row in inputs:
+        waiting.append(row)
+        yield row.text
+
+
+def _print_json(records: "Sequence[Record]") -> None:
+    for record in records:
+        print_json(record.plain())
+
+
+def _print(records: "Sequence[Record]") -> None:
+    columns = ("width", "length", "numbers")
+    texts = [
+        (record.text, *_numbers(record.vectors))
+        for record in records
+        if record.vectors is not None and record.encoding is None
+    ]
+    if texts:
+        print_table(("text", *columns), texts)
+    for record in records:
+        if record.vectors is not None and record.encoding is not None:
+            tokens = zip(record.encoding.pieces, record.vectors, strict=True)
+            rows = [(piece, *_numbers(vector)) for piece, vector in tokens]
+            print_table(("piece", *columns), rows, title=record.text)
+
+
+def _numbers(vector: "Vectors") -> tuple[int, str, str]:
+    length = float((vector**2).sum() ** 0.5)
+    more = " …" if len(vector) > SHOWN else ""
+    return len(vector), f"{length:.3f}", " ".join(f"{x:+.3f}" for x in vector[:SHOWN]) + more

@@ -1,0 +1,54 @@
+"""`cloze info`: what a folder is, and what can be done with it."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from cloze.cli.common import Json, ModelFolder, print_json, print_table
+
+if TYPE_CHECKING:
+    from cloze.tasks.info import Info
+
+
+def info(model: ModelFolder, *, as_json: Json = False) -> None:
+    """Show a model's shape, parameters, vocabulary, heads and labels."""
+    from cloze.tasks.info import info
+
+    found = info(model)
+    if as_json:
+        print_json(dataclasses.asdict(found) | {"total": found.total})
+    else:
+        _show(found)
+
+
+def _show(found: "Info") -> None:
+    shape = ", ".join(f"{name} {value}" for name, value in found.shape.items())
+    vocabulary = found.vocabulary
+    case = "uncased" if vocabulary["lowercase"] else "cased"
+    rows = [
+        ("model", f"{found.architecture} ({found.family})"),
+        ("shape", shape),
+        ("longest input", f"{found.limit:,} tokens"),
+        ("vocabulary", f"{vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {case}"),
+        ("heads", ", ".join(found.heads) or "none"),
+        ("labels", _some(found.labels)),
+        ("pooling", _pooling(found)),
+        ("on disk", f"{found.bytes / 1e6:,.1f} MB, {', '.join(found.stored_as)}"),
+    ]
+    print_table(("", found.folder), [row for row in rows if row[1]])
+    parts = [
+        (part, count, f"{count / found.total:.1%}") for part, count in found.parameters.items()
+    ]
+    print_table(("part", "parameters", "share"), [*parts, ("all", found.total, "")])
+    print_table(("what it can do", ""), found.verbs.items())
+
+
+def _pooling(found: "Info") -> str:
+    if found.pooling is None:
+        return ""
+    modes = " + ".join(found.pooling["modes"])  # type: ignore[arg-type]
+    return f"{modes}, normalised" if found.pooling["normalize"] else modes
+
+
+def _some(labels: tuple[str, ...], most: int = 12) -> str:
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return ", ".join(labels[:most]) + more

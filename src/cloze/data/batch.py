@@ -1,0 +1,136 @@
+"""What a model eats while it pre-trains: sequences one after another, with no padding between.
+
+n tokens, b sequences, m chosen tokens; r rows of t places.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NO_LABEL = -100  # what cross-entropy passes over
+
+
+def _nothing() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PackedBatch:
+    """A flat row of sequences, which must never attend to each other: `lengths` parts them."""
+
+    input_ids: Ints  # n
+    token_type_ids: Ints  # n
+    lengths: Ints  # b
+    word_starts: Bools  # n
+    maskable: Bools  # n, False for special tokens
+    labels: Ints  # b, of the pair: 0 as in the text, 1 not; NO_LABEL when there is none
+    sample_ids: Ints  # b
+    epoch: int  # with a sample id it names a sample among all there are
+    capacity: int  # places there were
+    positions: Ints = field(default_factory=_nothing)  # m, of the chosen tokens
+    targets: Ints = field(default_factory=_nothing)  # m, what stood there
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> Ints:
+        """Where each sequence begins, and n."""
+        return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many targets each loss has, known before anything is computed."""
+        return {"mlm": len(self.positions), "nsp": int((self.labels != NO_LABEL).sum())}
+
+    @property
+    def real_share(self) -> float:
+        """The share of places with a token in them."""
+        return len(self.input_ids) / self.capacity
+
+    def masked(self, input_ids: Ints, positions: Ints, targets: Ints) -> Self:
+        """The same batch with some tokens hidden."""
+        return replace(self, input_ids=input_ids, positions=positions, targets=targets)
+
+    def split(self, parts: int) -> list[Self]:
+        """The same sequences in up to `parts` batches of about as many tokens each."""
+        starts = self.starts
+        ideal = np.arange(1, parts) * len(self.input_ids) / parts
+        after = np.searchsorted(starts, ideal)
+        nearer = ideal - starts[after - 1] < starts[after] - ideal
+        cuts = np.unique([0, *(after - nearer), len(self)]).tolist()
+        return [self._part(first, last) for first, last in pairwise(cuts)]
+
+    def _part(self, first: int, last: int) -> Self:
+        begin, end = self.starts[[first, last]].tolist()
+        chosen = slice(*np.searchsorted(self.positions, [begin, end]).tolist())
+        return replace(
+            self,
+            input_ids=self.input_ids[begin:end],
+            token_type_ids=self.token_type_ids[begin:end],
+            lengths=self.lengths[first:last],
+            word_starts=self.word_starts[begin:end],
+            maskable=self.maskable[begin:end],
+            labels=self.labels[first:last],
+            sample_ids=self.sample_ids[first:last],
+            capacity=end - begin,
+            positions=self.positions[chosen] - begin,
+            targets=self.targets[chosen],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowBatch:
+    """Sequences in rows of one length, for devices that want every batch to have one shape."""
+
+    input_ids: Ints  # r t
+    token_type_ids: Ints  # r t
+    position_ids: Ints  # r t, from 0 in every sequence
+    sequence_ids: Ints  # r t, from 1 in every row; 0 where there is padding
+    starts: Ints  # b, of the sequences, among r·t places
+    labels: Ints  # b
+    sample_ids: Ints  # b
+    positions: Ints  # m, among r·t places
+    targets: Ints  # m
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many targets each loss has, known before anything is computed."""
+        return {"mlm": len(self.positions), "nsp": int((self.labels != NO_LABEL).sum())}
+
+    @property
+    def real_share(self) -> float:
+        """The share of places with a token in them."""
+        return float((self.sequence_ids > 0).mean())
+
+
+def in_rows(batches: Sequence[PackedBatch], length: int, *, padding: int) -> RowBatch:
+    """Each batch as one row of `length` places, filled up with the `padding` id."""
+    shape = len(batches), length
+    flat = [np.full(shape, padding), *(np.zeros(shape, np.int64) for _ in range(3))]
+    ids, types, positions, sequences = flat
+    for row, batch in enumerate(batches):
+        size = len(batch.input_ids)
+        ids[row, :size] = batch.input_ids
+        types[row, :size] = batch.token_type_ids
+        positions[row, :size] = np.arange(size) - np.repeat(batch.starts[:-1], batch.lengths)
+        sequences[row, :size] = np.repeat(np.arange(1, len(batch) + 1), batch.lengths)
+    return RowBatch(
+        input_ids=ids,
+        token_type_ids=types,
+        position_ids=positions,
+        sequence_ids=sequences,
+        starts=np.concatenate([row * length + b.starts[:-1] for row, b in enumerate(batches)]),
+        labels=np.concatenate([batch.labels for batch in batches]),
+        sample_ids=np.concatenate([batch.sample_ids for batch in batches]),
+        positions=np.concatenate([row * length + b.positions for row, b in enumerate(batches)]),
+        targets=np.concatenate([batch.targets for batch in batches]),
+    )

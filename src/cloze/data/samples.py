@@ -1,0 +1,323 @@
+"""Samples: which stretches of a corpus make up each example of an epoch.
+
+A plan is made from the index alone, without reading a token. It is a function of the corpus, the
+settings, the seed and the epoch, and any sample of it is found at once: a run resumes by number.
+
+s sentences, n samples. S[i] is the token that sentence i begins with.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from cloze.config import in_range, one_of
+from cloze.data.batch import NO_LABEL, Bools, Ints, PackedBatch
+from cloze.data.corpus import View
+from cloze.data.randomness import Purpose, generator
+from cloze.errors import ConfigError, InputError
+from cloze.text.tokenizer import Tokenizer
+
+Pairs: TypeAlias = Literal["nsp", "sop", "none"]
+
+# Documents are walked side by side, a step in all of them at once. Longer ones are cut, at a
+# sentence, into parts of this many tokens, or the walk would be as long as the longest book.
+PART = 2**15
+SHORTEST = 8  # of settings that make sense
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How documents are cut into samples.
+
+    Pairs: "nsp" is next sentence prediction (Devlin et al. 2018), "sop" sentence order prediction
+    (Lan et al. 2019), "none" whole sentences of one document, each token once an epoch (Liu et al.
+    2019, doc-sentences).
+    """
+
+    pairs: Pairs = "nsp"
+    length: int = 128  # at most, special tokens included
+    short: float = 0.1  # share of the documents cut into shorter samples, to see lengths met later
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check once."""
+        one_of("pairs", self.pairs, ("nsp", "sop", "none"))
+        in_range("length", self.length, SHORTEST, 2**20)
+        if not 0 <= self.short <= 1:
+            raise ConfigError(f"short is {self.short}", fix="use a share from 0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """The samples of an epoch, in order, as stretches of tokens: first, and one after the last."""
+
+    a: Ints  # n 2
+    b: Ints  # n 2, empty stretches where there is no second segment
+    labels: Ints  # n, 0 as in the text, 1 not, NO_LABEL where nothing is asked
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Tokens of each sample with [CLS] and [SEP]."""
+        a, b = np.diff(self.a)[:, 0], np.diff(self.b)[:, 0]
+        return a + 2 + np.where(b > 0, b + 1, 0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """One example: ids with [CLS] and [SEP], and what masking needs to know about them."""
+
+    id: int
+    ids: Ints
+    type_ids: Ints
+    word_starts: Bools
+    maskable: Bools
+    label: int
+
+
+class Samples:
+    """The samples of one epoch, made when asked for."""
+
+    def __init__(
+        self, view: View, tokenizer: Tokenizer, sampling: Sampling, *, epoch: int = 0
+    ) -> None:
+        if tokenizer.cls_id is None or tokenizer.sep_id is None:
+            raise InputError(
+                "this tokenizer has no [CLS] and [SEP]", fix="use one of BERT's kind (wordpiece)"
+            )
+        if tokenizer.size != view.corpus.vocabulary:
+            raise InputError(
+                f"the corpus was prepared for {view.corpus.vocabulary:,} ids, "
+                f"the tokenizer has {tokenizer.size:,}",
+                fix="prepare the corpus with this tokenizer",
+            )
+        self.plan = plan(view, sampling, epoch=epoch)
+        self._corpus = view.corpus
+        self._epoch = epoch
+        self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
+        self._special = np.zeros(tokenizer.size, np.bool_)
+        self._special[list(tokenizer.special_ids)] = True
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, number: int) -> Sample:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        batch = self.batch(np.array([number]), capacity=self.plan.lengths[number])
+        return Sample(
+            id=number,
+            ids=batch.input_ids,
+            type_ids=batch.token_type_ids,
+            word_starts=batch.word_starts,
+            maskable=batch.maskable,
+            label=int(batch.labels[0]),
+        )
+
+    def batch(self, numbers: Ints, *, capacity: int) -> PackedBatch:
+        """Some samples one after another."""
+        lengths = self.plan.lengths[numbers]
+        size = int(lengths.sum())
+        ids, types = np.empty(size, np.int64), np.zeros(size, np.int64)
+        words = np.ones(size, np.bool_)
+        at = 0
+        for a, b in zip(self.plan.a[numbers].tolist(), self.plan.b[numbers].tolist(), strict=True):
+            ids[at] = self._cls
+            at = self._fill(ids, words, at + 1, a)
+            if b[0] < b[1]:
+                begin = at
+                at = self._fill(ids, words, at, b)
+                types[begin:at] = 1
+        return PackedBatch(
+            input_ids=ids,
+            token_type_ids=types,
+            lengths=lengths,
+            word_starts=words,
+            maskable=~self._special[ids],
+            labels=self.plan.labels[numbers],
+            sample_ids=numbers,
+            epoch=self._epoch,
+            capacity=capacity,
+        )
+
+    def _fill(self, ids: Ints, words: Bools, at: int, stretch: list[int]) -> int:
+        """Lay a segment and its [SEP] at a place; where the next thing goes."""
+        first, last = stretch
+        end = at + last - first
+        ids[at:end], words[at:end] = self._corpus.read(first, last)
+        words[at] = True  # a word cut in two at the edge of a segment is a word to us
+        ids[end] = self._sep
+        return end + 1
+
+
+def plan(view: View, sampling: Sampling, *, epoch: int) -> Plan:
+    """All samples of an epoch, shuffled."""
+    if not len(view):
+        raise InputError(
+            "there are no documents to take samples from", fix="hold out a larger share"
+        )
+    rng = generator(sampling.seed, epoch, Purpose.CUTTING)
+    sentences = view.corpus.sentences.astype(np.int64)
+    make = {"nsp": _next_sentence, "sop": _sentence_order, "none": _whole_sentences}
+    made = make[sampling.pairs](_Documents(view.bounds, sentences), sampling, rng)
+    order = generator(sampling.seed, epoch, Purpose.ORDER).permutation(len(made))
+    return Plan(a=made.a[order], b=made.b[order], labels=made.labels[order])
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """Documents as the sentences they begin and end with, and where sentences begin."""
+
+    bounds: Ints  # d 2
+    sentences: Ints  # s + 1, S above
+
+    def parts(self) -> tuple[Ints, Ints]:
+        """Stretches of sentences of at most about PART tokens, and the document each is from."""
+        first, last = self.bounds.T
+        begin = self.sentences[first]
+        pieces = -(-(self.sentences[last] - begin) // PART)
+        owner = np.repeat(np.arange(len(first)), pieces)
+        place = np.arange(len(owner)) - np.repeat(pieces.cumsum() - pieces, pieces)
+        cuts = np.searchsorted(self.sentences, begin[owner] + place * PART)
+        ends = np.where(np.append(np.diff(owner), 1) > 0, last[owner], np.append(cuts[1:], 0))
+        real = cuts < ends  # a sentence longer than a part leaves an empty one
+        return np.stack([cuts, ends], 1)[real], owner[real]
+
+    def reach(self, sentence: Ints, tokens: Ints) -> Ints:
+        """The sentence before which at least so many tokens have passed."""
+        return np.searchsorted(self.sentences, self.sentences[sentence] + tokens)
+
+    def stretch(self, first: Ints, last: Ints) -> Ints:
+        """Sentences first … last as tokens."""
+        return np.stack([self.sentences[first], self.sentences[last]], 1)
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """Runs of sentences to make pairs of: A is begin … middle, the rest is middle … end."""
+
+    owner: Ints  # the document
+    target: Ints  # length aimed at
+    begin: Ints
+    middle: Ints
+    end: Ints
+    flip: Bools  # not to be left as it is in the text
+
+
+def _targets(size: int, room: int, sampling: Sampling, rng: np.random.Generator) -> Ints:
+    """Tokens to aim at in each part: all there is room for, sometimes 2 … room at random."""
+    short = rng.random(size) < sampling.short
+    return np.where(short, 2 + (rng.random(size) * (room - 1)).astype(np.int64), room)
+
+
+def _chunks(
+    documents: _Documents, sampling: Sampling, rng: np.random.Generator, *, put_back: bool
+) -> _Chunks:
+    """Walk the documents as BERT's create_pretraining_data does, all of them at once.
+
+    Sentences are gathered until the target is reached; A ends at a random one of them. The target
+    is drawn once a document there, once a part here, so that no book is all short.
+    """
+    bounds, owner = documents.parts()
+    target = _targets(len(bounds), sampling.length - 3, sampling, rng)
+    cursor, last = bounds[:, 0].copy(), bounds[:, 1]
+    active = np.arange(len(bounds))
+    steps = []
+    while len(active):
+        begin = cursor[active]
+        end = np.minimum(documents.reach(begin, target[active]), last[active])
+        count = end - begin
+        middle = begin + 1 + (rng.random(len(active)) * (count - 1)).astype(np.int64)
+        flip = (count == 1) | (rng.random(len(active)) < 0.5)  # noqa: PLR2004 - half of the pairs
+        steps.append((active, begin, middle, end, flip))
+        # What a random B displaced is not lost: the next chunk begins with it.
+        cursor[active] = np.where(flip, middle, end) if put_back else end
+        active = active[cursor[active] < last[active]]
+    part, begin, middle, end, flip = (np.concatenate(column) for column in zip(*steps, strict=True))
+    return _Chunks(owner[part], target[part], begin, middle, end, flip)
+
+
+def _next_sentence(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
+    """Half of the time B is what follows A, else it is from another document."""
+    if len(documents.bounds) <= 1:
+        raise InputError(
+            "next sentence prediction takes its wrong pairs from other documents, and there is "
+            "only one",
+            fix="part the documents by blank lines, or turn the task off",
+        )
+    chunks = _chunks(documents, sampling, rng, put_back=True)
+    a = documents.stretch(chunks.begin, chunks.middle)
+    size = len(a)
+    # Departure: the original tries ten times to draw another document; here it is always another.
+    other = (rng.random(size) * (len(documents.bounds) - 1)).astype(np.int64)
+    other += other >= chunks.owner
+    first, last = documents.bounds[other].T
+    begin = first + (rng.random(size) * (last - first)).astype(np.int64)
+    wanted = np.maximum(chunks.target - np.diff(a)[:, 0], 1)
+    end = np.minimum(documents.reach(begin, wanted), last)
+    b = np.where(
+        chunks.flip[:, None],
+        documents.stretch(begin, end),
+        documents.stretch(chunks.middle, chunks.end),
+    )
+    return _truncated(a, b, chunks.flip.astype(np.int64), sampling.length, rng)
+
+
+def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
+    """A and B follow each other in the text; half of the time they are exchanged.
+
+    Departure: where a chunk is a single sentence ALBERT's code takes B from another document, which
+    is another task; here such a sample has one segment and no label.
+    """
+    chunks = _chunks(documents, sampling, rng, put_back=False)
+    a = documents.stretch(chunks.begin, chunks.middle)
+    b = documents.stretch(chunks.middle, chunks.end)
+    alone = chunks.end - chunks.begin == 1
+    flip = (chunks.flip & ~alone)[:, None]
+    labels = np.where(alone, NO_LABEL, chunks.flip)
+    return _truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.length, rng)
+
+
+def _whole_sentences(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
+    """Sentences of one document as long as they fit; only one too long for a sample is cut."""
+    begins = documents.sentences
+    bounds, _ = documents.parts()
+    room = sampling.length - 2
+    target = _targets(len(bounds), room, sampling, rng)
+    cursor, last = begins[bounds[:, 0]], begins[bounds[:, 1]]
+    active = np.arange(len(bounds))
+    steps = []
+    while len(active):
+        at = cursor[active]
+        fitting = begins[np.searchsorted(begins, at + target[active], "right") - 1]
+        following = np.minimum(begins[np.searchsorted(begins, at, "right")], at + room)
+        end = np.minimum(np.where(fitting > at, fitting, following), last[active])
+        steps.append(np.stack([at, end], 1))
+        cursor[active] = end
+        active = active[end < last[active]]
+    a = np.concatenate(steps)
+    return Plan(a=a, b=np.zeros_like(a), labels=np.full(len(a), NO_LABEL))
+
+
+def _truncated(a: Ints, b: Ints, labels: Ints, length: int, rng: np.random.Generator) -> Plan:
+    """Cut pairs to length: token by token off the longer one, front or back at random.
+
+    The original does so in a loop. How many go from each is decided by the lengths alone (B where
+    they are equal), and that each goes from a random end makes the number off the front binomial.
+    """
+    size_a, size_b = np.diff(a)[:, 0], np.diff(b)[:, 0]
+    excess = np.maximum(size_a + size_b - (length - np.where(size_b > 0, 3, 2)), 0)
+    level = np.minimum(excess, abs(size_a - size_b))  # until they are equally long
+    rest = excess - level
+    off_a = np.where(size_a > size_b, level, 0) + rest // 2
+    off_b = excess - off_a
+    return Plan(a=_trimmed(a, off_a, rng), b=_trimmed(b, off_b, rng), labels=labels)
+
+
+def _trimmed(stretch: Ints, off: Ints, rng: np.random.Generator) -> Ints:
+    front = rng.binomial(off, 0.5)
+    return stretch + np.stack([front, front - off], 1)

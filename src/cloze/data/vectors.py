@@ -1,0 +1,171 @@
+"""Vectors to a file, as they come: .npy, .jsonl or .parquet by the file's ending.
+
+The file takes its name when all is written; until then, and after a failure, nothing is there.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from cloze.errors import InputError, MissingExtraError
+from cloze.text.encoding import Encoding
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A text and its vector, or its tokens' vectors, or what was wrong with it."""
+
+    text: str
+    vectors: Vectors | None = None  # d; t d with an encoding
+    encoding: Encoding | None = None
+    error: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON says it."""
+        if self.vectors is None:
+            return {"text": self.text, "embedding": None, "error": self.error}
+        if self.encoding is None:
+            return {"text": self.text, "embedding": self.vectors.tolist()}
+        columns = (self.encoding.pieces, self.encoding.offsets, self.encoding.words, self.vectors)
+        return {
+            "text": self.text,
+            "tokens": [
+                {
+                    "piece": piece,
+                    "start": start,
+                    "end": end,
+                    "word": word,
+                    "embedding": row.tolist(),
+                }
+                for piece, (start, end), word, row in zip(*columns, strict=True)
+            ],
+        }
+
+
+class Writer(Protocol):
+    """Takes records in order."""
+
+    def __call__(self, records: Sequence[Record]) -> None: ...
+
+
+FORMATS = (".npy", ".jsonl", ".parquet")
+
+
+def check_format(path: Path, *, by_token: bool) -> None:
+    """Refuse early what could only fail at the end."""
+    if path.suffix not in FORMATS:
+        raise InputError(
+            f"{path.name} has no ending that says how to write vectors",
+            fix=f"use one of {', '.join(FORMATS)}",
+        )
+    if by_token and path.suffix == ".npy":
+        raise InputError(
+            "an .npy file is one array, and texts have different numbers of tokens",
+            fix="write tokens to .jsonl or .parquet",
+        )
+
+
+@contextmanager
+def vector_file(path: Path, *, by_token: bool = False) -> Iterator[Writer]:
+    """A writer of records to `path`, which appears when all went well."""
+    check_format(path, by_token=by_token)
+    open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with work.open("wb") as file:
+            with open_writer(file, by_token) as write:
+                yield write
+            file.flush()
+            os.fsync(file.fileno())
+        work.replace(path)
+    finally:
+        work.unlink(missing_ok=True)
+
+
+@contextmanager
+def _npy(file: IO[bytes], _: bool) -> Iterator[Writer]:
+    """One float32 array; a text that could not be read is a row of NaN."""
+    rows, width = 0, 0
+
+    def write(records: Sequence[Record]) -> None:
+        nonlocal rows, width
+        known = next((len(r.vectors) for r in records if r.vectors is not None), width)
+        if not rows:
+            width = known
+            npy.write_array_header_1_0(file, _header(0, width))
+        blank = np.full(width, np.nan, np.float32)
+        for record in records:
+            file.write((blank if record.vectors is None else record.vectors).tobytes())
+        rows += len(records)
+
+    yield write
+    file.seek(0)  # the library pads its header so that the number of rows has room to grow
+    npy.write_array_header_1_0(file, _header(rows, width))
+
+
+def _header(rows: int, width: int) -> dict[str, Any]:
+    return {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+
+
+@contextmanager
+def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
+    """One object a line."""
+
+    def write(records: Sequence[Record]) -> None:
+        for record in records:
+            file.write(json.dumps(record.plain(), ensure_ascii=False).encode() + b"\n")
+
+    yield write
+
+
+@contextmanager
+def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
+    """Columns text, embedding, error; or text, pieces, starts, ends, words, embeddings, error."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("writing parquet", extra="parquet") from None
+    text, number, vector = pa.string(), pa.list_(pa.int32()), pa.list_(pa.float32())
+    columns = {"embedding": vector}
+    if by_token:
+        columns = {
+            "pieces": pa.list_(text),
+            "starts": number,
+            "ends": number,
+            "words": number,
+            "embeddings": pa.list_(vector),
+        }
+    schema = pa.schema({"text": text, **columns, "error": text})
+    with parquet.ParquetWriter(file, schema) as writer:
+
+        def write(records: Sequence[Record]) -> None:
+            rows = [_columns(record) if by_token else record.plain() for record in records]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+        yield write
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    if record.vectors is None or record.encoding is None:
+        return {"text": record.text, "error": record.error}
+    starts, ends = zip(*record.encoding.offsets, strict=True)
+    return {
+        "text": record.text,
+        "pieces": record.encoding.pieces,
+        "starts": starts,
+        "ends": ends,
+        "words": record.encoding.words,
+        "embeddings": record.vectors.tolist(),
+    }

@@ -1,0 +1,88 @@
+"""What a model learns from: an objective turns a model and a batch into named sums.
+
+An objective holds no state and never averages: whoever adds up micro-batches and processes knows
+the count of the whole, and divides once. So accumulated and parallel runs equal one big batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Terms: TypeAlias = Mapping[str, Tensor]
+"""Sums over a batch. `mlm` is a loss; `mlm.accuracy` is another sum over what `mlm` counts. A term
+that carries no gradient is reported and not learned from."""
+
+
+class Batch(Protocol):
+    """Anything a trainer can count and cut."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many targets each loss has here, known before anything is computed."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens."""
+        ...
+
+    @property
+    def sample_ids(self) -> NDArray[Any]:
+        """Which samples of the data these are."""
+        ...
+
+    def __len__(self) -> int:
+        """How many sequences."""
+        ...
+
+    def split(self) -> Sequence[Self]:
+        """Two halves, whole sequences in each; only itself when it is a single sequence."""
+        ...
+
+
+B = TypeVar("B", bound=Batch)
+Objective: TypeAlias = Callable[[Any, B, torch.Generator | None], Terms]
+
+
+class Learner(nn.Module):
+    """A model and what it learns from, as one module.
+
+    Heads are called outside a model's own `forward`; DDP and FSDP only see what happens inside the
+    module they wrap. So this is what they wrap.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective[Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, batch: Batch, rng: torch.Generator | None = None) -> Terms:
+        return self.objective(self.model, batch, rng)
+
+
+def counted_as(term: str) -> str:
+    """The name under which a term's targets are counted: `mlm` for `mlm.accuracy`."""
+    return term.partition(".")[0]
+
+
+def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array as a tensor there, without making a GPU wait: only pinned memory is copied so."""
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """−Σ log softmax(logits)[target], in float32; targets of −100 are left out."""
+    return F.cross_entropy(logits.float(), targets, reduction="sum")
+
+
+@torch.no_grad()
+def correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """How many targets have the highest score."""
+    return (logits.argmax(-1) == targets).sum().float()

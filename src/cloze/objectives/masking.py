@@ -1,0 +1,114 @@
+"""Which tokens are hidden for the masked language model, and behind what.
+
+The rules are those of BERT's create_pretraining_data (Devlin et al. 2018), with two departures:
+- masks are drawn afresh in every epoch, where the original wrote ten fixed copies of the text;
+- a random replacement is never a special token, where the original draws from the whole vocabulary.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cloze.data.batch import Bools, Ints, PackedBatch
+from cloze.data.randomness import Purpose, generator
+from cloze.errors import ConfigError, InputError
+from cloze.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Masking:
+    """How tokens are chosen and what becomes of the chosen."""
+
+    mask_id: int
+    vocab: Ints = field(repr=False)  # ids that may stand in for others
+    rate: float = 0.15
+    whole_words: bool = False
+    split: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], another token, left as it is
+
+    def __post_init__(self) -> None:
+        """Check once."""
+        if not 0 < self.rate <= 1:
+            raise ConfigError(f"the mask rate is {self.rate}", fix="use a share above 0, up to 1")
+        if min(self.split) < 0 or not np.isclose(sum(self.split), 1):
+            raise ConfigError(f"the shares {self.split} do not sum to 1", fix="try (0.8, 0.1, 0.1)")
+
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, *, rate: float = 0.15, whole_words: bool = False
+    ) -> "Masking":
+        """By the original rules, with the ids of a tokenizer."""
+        if tokenizer.mask_id is None:
+            raise InputError(
+                "this tokenizer has no [MASK]", fix="use one of BERT's kind (wordpiece)"
+            )
+        ids = sorted(set(tokenizer.backend.get_vocab().values()) - tokenizer.special_ids)
+        return cls(
+            mask_id=tokenizer.mask_id, vocab=np.array(ids), rate=rate, whole_words=whole_words
+        )
+
+
+def mask(
+    ids: Ints, word_starts: Bools, maskable: Bools, rng: np.random.Generator, masking: Masking
+) -> tuple[Ints, Ints, Ints]:
+    """One sequence with tokens hidden, the positions of the chosen ones, and what stood there.
+
+    round(rate · length) tokens are chosen, at least one, special tokens counted in the length and
+    never chosen. With whole words, words are taken as long as all their tokens fit that number; a
+    word too long is passed over, so short sequences may end up with fewer, even with none.
+    """
+    budget = max(1, round(len(ids) * masking.rate))
+    candidates = np.flatnonzero(maskable)
+    if masking.whole_words:
+        chosen = _whole_words(candidates, word_starts, budget, rng)
+    else:
+        chosen = rng.permutation(candidates)[:budget]
+    positions = np.sort(chosen)
+    targets = ids[positions]
+    hide, swap, _ = masking.split
+    # Each token of a word has a fate of its own, in whole words too.
+    fate = rng.random(len(positions))
+    others = masking.vocab[rng.integers(len(masking.vocab), size=len(positions))]
+    masked = ids.copy()
+    masked[positions] = np.select(
+        [fate < hide, fate < hide + swap], [masking.mask_id, others], targets
+    )
+    return masked, positions, targets
+
+
+def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatch:
+    """A batch with every sequence masked by itself.
+
+    The generator belongs to the sample: it is masked alike in whatever batch and process it is, and
+    differently in the next epoch.
+    """
+    masked, positions, targets = batch.input_ids.copy(), [], []
+    starts = batch.starts.tolist()
+    for number, begin, end in zip(batch.sample_ids.tolist(), starts, starts[1:], strict=False):
+        rng = generator(seed, batch.epoch, Purpose.MASKING, number)
+        ids, chosen, truth = mask(
+            batch.input_ids[begin:end],
+            batch.word_starts[begin:end],
+            batch.maskable[begin:end],
+            rng,
+            masking,
+        )
+        masked[begin:end] = ids
+        positions.append(begin + chosen)
+        targets.append(truth)
+    return batch.masked(masked, np.concatenate(positions), np.concatenate(targets))
+
+
+def _whole_words(
+    candidates: Ints, word_starts: Bools, budget: int, rng: np.random.Generator
+) -> Ints:
+    """Candidates of random words, as many as fit the budget."""
+    word = np.cumsum(word_starts)[candidates]
+    names, firsts, sizes = np.unique(word, return_index=True, return_counts=True)
+    chosen = []
+    for place in rng.permutation(len(names)).tolist():
+        if sizes[place] <= budget:
+            chosen.append(candidates[firsts[place] : firsts[place] + sizes[place]])
+            budget -= sizes[place]
+            if not budget:
+                break
+    return np.concatenate(chosen) if chosen else candidates[:0]

@@ -1,0 +1,40 @@
+"""`embed` for more texts than fit into memory: a stream in, records out, a file if wanted."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Unpack
+
+from cloze.checkpoint.model import Model
+from cloze.data.vectors import Record
+from cloze.errors import InputError
+from cloze.tasks.embed import Options, TokenVectors, Vectors, embed
+
+CHUNK = 20_000  # texts that are sorted by length and embedded together
+
+
+def embed_stream(
+    model: Model,
+    texts: Iterable[str],
+    *,
+    pooling: str | None = None,
+    chunk: int = CHUNK,
+    **options: Unpack[Options],
+) -> Iterator[list[Record]]:
+    """One record per text, in order and in chunks; a text that fails carries its error."""
+    waiting = iter(texts)
+    while batch := list(islice(waiting, chunk)):
+        errors: dict[int, InputError] = {}
+        options["on_error"] = errors.__setitem__
+        found = embed(model, batch, pooling=pooling, **options)
+        yield [
+            Record(text=text, error=errors[number].problem)
+            if number in errors
+            else _record(text, found[number])
+            for number, text in enumerate(batch)
+        ]
+
+
+def _record(text: str, found: Vectors | TokenVectors | None) -> Record:
+    if isinstance(found, TokenVectors):
+        return Record(text=text, vectors=found.vectors, encoding=found.encoding)
+    return Record(text=text, vectors=found)

@@ -1,0 +1,73 @@
+"""Optimisers, by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from cloze.config import number, one_of
+
+_FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has AdamW as one kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """The defaults are the paper's (Devlin et al. 2018, appendix A.2)."""
+
+    name: str = "adamw"
+    rate: float = 1e-4  # the highest; the schedule scales it
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        one_of("optimiser", self.name, OPTIMISERS)
+        number("rate", self.rate, 0.0, 1e3)
+        for beta in self.betas:
+            number("betas", beta, 0.0, 1.0)
+        number("eps", self.eps, 0.0, 1.0)
+        number("decay", self.decay, 0.0, 1e3)
+
+
+def optimiser(model: nn.Module, config: OptimiserConfig) -> Optimizer:
+    """The optimiser of a model whose weights are where they will be trained.
+
+    Every group keeps its highest rate under "peak", for the schedule to scale.
+    """
+    made = OPTIMISERS[config.name](model, config)
+    for group in made.param_groups:
+        group["peak"] = group["lr"]
+    return made
+
+
+def set_rate(made: Optimizer, factor: float) -> float:
+    """Scale every group's highest rate, and return the first group's rate."""
+    for group in made.param_groups:
+        group["lr"] = group["peak"] * factor
+    return float(made.param_groups[0]["lr"])
+
+
+def adamw(model: nn.Module, config: OptimiserConfig) -> Optimizer:
+    """Decay on matrices only, embeddings among them, as in the original; not on norms and biases.
+
+    # paper: no bias correction of the moments; here it is on, and warm-up hides the difference
+    """
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    groups = [
+        {"params": [w for w in weights if w.ndim > 1], "weight_decay": config.decay},
+        {"params": [w for w in weights if w.ndim <= 1], "weight_decay": 0.0},  # norms and biases
+    ]
+    return AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.rate,
+        betas=config.betas,
+        eps=config.eps,
+        fused=all(weight.device.type in _FUSED for weight in weights),
+    )
+
+
+OPTIMISERS: dict[str, Callable[[nn.Module, OptimiserConfig], torch.optim.Optimizer]] = {
+    "adamw": adamw
+}

@@ -1,0 +1,35 @@
+"""The learning rate over the budget: up in a straight line, then down in a chosen shape."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloze.config import number, one_of
+
+SHAPES: dict[str, Callable[[float], float]] = {
+    "linear": lambda x: 1 - x,
+    "cosine": lambda x: (1 + math.cos(math.pi * x)) / 2,
+    "constant": lambda _: 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A factor on the highest rate, as a function of the share of the budget that is spent.
+
+    Because it follows the budget and not the step, it ends exactly where the run ends, whether
+    that is after a million steps or after twenty minutes.
+    """
+
+    shape: str = "linear"
+    warmup: float = 0.01  # the share of the budget in which the rate rises; the paper's 10 k of 1 M
+
+    def __post_init__(self) -> None:
+        one_of("schedule", self.shape, SHAPES)
+        number("warmup", self.warmup, 0.0, 1.0)
+
+    def __call__(self, fraction: float) -> float:
+        if fraction < self.warmup:
+            return fraction / self.warmup
+        rest = 1 - self.warmup
+        return SHAPES[self.shape]((fraction - self.warmup) / rest if rest else 1.0)

@@ -1,0 +1,288 @@
+"""What all commands have in common: help, exit codes, shared options, where texts come from."""
+
+import inspect
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cloze import __version__
+from cloze.cli import common
+from cloze.cli.app import app
+from cloze.errors import InputError
+
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "pyarrow", "zstandard")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+# --- help
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = f"""
+import sys
+from cloze.cli import main
+sys.argv = ["cloze", *{arguments}, "--help"]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0
+print("HEAVY", [name for name in {HEAVY} if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "Usage: cloze" in done.stdout
+    assert done.stdout.endswith("HEAVY []\n")
+
+
+def test_help_lists_every_verb_with_one_line(run) -> None:
+    shown = run("--help").stdout
+    assert VERBS
+    for verb in VERBS:
+        assert f" {verb} " in shown
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_has_an_example(run, verb: str) -> None:
+    done = run(verb, "--help")
+    assert done.returncode == 0
+    assert f"Example: cloze {verb}" in done.stdout
+
+
+def test_version(run) -> None:
+    assert run("--version").stdout == f"cloze {__version__}\n"
+
+
+# --- exit codes
+
+
+def test_bad_usage_is_two(run) -> None:
+    for arguments in (["tokenize"], ["tokenise", "x"], ["tokenize", "x", "y", "--nonsense"]):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert "Usage" in done.stderr
+        assert done.stdout == ""
+
+
+def test_a_failure_is_one_and_names_problem_and_remedy(run, tmp_path: Path) -> None:
+    done = run("tokenize", tmp_path / "missing", "text")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    problem, fix = done.stderr.splitlines()
+    assert problem.startswith("error: ")
+    assert str(tmp_path / "missing") in problem
+    assert fix.startswith("fix: ")
+
+
+def test_a_bug_of_ours_keeps_its_traceback() -> None:
+    def verb() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        common.door(verb)(**dict.fromkeys(common.SHARED))
+
+
+def test_ctrl_c_is_130(tokenizer_folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cloze", "tokenize", tokenizer_folder, "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    with process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(b"the cat\n" * 10_000)  # more than the reader takes in at once
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())  # it is at work now, waiting for more
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == common.INTERRUPTED
+
+
+def test_a_reader_that_leaves_ends_it_quietly(tokenizer_folder: Path) -> None:
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "cloze",
+            "tokenize",
+            tokenizer_folder,
+            "--json",
+            *["the cat"] * 5000,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout
+        assert process.stderr
+        assert json.loads(process.stdout.readline())
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == common.CLOSED_PIPE
+
+
+def test_a_reader_that_was_never_there_ends_it_quietly(tokenizer_folder: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(  # one line only: it is flushed at the very end
+        [sys.executable, "-m", "cloze", "tokenize", tokenizer_folder, "--json", "the cat"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (common.CLOSED_PIPE, b"")
+
+
+# --- shared options
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=VERBS)
+def test_every_command_takes_the_shared_options(command: typer.models.CommandInfo) -> None:
+    assert command.callback
+    assert set(common.SHARED) <= set(inspect.signature(command.callback).parameters)
+
+
+def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+    for library in ("OMP", "MKL", "RAYON"):
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "8")
+
+    def verb(*, device: common.Device = None, seed: common.Seed = 0) -> None:
+        seen.update(device=device, seed=seed, threads=os.environ["OMP_NUM_THREADS"])
+
+    probe = typer.Typer()
+    probe.command()(common.door(verb))
+    flags = "--json --device cpu --dtype bfloat16 --threads 3 --seed 7 --quiet"
+    done = CliRunner().invoke(probe, flags)
+    assert done.exit_code == 0, done.output
+    assert seen == {"device": "cpu", "seed": 7, "threads": "3"}
+    shown = CliRunner().invoke(probe, ["--help"]).output
+    assert "--device" in shown
+    assert "--threads" in shown
+    assert "--dtype" not in shown
+
+
+# --- where texts come from
+
+
+def pieces(stdout: str) -> list[list[str]]:
+    return [json.loads(line)["pieces"][1:-1] for line in stdout.splitlines()]
+
+
+def test_texts_come_from_arguments_files_and_pipes(
+    run, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"title": "dog", "text": "mat"}\n')
+    model = ["tokenize", tokenizer_folder, "--json"]
+    assert pieces(run(*model, "cat", "dog").stdout) == [["cat"], ["dog"]]
+    assert pieces(run(*model, stdin="cat\n\ndog").stdout) == [["cat"], [], ["dog"]]
+    assert pieces(run(*model, "the", "-", stdin="cat\n").stdout) == [["the"], ["cat"]]
+    assert pieces(run(*model, "the", "-f", rows, stdin="cat").stdout) == [["the"], ["mat"]]
+    assert pieces(run(*model, "-f", "-", stdin="cat").stdout) == [["cat"]]
+    assert pieces(run(*model, "-f", rows, "--column", "title").stdout) == [["dog"]]
+
+
+def test_nothing_to_read_is_said(run, tokenizer_folder: Path) -> None:
+    done = run("tokenize", tokenizer_folder, stdin="")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: standard input: there is no text in it\nfix: ")
+    keyboard, terminal = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "cloze", "tokenize", tokenizer_folder],
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    os.close(keyboard)
+    os.close(terminal)
+    assert done.returncode == 2
+    assert "no text: write one after the model, name a file with --file, or pipe" in done.stderr
+
+
+def test_an_argument_that_is_no_text_is_refused(run, tokenizer_folder: Path) -> None:
+    done = run("tokenize", tokenizer_folder, "fine", b"caf\xe9", LC_ALL="C.UTF-8")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: TEXT 2 is not UTF-8\nfix: use a UTF-8 terminal")
+
+
+def test_bad_rows_end_it_or_are_counted(run, tokenizer_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('"cat"\n' + "{\n" * 12 + '"dog"\n')
+    model = ["tokenize", tokenizer_folder, "--json", "--file", path]
+    done = run(*model)
+    assert done.returncode == 1
+    assert pieces(done.stdout) == [["cat"]]
+    assert done.stderr.startswith(f"error: {path}:2: broken JSON")
+    done = run(*model, "--skip-bad")
+    assert done.returncode == 0
+    assert pieces(done.stdout) == [["cat"], ["dog"]]
+    assert done.stderr.count("error: ") == common.Skipped.SHOWN
+    assert done.stderr.endswith("passed over 12 that could not be read\n")
+
+
+# --- showing
+
+
+def test_output_is_utf8_under_any_locale(run, tokenizer_folder: Path) -> None:
+    plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run("tokenize", tokenizer_folder, stdin="北京", **plain)
+    assert done.returncode == 0
+    assert "\n北\t" in done.stdout
+
+
+def test_a_table_is_drawn_on_a_terminal_and_tabbed_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("[MASK]", 30_000), ("a\tb\x1b[2J\u200b", True)]
+    common.print_table(("piece", "id"), rows, title="unseen")
+    assert capsys.readouterr().out == "piece\tid\n[MASK]\t30000\na\\tb\\x1b[2J\\u200b\tTrue\n"
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    common.print_table(("piece", "id"), rows, title="[bold]\n")
+    shown = terminal.getvalue()
+    for cell in ("[MASK]", "30,000", "a\\tb\\x1b[2J\\u200b", "[bold]\\n", "│"):
+        assert cell in shown
+
+
+def test_progress_is_for_terminals_and_not_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, quiet, shown in (
+        (Terminal(), False, True),
+        (Terminal(), True, False),
+        (io.StringIO(), False, False),
+    ):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with common.progress(quiet) as show:
+            show("reading", 1_234, None)
+            show("learning", 10, 40)
+        for words in ("reading", "1,234", "learning"):
+            assert (words in stream.getvalue()) is shown
+
+
+def test_complaints_are_plain_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    common.complain(InputError("it is broken", fix="mend it"))
+    assert capsys.readouterr().err == "error: it is broken\nfix: mend it\n"

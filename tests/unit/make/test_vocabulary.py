@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from cloze.errors import InputError
+from cloze.make.vocabulary import vocabulary
+from cloze.text.tokenizer import Tokenizer
+
+ROWS = [{"id": 1, "text": "the cat sat on the mat"}, {"id": 2, "text": "größe 北京"}] * 20
+
+
+def test_a_vocabulary_is_learned_from_rows_and_saved(tmp_path: Path) -> None:
+    made = vocabulary([ROWS], out=tmp_path / "v", size=100)
+    again = Tokenizer.load(tmp_path / "v")
+    assert again.encode("the cat").ids == made.encode("the cat").ids
+    assert "[UNK]" not in made.encode("größe 北京").pieces
+
+
+def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vocabulary([ROWS], size=100)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_taken_place_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    def never() -> object:
+        pytest.fail("the text was read")
+        yield
+
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"exists already\n.*force=True in Python"):
+        vocabulary(never(), out=tmp_path)
+
+
+def test_progress_tells_how_much_was_read() -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    many = ("ä" * 100 for _ in range(10_000))
+    vocabulary(many, kind="char", size=100, progress=lambda *report: seen.append(report))
+    assert ("megabytes read", 2, None) in seen
+
+
+def test_rows_that_cannot_be_read_are_handed_over() -> None:
+    errors: list[InputError] = []
+    vocabulary([[*ROWS, {"text": None}]], size=100, on_error=errors.append)
+    assert [error.problem for error in errors] == ["<list>:41: None is not text"]
