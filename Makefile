@@ -26,7 +26,7 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.dev $(VENV)/.core
 
 demo: $(VENV)/.core      ## a vocabulary, a small BERT, its vectors: no download
-	$(BIN)/cloze demo
+	$(BIN)/cloze demo --force
 
 lint: $(VENV)/.dev       ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

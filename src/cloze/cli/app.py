@@ -10,6 +10,7 @@ import typer
 
 from cloze import __version__
 from cloze.cli.common import door
+from cloze.cli.demo import demo
 from cloze.cli.embed import embed
 from cloze.cli.fill import fill
 from cloze.cli.info import info
@@ -38,6 +39,7 @@ add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."'
 add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
 add(info, USE, example="cloze info runs/bert")
 add(tokenize, USE, example='cloze tokenize runs/bert "The cat sat." --pair "It slept."')
+add(demo, MAKE, example="cloze demo --out my-demo")
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")
 
 

@@ -60,7 +60,7 @@ class Chunks:
                 chunk.continues = not begins
             if begins or not chunk.documents:
                 chunk.documents.append([])
-            paragraph = row.text.encode("utf-8", "replace")  # JSON can hold half a surrogate pair
+            paragraph = row.text.encode()
             chunk.documents[-1].append(paragraph)
             chunk.size += len(paragraph)
             chunk.file = row.file

@@ -211,12 +211,14 @@ READERS: Mapping[str, Reader] = {
 
 
 def row_of(value: object, column: str | None, file: str, line: int) -> Outcome:
-    """The text in a value, which is a string or a mapping that has it under a column's name."""
+    """The text in a value: a string, a list of lines, or a mapping with one under a column."""
     if isinstance(value, Mapping):
         try:
             value = value[choose(list(value), column, f"{file}:{line}")]
         except InputError as error:
             return error
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        value = "\n".join(value)
     if not isinstance(value, str):
         wrong = f"{repr(value)[:40]} is not text"
     elif "\0" in value:
@@ -248,7 +250,7 @@ def choose(names: Sequence[str], column: str | None, where: str) -> str:
     if column is None:
         raise InputError(
             f"{where}: which column holds the text? there are {listed}",
-            fix="name it: --column NAME (column= in Python); the first line must name the columns",
+            fix="name it: --column NAME (column= in Python); csv and tsv begin with a header",
         )
     if column in names:
         raise InputError(f"{where}: two columns are called {column!r}", fix="rename one")

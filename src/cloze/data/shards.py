@@ -143,8 +143,8 @@ def cannot_write(folder: Path, error: OSError) -> FolderError:
             fix="free some space and run the same again: finished shards are kept",
         )
     return FolderError(
-        f"{folder}: {error.filename or 'a file'} cannot be written: {error.strerror}",
-        fix="check that the folder exists and who may write in it",
+        f"{folder} cannot be written to: {error.strerror} ({error.filename})",
+        fix="check what is there and who may write to it",
     )
 
 

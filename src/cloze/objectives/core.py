@@ -18,7 +18,7 @@ that carries no gradient is reported and not learned from."""
 
 
 class Batch(Protocol):
-    """Anything a trainer can count and cut."""
+    """Sequences that a trainer can count and cut."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -26,8 +26,8 @@ class Batch(Protocol):
         ...
 
     @property
-    def tokens(self) -> int:
-        """Real tokens."""
+    def lengths(self) -> NDArray[Any]:
+        """Tokens of each sequence."""
         ...
 
     @property
@@ -35,12 +35,8 @@ class Batch(Protocol):
         """Which samples of the data these are."""
         ...
 
-    def __len__(self) -> int:
-        """How many sequences."""
-        ...
-
-    def split(self) -> Sequence[Self]:
-        """Two halves, whole sequences in each; only itself when it is a single sequence."""
+    def split(self, parts: int) -> Sequence[Self]:
+        """The same sequences in up to so many batches, about equal in tokens."""
         ...
 
 
@@ -62,6 +58,10 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch, rng: torch.Generator | None = None) -> Terms:
         return self.objective(self.model, batch, rng)
+
+
+def tokens_of(batch: Batch) -> int:
+    return int(batch.lengths.sum())
 
 
 def counted_as(term: str) -> str:

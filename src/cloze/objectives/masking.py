@@ -59,18 +59,17 @@ def mask(
     budget = max(1, round(len(ids) * masking.rate))
     candidates = np.flatnonzero(maskable)
     if masking.whole_words:
-        chosen = _whole_words(candidates, word_starts, budget, rng)
+        positions = _whole_words(candidates, word_starts, budget, rng)
     else:
-        chosen = rng.permutation(candidates)[:budget]
-    positions = np.sort(chosen)
+        positions = np.sort(rng.permutation(candidates)[:budget])
     targets = ids[positions]
     hide, swap, _ = masking.split
     # Each token of a word has a fate of its own, in whole words too.
-    fate = rng.random(len(positions))
-    others = masking.vocab[rng.integers(len(masking.vocab), size=len(positions))]
+    fate, other = rng.random((2, len(positions)))
+    others = masking.vocab[(other * len(masking.vocab)).astype(np.int64)]
     masked = ids.copy()
-    masked[positions] = np.select(
-        [fate < hide, fate < hide + swap], [masking.mask_id, others], targets
+    masked[positions] = np.where(
+        fate < hide, masking.mask_id, np.where(fate < hide + swap, others, targets)
     )
     return masked, positions, targets
 
@@ -101,14 +100,16 @@ def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatc
 def _whole_words(
     candidates: Ints, word_starts: Bools, budget: int, rng: np.random.Generator
 ) -> Ints:
-    """Candidates of random words, as many as fit the budget."""
-    word = np.cumsum(word_starts)[candidates]
-    names, firsts, sizes = np.unique(word, return_index=True, return_counts=True)
-    chosen = []
-    for place in rng.permutation(len(names)).tolist():
-        if sizes[place] <= budget:
-            chosen.append(candidates[firsts[place] : firsts[place] + sizes[place]])
-            budget -= sizes[place]
+    """The candidates in random words, as many words as fit the budget."""
+    words = np.cumsum(word_starts)[candidates]
+    edges = np.flatnonzero(np.diff(words, prepend=-1, append=-1))
+    sizes = np.diff(edges)
+    room = sizes.tolist()
+    taken = np.zeros(len(room), np.bool_)
+    for word in rng.permutation(len(room)).tolist():
+        if room[word] <= budget:
+            taken[word] = True
+            budget -= room[word]
             if not budget:
                 break
-    return np.concatenate(chosen) if chosen else candidates[:0]
+    return candidates[np.repeat(taken, sizes)]

@@ -1,23 +1,20 @@
-"""BERT's two tasks: the masked words, and which of two texts comes second.  Devlin et al. 2018, §3.1.
+"""BERT's two tasks: the masked words, and whether one text follows another.
+
+Devlin et al. 2018, §3.1.
 
 n tokens in the packed row, b sequences, m masked positions, d width, v vocabulary.
 """
 
-from typing import TYPE_CHECKING
-
-import numpy as np
 import torch
 
+from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
 from cloze.objectives.core import Terms, correct, cross_entropy, on_device
 
-if TYPE_CHECKING:
-    from cloze.data.batch import PackedBatch
 
-
-def pretraining(model: Encoder, batch: "PackedBatch", rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-    """Loss and hits of the masked words, and of the sentence pairs where the batch has labels.
+def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+    """Loss and hits of the masked words, and of the pairs where the model has a head for them.
 
     The labels may come from next sentence prediction or from sentence order prediction (Lan et al.
     2019): the pairs differ, what is learned from them does not. What is masked was drawn with the
@@ -32,9 +29,9 @@ def pretraining(model: Encoder, batch: "PackedBatch", rng: torch.Generator | Non
     targets = on_device(batch.targets, device)
     words = model.logits("mlm", hidden[on_device(batch.positions, device)])  # m v
     terms = {"mlm": cross_entropy(words, targets), "mlm.accuracy": correct(words, targets)}
-    if "nsp" in batch.counts:
-        first = np.cumsum(batch.lengths) - batch.lengths  # where each [CLS] stands
+    if "nsp" in model.heads:  # also where no pair has a label: then its sum is zero
         labels = on_device(batch.labels, device)
-        order = model.logits("nsp", hidden[on_device(first, device)])  # b 2
+        first = on_device(batch.starts[:-1], device)  # where each [CLS] stands
+        order = model.logits("nsp", hidden[first])  # b 2
         terms |= {"nsp": cross_entropy(order, labels), "nsp.accuracy": correct(order, labels)}
     return terms

@@ -3,6 +3,7 @@
 Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the top.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cloze.config import one_of
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Layers:
         return torch.stack(chosen).sum(0) if self.add else torch.cat(chosen, dim=-1)
 
 
-# name: (lowest layer, highest layer, added?) of a model with n blocks, as offsets from n;
-# the feature-based table of Devlin et al. 2018 (their "sum of all" leaves the embeddings out)
+# Of a model with n blocks; the feature-based table of Devlin et al. 2018, whose sum of all layers
+# leaves the embeddings out.
 CHOICES = {
     "embeddings": lambda n: Layers((0,)),  # noqa: ARG005
     "second-to-last": lambda n: Layers((n - 1,)),
@@ -48,10 +49,12 @@ CHOICES = {
 
 def choose_layers(choice: str | Sequence[int], blocks: int) -> Layers:
     """The layers that a name, or a list of numbers to lay side by side, means in this model."""
+    if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
+        choice = [int(number) for number in choice.split(",")]
     if not isinstance(choice, str):
-        return Layers(tuple(_resolve(number, blocks) for number in choice) or (blocks,))
-    if choice not in CHOICES and set(choice) <= set("0123456789-, "):
-        return choose_layers([int(number) for number in choice.split(",")], blocks)
+        if not choice:
+            raise ConfigError("no layer is named", fix=f"choose from {', '.join(CHOICES)}")
+        return Layers(tuple(_resolve(number, blocks) for number in choice))
     layers = CHOICES[one_of("layer choice", choice, CHOICES)](blocks)
     if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
         raise InputError(

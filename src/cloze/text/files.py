@@ -14,12 +14,12 @@ from cloze.errors import FolderError
 from cloze.text import backends
 from cloze.text.guard import library, open_backend, probe, read_object, read_text
 
-ROLES = ("unk", "pad", "cls", "sep", "mask", "bos", "eos")
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 # What the token of a role is called where no setting names it.
 _CUSTOMARY = {
-    "unk": ("[UNK]", "<unk>"),
     "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
@@ -128,7 +128,7 @@ def write(folder: Path, parts: Parts) -> None:
     peer = _peer(json.loads(text), parts)
     settings = {
         **peer,
-        **{f"{role}_token": token for role, token in parts.tokens.items()},
+        **{f"{role}_token": parts.tokens[role] for role in ROLES if role in parts.tokens},
     }
     if parts.limit is not None:
         settings["model_max_length"] = parts.limit

@@ -101,19 +101,23 @@ def probe(backend: Backend, source: str) -> None:
         raise FolderError(
             f"{source} has ids up to {size - 1:,}", fix=f"ids must be below {MAX_IDS:,}"
         )
-    added = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
-    if added > MAX_SPECIAL:
-        raise FolderError(f"{source} puts {added:,} special tokens around a text", fix=_REPLACE)
+    around = [backend.num_special_tokens_to_add(pair) for pair in (False, True)]
+    if max(around) > MAX_SPECIAL:
+        raise FolderError(
+            f"{source} puts {max(around):,} special tokens around a text", fix=_REPLACE
+        )
     for text in _PROBES:
         with library(FolderError, f"{source} fails on the text {text[:20]!r}"):
-            bare = backend.encode(text, add_special_tokens=False)
-            framed = backend.encode(text, text)
-            for ids in (framed.ids, backend.encode_batch_fast([text])[0].ids):
-                backend.decode(ids)
-                backend.decode(ids, skip_special_tokens=False)
-        if any(number >= size for number in framed.ids):
+            bare = backend.encode_batch_fast([text], add_special_tokens=False)[0]
+            framed = [backend.encode(text), backend.encode(text, text)]
+            for encoding in framed:
+                backend.decode(encoding.ids)
+                backend.decode(encoding.ids, skip_special_tokens=False)
+        if any(number >= size for encoding in framed for number in encoding.ids):
             raise FolderError(f"{source} gives ids that are not in its vocabulary", fix=_REPLACE)
-        if any(framed.sequence_ids.count(sequence) != len(bare) for sequence in (0, 1)):
+        specials = [encoding.sequence_ids.count(None) for encoding in framed]
+        texts = [len(encoding) - len(bare) * count for count, encoding in enumerate(framed, 1)]
+        if specials != around or texts != around:
             raise FolderError(f"{source} repeats or drops text in its template", fix=_REPLACE)
 
 

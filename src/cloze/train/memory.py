@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from torch import nn
+from torch import OutOfMemoryError, nn
 from torch.utils.checkpoint import checkpoint
 
-from cloze.objectives.core import B
+from cloze.objectives.core import B, tokens_of
 
 _SIGNS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -34,8 +34,8 @@ def recompute(blocks: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether this is a device without room (`torch.OutOfMemoryError` or one of its cousins)."""
-    return any(sign in str(error) for sign in _SIGNS)
+    """Whether this is a device without room; libraries below torch say so in words only."""
+    return isinstance(error, OutOfMemoryError) or any(sign in str(error) for sign in _SIGNS)
 
 
 def pieces(batch: B, limit: int | None) -> list[B]:
@@ -43,6 +43,6 @@ def pieces(batch: B, limit: int | None) -> list[B]:
 
     A single sequence is never cut, however long.
     """
-    if limit is None or batch.tokens <= limit or len(batch) == 1:
+    if limit is None or tokens_of(batch) <= limit or len(batch.lengths) == 1:
         return [batch]
-    return [piece for half in batch.split() for piece in pieces(half, limit)]
+    return [piece for half in batch.split(2) for piece in pieces(half, limit)]

@@ -50,10 +50,8 @@ def set_rate(made: Optimizer, factor: float) -> float:
 
 
 def adamw(model: nn.Module, config: OptimiserConfig) -> Optimizer:
-    """Decay on matrices only, embeddings among them, as in the original; not on norms and biases.
-
-    # paper: no bias correction of the moments; here it is on, and warm-up hides the difference
-    """
+    """Decay on matrices, embeddings among them, but not on norms and biases: as the original."""
+    # original: no bias correction of the moments; here it is on, and warm-up hides the difference
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
         {"params": [w for w in weights if w.ndim > 1], "weight_decay": config.decay},

@@ -155,6 +155,12 @@ def test_json_lines_may_be_strings_and_blank(tmp_path: Path) -> None:
     assert [(row.text, row.line) for row in rows(path)] == [("one", 1), ("two\n2", 3)]
 
 
+def test_a_list_of_lines_is_a_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": ["one", "two"]}\n{"text": ["one", 2]}')
+    assert survey(path) == (["one\ntwo"], [f"{path}:2: ['one', 2] is not text"])
+    assert texts(parquet(tmp_path / "a.parquet", text=[["one", "two"]])) == ["one\ntwo"]
+
+
 def test_parquet_is_read_by_batches_and_dictionaries_are_strings(tmp_path: Path) -> None:
     want = [f"row {number}" for number in range(3 * BATCH + 1)]
     path = tmp_path / "a.parquet"
@@ -448,3 +454,31 @@ def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"exists already\n.*--force"):
             fresh_path(taken)
         assert fresh_path(taken, force=True) == taken
+
+
+# --- real files
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "column", "count"),
+    [
+        ("glue/SST-2/train.tsv.xz", None, 67_349),
+        ("glue/SST-2/dev.tsv", None, 872),
+        ("glue/MRPC/train.tsv.xz", "#2 String", 3_667),  # a byte order mark, lone quotes
+        ("imdb/train.tsv.xz", None, 6_000),
+        ("news/bbc_news_summary.jsonl.xz", "paragraphs", 2_225),
+    ],
+)
+def test_published_tables_have_all_their_rows(
+    data_dir: Path, name: str, column: str | None, count: int
+) -> None:
+    assert sum(1 for _ in rows(data_dir / name, column=column)) == count
+
+
+@pytest.mark.data
+def test_published_text_is_read_as_the_standard_library_reads_it(data_dir: Path) -> None:
+    path = data_dir / "text" / "wiki-zh-00.txt.xz"
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        for row, line in zip(rows(path), lines, strict=True):
+            assert row.text == line.rstrip("\n")

@@ -1,0 +1,151 @@
+"""What happens around the steps: each consumer is a generator over them, so they compose.
+
+    steps = run(state, data, budget=budget, schedule=schedule, stop=stop)
+    steps = evaluating(steps, evaluate, every=1000)
+    steps = early_stopping(steps, state.notes, score="eval.mlm")
+    steps = saving(steps, lambda: save(state, folder, recipe), every=500)
+    steps = writing_metrics(steps, out / "metrics.jsonl", after=state.progress.step)
+    for step in steps: ...
+
+A consumer that ends the run ends the iteration, and those around it then close their books: so
+what decides when to stop stands inside, what saves and writes stands outside.
+"""
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloze.config import one_of, suggest
+from cloze.errors import ConfigError
+from cloze.train.step import Step
+
+SECONDS = 60
+BETTER: dict[str, Callable[[float, float], bool]] = {
+    "lower": lambda new, old: new < old,
+    "higher": lambda new, old: new > old,
+}
+
+
+def evaluating(
+    steps: Iterable[Step], evaluate: Callable[[], Mapping[str, float]], *, every: int
+) -> Iterator[Step]:
+    """Every so many steps, and when the budget is spent, give a step the scores of an evaluation.
+
+    In parallel runs every process evaluates, and all must come to the same scores.
+    """
+    for step in steps:
+        due = step.number % every == 0 or step.last
+        yield replace(step, scores=evaluate()) if due else step
+
+
+def early_stopping(
+    steps: Iterable[Step],
+    notes: dict[str, Any],
+    *,
+    score: str,
+    patience: int = 3,
+    better: str = "lower",
+) -> Iterator[Step]:
+    """End when so many evaluations in a row have not been better than the best one.
+
+    What it must remember it keeps in `notes`, which are saved with the state.
+    """
+    improves = BETTER[one_of("better", better, BETTER)]
+    memory = notes.setdefault("early_stopping", {"best": None, "step": None, "since": 0})
+    for step in steps:
+        if step.scores:
+            if score not in step.scores:
+                raise ConfigError(f"no score {score!r} to stop by", fix=suggest(score, step.scores))
+            new, old = step.scores[score], memory["best"]
+            if math.isfinite(new) and (old is None or improves(new, old)):
+                memory.update(best=new, step=step.number, since=0)
+            else:
+                memory["since"] += 1
+        yield step
+        if memory["since"] >= patience:
+            return
+
+
+def saving(
+    steps: Iterable[Step],
+    save: Callable[[], object],
+    *,
+    every: int | None = None,
+    minutes: float | None = None,
+) -> Iterator[Step]:
+    """Save every so many steps or minutes, and at the end, whatever the reason for ending.
+
+    An error is no end: what was saved before it stands.
+    """
+    last = saved = None
+    clock: float | None = None
+    for step in steps:
+        last = step.number
+        clock = step.seconds if clock is None else clock
+        late = minutes is not None and step.seconds - clock >= SECONDS * minutes
+        if late or (every is not None and step.number % every == 0):
+            save()
+            saved, clock = step.number, step.seconds
+        yield step
+    if last != saved:
+        save()
+
+
+def writing_metrics(
+    steps: Iterable[Step], path: Path, *, every: int = 1, after: int = 0
+) -> Iterator[Step]:
+    """One JSON object to a line for every so many steps, and for each with scores.
+
+    A line is written as soon as its numbers have come from the device, without waiting for them.
+    `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,
+    which are now taken again, is cut off first.
+    """
+    rewind(path, after)
+    waiting: deque[Step] = deque()
+    with path.open("a", encoding="utf-8") as file:
+
+        def write(*, wait: bool) -> None:
+            while waiting and (wait or waiting[0].ready):
+                file.write(_line(waiting.popleft().record()))
+            file.flush()
+
+        try:
+            for step in steps:
+                if step.scores or step.number % every == 0:
+                    waiting.append(step)
+                write(wait=False)
+                yield step
+        finally:
+            write(wait=True)
+
+
+def rewind(path: Path, after: int) -> None:
+    """Leave only the lines up to step `after`, and no line that a kill cut off."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= after]
+    if kept != lines:
+        short = path.with_name(f".{path.name}")
+        short.write_text("".join(kept), encoding="utf-8")
+        short.replace(path)
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    sound = {  # JSON has no NaN
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
+    return json.dumps(sound, allow_nan=False) + "\n"
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, TypeError, KeyError):
+        return math.inf

@@ -1,0 +1,38 @@
+"""The means of what an objective measures, over data the model does not learn from."""
+
+from collections.abc import Sequence
+
+import torch
+
+from cloze.objectives.core import B, counted_as
+from cloze.train.precision import precision
+from cloze.train.state import TrainState
+
+
+@torch.no_grad()
+def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
+    """Loss, accuracy …: each sum over all batches, divided by its count over all batches.
+
+    The processes share the batches and come to the same numbers. All call the model equally often,
+    as FSDP needs it: those that have no batch left compute one again and do not count it.
+    """
+    team, learner = state.team, state.learner
+    sums: dict[str, torch.Tensor] = {}
+    counts: dict[str, int] = {}
+    training = learner.training
+    learner.eval()
+    try:
+        for first in range(0, len(batches), team.world):
+            mine = first + team.rank
+            batch = batches[min(mine, len(batches) - 1)]
+            with precision(state.config.precision, state.device):
+                terms = learner(batch)
+            for name, total in terms.items():
+                real = mine < len(batches)
+                sums[name] = sums.get(name, 0.0) + total.double() * real
+                counts[name] = counts.get(name, 0) + batch.counts[counted_as(name)] * real
+    finally:
+        learner.train(training)
+    everywhere = team.total([*(float(total) for total in sums.values()), *counts.values()])
+    means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)
+    return {name: total / count for name, (total, count) in zip(sums, means, strict=True) if count}

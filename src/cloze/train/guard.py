@@ -1,0 +1,79 @@
+"""Stop bad steps before they touch the weights.
+
+All of it is computed where the gradients are. A GPU is told to leave the weights alone without the
+program waiting for its verdict; the program reads the verdict one step later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cloze.config import in_range, number, one_of
+from cloze.errors import ClozeError
+
+ACTIONS = ("stop", "skip")
+SHOWN = 16  # sample ids in a message
+
+
+class TrainingError(ClozeError):
+    """A run cannot go on."""
+
+
+class SkippedStepWarning(UserWarning):
+    """A bad step was left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """What counts as a bad step, and what to do about one."""
+
+    action: str = "stop"
+    spike: float = 50.0  # a gradient norm so many times the median of the last ones is bad, too
+    window: int = 100  # how many norms are remembered; half of them must be there to judge by
+    patience: int = 10  # with "skip": so many bad steps in a row stop the run all the same
+
+    def __post_init__(self) -> None:
+        one_of("action", self.action, ACTIONS)
+        number("spike", self.spike, 1.0, float("inf"))
+        in_range("window", self.window, 2, 1 << 20)
+        in_range("patience", self.patience, 1, 1 << 20)
+
+
+def no_norms(guard: Guard, device: torch.device) -> Tensor:
+    """The memory of a run that has not begun: NaN stands for a norm that is not known."""
+    return torch.full((guard.window,), torch.nan, device=device)
+
+
+def is_bad(guard: Guard, means: Tensor, norm: Tensor, recent: Tensor) -> Tensor:
+    """Whether a loss or the gradient is not finite, or the gradient far above its median."""
+    ordered = recent.sort().values  # NaN comes last
+    known = recent.isfinite().sum()
+    middle = ((known - 1) // 2).clamp(min=0)
+    median = ordered.index_select(0, middle.view(1)).squeeze()
+    spike = (known >= guard.window // 2) & (norm > guard.spike * median)
+    return spike | ~norm.isfinite() | ~means.isfinite().all()
+
+
+def update_unless(bad: Tensor, optimiser: Optimizer) -> None:
+    """One step of the optimiser, or none: with `bad` neither weights nor moments change.
+
+    Fused optimisers read the flag on the device, through the door that gradient scaling uses; the
+    others need it here.
+    """
+    if getattr(optimiser, "_step_supports_amp_scaling", False):
+        optimiser.found_inf = bad.float()  # type: ignore[attr-defined]
+        optimiser.step()
+        del optimiser.found_inf  # type: ignore[attr-defined]
+    elif not bad:
+        optimiser.step()
+
+
+def name_samples(sample_ids: Sequence[np.ndarray]) -> str:
+    """The samples of a step, for a message."""
+    ids = np.concatenate(list(sample_ids)) if sample_ids else np.empty(0, int)
+    shown = ", ".join(map(str, ids[:SHOWN].tolist()))
+    return f"samples {shown}" + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")

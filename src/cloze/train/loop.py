@@ -1,0 +1,136 @@
+"""The training loop: one generator, no callbacks, no knowledge of any model.
+
+Whoever drives it logs, evaluates and saves as it likes (`cloze.train.consumers`). On a GPU nothing
+here waits for the device but for the verdict on the step before the last one.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from cloze.errors import InputError
+from cloze.objectives.core import B, tokens_of
+from cloze.train.budget import Budget, Progress
+from cloze.train.gradients import Counts, cut, gradients
+from cloze.train.guard import is_bad, update_unless
+from cloze.train.optim import set_rate
+from cloze.train.parallel import whole
+from cloze.train.schedule import Schedule
+from cloze.train.state import TrainState
+from cloze.train.step import Later, Step
+
+Data: TypeAlias = Callable[[int], Iterable[Sequence[B]]]
+"""From a step's number to what is learned from then on: for each step this process's micro-batches.
+Seeking is the data's business; going on after a step is asking for it again from there."""
+
+
+def run(
+    state: TrainState,
+    data: Data[B],
+    *,
+    budget: Budget,
+    schedule: Schedule,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Step]:
+    """Take steps, one each time the iterator is asked, until the budget is spent.
+
+    The losses and the gradient are means over the global batch, that is over the micro-batches of
+    all processes, and equal those of one big batch. When `stop` says so in any process, all end
+    after the same step. A bad step raises before it touches the weights, or is skipped, as the
+    guard is set.
+    """
+    began = time.monotonic() - state.progress.seconds
+    groups = iter(data(state.progress.step))
+    while not budget.spent(state.progress):
+        micro = cut(state, _next(groups, state.progress))
+        agreed = _agree(state, micro, time.monotonic() - began, stop())
+        state.progress = before = Progress(
+            state.progress.step, state.progress.tokens, agreed.seconds
+        )
+        if agreed.stop or budget.spent(before):
+            break
+        state.learner.train()
+        parts = gradients(state, micro, agreed.counts, agreed.biggest)
+        means = state.team.add(torch.stack(list(parts.values())))
+        norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
+        rate = set_rate(state.optimiser, schedule(budget.midway(before, agreed.tokens)))
+        bad = _judge(state, means, norm)
+        update_unless(bad, state.optimiser)
+        state.optimiser.zero_grad(set_to_none=True)
+        state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, before.seconds)
+        step = Step(
+            number=state.progress.step,
+            tokens=state.progress.tokens,
+            seconds=agreed.seconds,
+            rate=rate,
+            last=budget.spent(state.progress),
+            sample_ids=[batch.sample_ids for batch in micro],
+            names=tuple(parts),
+            numbers=Later(torch.cat([means, torch.stack([norm, bad.float()])])),
+        )
+        state.unsettled.append((step, before))
+        state.settle(wait=False)
+        yield step
+    state.settle()
+
+
+def grouped(batches: Iterable[B], size: int) -> Iterator[Sequence[B]]:
+    """Accumulation: `size` micro-batches to a step."""
+    group: list[B] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What all processes know about the next step."""
+
+    seconds: float
+    stop: bool
+    tokens: int
+    biggest: int
+    counts: Counts
+
+
+def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) -> _Agreed:
+    names = sorted(micro[0].counts)
+    mine = [sum(batch.counts[name] for batch in micro) for name in names]
+    sizes = [tokens_of(batch) for batch in micro]
+    tokens, *counts = state.team.total([sum(sizes), *mine])
+    if not any(counts):
+        raise InputError(
+            f"the batch of step {state.progress.step + 1} has nothing to learn from",
+            fix="mask more of it, or make it larger",
+        )
+    clock = seconds if state.team.first else 0.0  # the first process's clock is everyone's
+    now, ends, biggest = state.team.largest([clock, stop, max(sizes)])
+    return _Agreed(
+        now, bool(ends), int(tokens), int(biggest), dict(zip(names, counts, strict=True))
+    )
+
+
+def _judge(state: TrainState, means: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+    """Whether to hold the step back; with "stop", everything after a bad step is held back too."""
+    guard = state.config.guard
+    bad = is_bad(guard, means, norm, state.norms) | state.halted
+    if guard.action == "stop":
+        state.halted = bad
+    state.norms[state.progress.step % guard.window] = torch.where(bad, torch.nan, norm)
+    return bad
+
+
+def _next(groups: Iterator[Sequence[B]], progress: Progress) -> Sequence[B]:
+    group = next(groups, None)
+    if not group:
+        raise InputError(
+            f"the data ended after step {progress.step}, before the budget was spent",
+            fix="give a budget the data can fill, or data that begin again",
+        )
+    return group

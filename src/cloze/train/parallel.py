@@ -1,0 +1,148 @@
+"""Several processes training one model, as `torchrun` starts them.
+
+Every process runs the same program on its part of each global batch. torch's DDP or FSDP2 joins the
+gradients; the few numbers that all must agree on (counts, clock, who wants to stop) go over gloo,
+from memory to memory, so that no GPU is waited for.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from cloze.config import one_of
+from cloze.errors import ConfigError
+
+T = TypeVar("T")
+WAYS = ("ddp", "fsdp")
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of one run, seen from one of them."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a value that never changes)
+
+    @property
+    def first(self) -> bool:
+        """The one that writes files and speaks to the user."""
+        return self.rank == 0
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """Each number added up over the processes; the same list for all."""
+        return self._agree(numbers, dist.ReduceOp.SUM)
+
+    def largest(self, numbers: Sequence[float]) -> list[float]:
+        """Each number's largest over the processes; the same list for all."""
+        return self._agree(numbers, dist.ReduceOp.MAX)
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """The tensor added up over the processes, where it is and without waiting for it."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's part of one global batch.
+
+        Together the processes see exactly the items one alone would see, so that the order of the
+        samples depends on the global batch only.
+        """
+        if len(items) % self.world:
+            raise ConfigError(
+                f"a global batch of {len(items)} parts does not split over {self.world} processes",
+                fix=f"use a multiple of {self.world}",
+            )
+        return items[self.rank :: self.world]
+
+    def _agree(self, numbers: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.world == 1:
+            return list(numbers)
+        values = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2⁵³
+        dist.all_reduce(values, how)
+        return values.tolist()
+
+
+ALONE = Team()
+
+
+@contextmanager
+def assemble(device: str | None = None) -> Iterator[Team]:
+    """The team that torchrun's environment describes; a team of one without torchrun."""
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Team(device=torch.device(kind))
+        return
+    if kind == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        kind = f"cuda:{torch.cuda.current_device()}"
+    dist.init_process_group("cpu:gloo,cuda:nccl" if kind.startswith("cuda") else "gloo")
+    try:
+        yield Team(rank=dist.get_rank(), world=world, device=torch.device(kind))
+    finally:
+        dist.destroy_process_group()
+
+
+def distribute(
+    learner: nn.Module, team: Team, *, way: str = "ddp", blocks: Iterable[nn.Module] = ()
+) -> nn.Module:
+    """The learner ready to be called by every process, its weights on the team's device.
+
+    `ddp` keeps a whole copy everywhere. `fsdp` keeps of each weight, gradient and moment only a
+    part in each process, and fetches the rest block by block: for models that do not fit. Call it
+    before the optimiser is made, with the model still in the computer's memory.
+    """
+    one_of("parallel", way, WAYS)
+    if team.world == 1:
+        return learner.to(team.device)
+    if way == "ddp":
+        return DistributedDataParallel(
+            learner.to(team.device), broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+    from torch.distributed.device_mesh import init_device_mesh  # slow to import, seldom needed
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(team.device.type, (team.world,))
+    for block in blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(learner, mesh=mesh)  # in place, both
+    return learner
+
+
+def unjoined(learner: nn.Module) -> AbstractContextManager[object]:
+    """Gradients inside stay in their process, where the way of running parallel allows it."""
+    return learner.no_sync() if isinstance(learner, DistributedDataParallel) else nullcontext()
+
+
+@torch.no_grad()
+def join_gradients(learner: nn.Module, team: Team) -> None:
+    """What DDP does as it goes backwards, afterwards: the mean of each gradient."""
+    for weight in learner.parameters():
+        if weight.grad is not None:
+            dist.all_reduce(weight.grad.div_(team.world))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor of which FSDP keeps parts everywhere, put together; all processes must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def parted(tensor: Tensor, like: Tensor) -> Tensor:
+    """`tensor`, whole in every process, laid out as `like` is."""
+    if not hasattr(like, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(
+        tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+    )

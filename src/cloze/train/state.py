@@ -1,0 +1,257 @@
+"""Everything a run must remember to go on as if it had never stopped."""
+
+import json
+import math
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cloze.checkpoint.state import (
+    SavedState,
+    newest_state,
+    read_state,
+    save_state,
+    state_name,
+    state_number,
+)
+from cloze.config import in_range, number, one_of
+from cloze.errors import FolderError
+from cloze.train.budget import Progress
+from cloze.train.guard import Guard, SkippedStepWarning, TrainingError, name_samples, no_norms
+from cloze.train.parallel import ALONE, Team, parted, whole
+from cloze.train.precision import PRECISIONS
+from cloze.train.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """How each step is taken."""
+
+    seed: int = 0  # of dropout; the data have their own
+    precision: str = "float32"
+    clip_norm: float = 1.0  # inf: no clipping
+    guard: Guard = field(default_factory=Guard)
+
+    def __post_init__(self) -> None:
+        in_range("seed", self.seed, 0, (1 << 63) - 1)
+        one_of("precision", self.precision, PRECISIONS)
+        number("clip_norm", self.clip_norm, 0.0, math.inf)
+
+
+@dataclass
+class TrainState:
+    """A run in the middle.
+
+    The position in the data is the number of steps, and all randomness is keyed by it, so neither
+    needs a place of its own here.
+    """
+
+    learner: nn.Module  # what is called: the model with its objective, wrapped where parallel
+    model: nn.Module  # what is saved
+    optimiser: Optimizer
+    config: LoopConfig = field(default_factory=LoopConfig)
+    team: Team = ALONE
+    progress: Progress = field(default_factory=Progress)
+    limit: int | None = None  # most tokens of a micro-batch, once the memory has set one
+    notes: dict[str, Any] = field(default_factory=dict)  # JSON: what consumers must remember
+    skipped: int = 0  # bad steps in a row
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.norms = no_norms(
+            self.config.guard, self.device
+        )  # of the last steps' gradients, a ring
+        self.halted = torch.zeros((), dtype=torch.bool, device=self.device)
+        self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
+        self.proven = 0  # tokens of the largest micro-batch that fitted so far
+
+    def settle(self, *, wait: bool = True) -> None:
+        """Read the verdict on the steps taken; `wait` for the very last one too.
+
+        With "stop" a bad step raises, and the state is that of the step before it: the weights
+        have not moved since, whatever was sent to the GPU in the meantime.
+        """
+        while self.unsettled and (wait or len(self.unsettled) > 1 or self.unsettled[0][0].ready):
+            step, before = self.unsettled.popleft()
+            if not step.bad:
+                self.skipped = 0
+                continue
+            self.skipped += 1
+            guard = self.config.guard
+            if guard.action == "stop" or self.skipped >= guard.patience:
+                self.progress = before
+                self.halted = torch.zeros_like(self.halted)
+                self.unsettled.clear()
+                raise TrainingError(
+                    f"{_fault(step, self.skipped)} The weights are as they were before it.",
+                    fix="look at these samples; lower the learning rate or warm up longer, "
+                    "then resume; or let such steps be skipped (guard.action = skip)",
+                )
+            warnings.warn(f"{_fault(step)} It was skipped.", SkippedStepWarning, stacklevel=3)
+
+
+def save(state: TrainState, folder: Path, run: Mapping[str, Any], *, keep: int = 2) -> Path | None:
+    """Save the state as the newest in `folder`; the first process writes, all must call."""
+    saved = snapshot(state, run)
+    return None if saved is None else save_state(folder, saved, keep=keep)
+
+
+def resume(state: TrainState, folder: Path, run: Mapping[str, Any]) -> Path | None:
+    """Go on from the newest whole state in `folder`; None when there is none.
+
+    The number of processes may be another than before.
+    """
+    found = newest_state(folder) if state.team.first else None
+    # the first process chooses; the others read the same files
+    serial, step = state.team.largest(state_number(found) if found else (0, 0))
+    if not serial:
+        return None
+    path = folder / state_name(int(serial), int(step))
+    restore(state, read_state(path), run)
+    return path
+
+
+def snapshot(state: TrainState, run: Mapping[str, Any], team: Team = ALONE) -> SavedState | None:
+    """The state as it goes to the disk, in the first process; None in the others.
+
+    `run` says which run this is: whatever must be the same for a resumed run to go on exactly (the
+    recipe, the digest of the corpus). All processes must call it: FSDP's parts come together here.
+    """
+    state.settle()
+    team = state.team
+    model = {name: _keep(weight, team) for name, weight in _weights(state.model).items()}
+    moments = {
+        f"{name}.{key}": _keep(value, team)
+        for name, weight in _trained(state).items()
+        for key, value in state.optimiser.state.get(weight, {}).items()
+        if isinstance(value, Tensor)
+    }
+    if not team.first:
+        return None
+    guard = {"norms": state.norms.cpu()}
+    return SavedState(
+        step=state.progress.step,
+        tensors={"model": model, "optimiser": moments, "guard": guard},
+        facts={
+            "run": dict(run),
+            "progress": asdict(state.progress),
+            "skipped": state.skipped,
+            "limit": state.limit,
+            "notes": state.notes,
+            "groups": [_options(group) for group in state.optimiser.param_groups],
+        },
+    )
+
+
+@torch.no_grad()
+def restore(state: TrainState, saved: SavedState, run: Mapping[str, Any]) -> None:
+    """Go back to what was saved, exactly; refuse what was saved by another run."""
+    _same_run(saved.facts["run"], run)
+    ours, theirs = _weights(state.model), saved.tensors["model"]
+    _same_names(ours, theirs)
+    for name, weight in ours.items():
+        weight.copy_(parted(theirs[name], weight))
+    _restore_optimiser(state, saved)
+    state.norms.copy_(saved.tensors["guard"]["norms"])
+    state.progress = Progress(**saved.facts["progress"])
+    state.skipped = saved.facts["skipped"]
+    state.limit = saved.facts["limit"]
+    state.notes = dict(saved.facts["notes"])
+
+
+def _restore_optimiser(state: TrainState, saved: SavedState) -> None:
+    """By the weights' names; torch's own loading then puts each moment where it belongs."""
+    moments: dict[str, dict[str, Tensor]] = {}
+    for name, value in saved.tensors["optimiser"].items():
+        weight, _, key = name.rpartition(".")
+        moments.setdefault(weight, {})[key] = value
+    whole_state = state.optimiser.state_dict()
+    trained = _trained(state)
+    whole_state["state"] = {
+        index: {
+            key: parted(value, weight) if value.shape == weight.shape else value
+            for key, value in moments[name].items()
+        }
+        for index, (name, weight) in enumerate(trained.items())
+        if name in moments
+    }
+    for group, options in zip(whole_state["param_groups"], saved.facts["groups"], strict=True):
+        for key, value in options.items():
+            group[key] = tuple(value) if isinstance(group[key], tuple) else value
+    state.optimiser.load_state_dict(whole_state)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight and buffer under one name, also where two names share it."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        found.setdefault(id(tensor), (name, tensor))
+    return dict(found.values())
+
+
+def _trained(state: TrainState) -> dict[str, Tensor]:
+    """The weights the optimiser knows, by name and in its order."""
+    names = {id(weight): name for name, weight in state.model.named_parameters()}
+    return {
+        names[id(weight)]: weight
+        for group in state.optimiser.param_groups
+        for weight in group["params"]
+    }
+
+
+def _keep(tensor: Tensor, team: Team) -> Tensor:
+    """A copy of its own: training may go on while it is being written."""
+    full = whole(tensor.detach())
+    return full.to("cpu", copy=True).contiguous() if team.first else torch.empty(0)
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in group.items()
+        if key != "params"
+    }
+
+
+def _same_run(theirs: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    ours = json.loads(json.dumps(dict(run)))  # as it would have been saved: tuples are lists there
+    changed = [
+        f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}"
+        for key in sorted(theirs.keys() | ours.keys())
+        if theirs.get(key) != ours.get(key)
+    ]
+    if changed:
+        raise FolderError(
+            f"the saved state is of another run: {'; '.join(changed)}",
+            fix="resume with the settings and the data it was started with, "
+            "or start anew in another folder",
+        )
+
+
+def _same_names(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+    wrong = [
+        name
+        for name in sorted(ours.keys() | theirs.keys())
+        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+    ]
+    if wrong:
+        raise FolderError(
+            f"the saved state is of another model: {wrong[0]} differs, of {len(wrong)} weights",
+            fix="resume with the model it was started with",
+        )
+
+
+def _fault(step: Step, times: int = 1) -> str:
+    losses = ", ".join(f"{name} {value:.4g}" for name, value in step.means.items())
+    again = f", the {times}th in a row," if times > 1 else ""
+    return (
+        f"step {step.number}{again} went wrong: {losses}, gradient norm {step.norm:.4g}, "
+        f"in {name_samples(step.sample_ids)}."
+    )

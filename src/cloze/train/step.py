@@ -1,0 +1,85 @@
+"""What one step of training has to tell."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Later:
+    """Numbers on their way from a device.
+
+    The copy is sent off at once and nobody waits for it; `read` waits for these numbers, not for
+    whatever the device was told to do after them.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.detach().to("cpu", non_blocking=True)
+        self._arrived = torch.cuda.Event() if values.is_cuda else None
+        if self._arrived is not None:
+            self._arrived.record()
+
+    @property
+    def ready(self) -> bool:
+        return self._arrived is None or self._arrived.query()
+
+    def read(self) -> list[float]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step. Its losses are read from the device when someone asks for them."""
+
+    number: int  # of steps taken, this one among them
+    tokens: int  # seen so far, by all processes
+    seconds: float  # since the run began, over all its sittings; the same in all processes
+    rate: float
+    last: bool  # the budget is spent with it; one of minutes shows that only afterwards
+    sample_ids: Sequence[np.ndarray]  # in this process, by micro-batch
+    names: tuple[str, ...]
+    numbers: Later  # the means in the order of `names`, the gradient's norm, 1 for a bad step
+    scores: Mapping[str, float] = field(default_factory=dict)  # of an evaluation after this step
+
+    @property
+    def ready(self) -> bool:
+        """Whether reading would not wait."""
+        return self.numbers.ready
+
+    @cached_property
+    def means(self) -> Mapping[str, float]:
+        """Losses, accuracies …: the mean of each over the global batch."""
+        return dict(zip(self.names, self._read, strict=False))
+
+    @property
+    def norm(self) -> float:
+        """Of the gradient, before clipping."""
+        return self._read[-2]
+
+    @property
+    def bad(self) -> bool:
+        """The guard held this step back: no weight has moved."""
+        return bool(self._read[-1])
+
+    @cached_property
+    def _read(self) -> list[float]:
+        return self.numbers.read()
+
+    def record(self) -> dict[str, Any]:
+        """All of it as one flat table, ready for JSON."""
+        return {
+            "step": self.number,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "rate": self.rate,
+            **self.means,
+            "norm": self.norm,
+            **({"skipped": True} if self.bad else {}),
+            **self.scores,
+        }

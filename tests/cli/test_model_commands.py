@@ -1,0 +1,207 @@
+"""`fill`, `embed`, `info` and `demo` as a user runs them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.models import BertConfig, fresh
+from helpers import PIECES, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=4, heads=2, hidden=16, positions=10)
+TEXTS = ["the cat sat.", "a b", "猫"]
+LONG = "a b c d e f g h i j a b"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    module = scramble(fresh(CONFIG, ("mlm", "nsp"), rng=torch.Generator())).eval()
+    model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    return model.save(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return cloze.load(folder)
+
+
+def test_fill(run, folder, model):
+    ran = run("fill", folder, "the [MASK] sat", "--top", "3")
+    assert ran.returncode == 0, ran.stderr
+    guesses = cloze.fill(model, "the [MASK] sat", top=3).blanks[0].guesses
+    lines = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert lines[0] == ["word", "probability", "text"]
+    assert [line[0] for line in lines[1:]] == [guess.word for guess in guesses]
+    ran = run("fill", folder, "[MASK] [MASK]", "--candidates", "cat, the", "--json")
+    blanks = json.loads(ran.stdout)["blanks"]
+    assert [len(blank["guesses"]) for blank in blanks] == [2, 2]
+    assert {guess["word"] for guess in blanks[0]["guesses"]} == {"cat", "the"}
+
+
+def test_fill_without_a_blank(run, folder):
+    ran = run("fill", folder, "the cat")
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert "error: there is no [MASK] in 'the cat'" in ran.stderr
+    assert "fix: write [MASK] where the word is missing" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_embed_writes_every_format(run, folder, model, tmp_path):
+    expected = cloze.embed(model, TEXTS, layers="concat-last-4", pooling="max", normalize=True)
+    flags = ["--layers", "concat-last-4", "--pooling", "max", "--normalize"]
+    for name in ("v.npy", "v.jsonl", "v.parquet"):
+        ran = run("embed", folder, *TEXTS, *flags, "--out", tmp_path / name)
+        assert ran.returncode == 0, ran.stderr
+        assert f"3 of 3 texts embedded: {tmp_path / name}" in ran.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
+    rows = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(tmp_path / "v.parquet")
+    assert table.column_names == ["text", "embedding", "error"]
+    np.testing.assert_allclose(table["embedding"].to_pylist(), expected, atol=1e-6)
+
+
+def test_embed_reads_files_and_standard_input(run, folder, model, tmp_path):
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
+    expected = cloze.embed(model, TEXTS)
+    ways = [["-f", tmp_path / "t.txt"], ["-f", tmp_path / "t.jsonl"], ["-"], []]
+    for number, way in enumerate(ways):
+        out = tmp_path / f"{number}.npy"
+        ran = run("embed", folder, *way, "--out", out, stdin="\n".join(TEXTS))
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_embed_tokens(run, folder, model, tmp_path):
+    tokens = cloze.embed(model, TEXTS, pooling="none")
+    ran = run("embed", folder, *TEXTS, "--pooling", "none", "--json")
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    for row, expected in zip(rows, tokens, strict=True):
+        assert [token["piece"] for token in row["tokens"]] == expected.encoding.pieces
+        spans = [(token["start"], token["end"]) for token in row["tokens"]]
+        assert spans == expected.encoding.offsets
+        vectors = [token["embedding"] for token in row["tokens"]]
+        np.testing.assert_allclose(vectors, expected.vectors, atol=1e-6)
+    ran = run("embed", folder, *TEXTS, "--pooling", "none", "--out", tmp_path / "t.parquet")
+    assert ran.returncode == 0, ran.stderr
+    table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "t.parquet").to_pylist()
+    assert [row["pieces"] for row in table] == [found.encoding.pieces for found in tokens]
+    np.testing.assert_allclose(table[0]["embeddings"], tokens[0].vectors, atol=1e-6)
+    ran = run("embed", folder, "a", "--pooling", "none", "--out", tmp_path / "t.npy")
+    assert ran.returncode == 1
+    assert "write tokens to .jsonl or .parquet" in ran.stderr
+
+
+def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tmp_path):
+    (tmp_path / "t.txt").write_text(f"a\n{LONG}\nb\n")
+    out = tmp_path / "v.npy"
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--out", out)
+    assert ran.returncode == 1
+    assert f"{tmp_path / 't.txt'}:2: the text has 14 pieces" in ran.stderr
+    assert "2 of 3 texts embedded" in ran.stderr
+    vectors = np.load(out)
+    assert np.isnan(vectors[1]).all()
+    np.testing.assert_allclose(vectors[[0, 2]], cloze.embed(model, ["a", "b"]), atol=1e-6)
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json")
+    assert ran.returncode == 1
+    assert "error" in json.loads(ran.stdout.splitlines()[1])
+    ran = run(
+        "embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--policy", "tail"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not np.isnan(np.load(out)).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--layers", "lats"], "layer choice 'lats' is unknown"),
+        (["a", "--layers", "9"], "there is no layer 9 in a model of 4 blocks"),
+        (["a", "--pooling", "avg"], "pooling 'avg' is unknown"),
+        (["a", "--policy", "cut"], "length policy 'cut' is unknown"),
+        (["a", "--dtype", "int3"], "dtype 'int3' is unknown"),
+        (["a", "--device", "tpu7"], "device tpu7 cannot be used"),
+        (["a", "--out", "v.txt"], "use one of .npy, .jsonl, .parquet"),
+        (["-f", "nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_embed_mistakes(run, folder, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("embed", folder, *arguments)
+    assert ran.returncode == 1
+    assert message in ran.stderr
+    assert "fix: " in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_out_that_exists(run, folder, tmp_path):
+    out = tmp_path / "v.npy"
+    out.write_text("precious")
+    ran = run("embed", folder, "a", "--out", out)
+    assert ran.returncode == 1
+    assert "exists already" in ran.stderr
+    assert "--force" in ran.stderr
+    assert out.read_text() == "precious"
+    assert run("embed", folder, "a", "--out", out, "--force").returncode == 0
+    assert np.load(out).shape == (1, 8)
+
+
+@pytest.mark.parametrize("verb", ["fill", "embed", "info"])
+def test_a_folder_that_is_not_there(run, verb, tmp_path):
+    ran = run(verb, tmp_path / "nowhere", *([] if verb == "info" else ["a [MASK]"]))
+    assert ran.returncode == 1
+    assert "error: there is no folder" in ran.stderr
+    assert "fix: name a model's folder" in ran.stderr
+
+
+def test_a_broken_file(run, folder, tmp_path):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    whole = (folder / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    ran = run("info", tmp_path)
+    assert ran.returncode == 1
+    assert "not a sound safetensors file" in ran.stderr
+    assert "fetch it again" in ran.stderr
+
+
+def test_info(run, folder):
+    ran = run("info", folder)
+    assert ran.returncode == 0, ran.stderr
+    for fact in ("BertForPreTraining", "layers 4", "25 pieces, wordpiece", "mlm, nsp", "fill"):
+        assert fact in ran.stdout
+    found = json.loads(run("info", folder, "--json").stdout)
+    stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
+    assert found["total"] == sum(found["parameters"].values()) == stored
+    assert found["stored_as"] == {"F32": stored}
+    assert set(found["verbs"]) == {"fill", "embed", "tokenize"}
+
+
+def test_demo(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("demo")
+    assert ran.returncode == 0, ran.stderr
+    assert "cosine similarity" in ran.stdout or "sentence" in ran.stdout
+    assert cloze.load(tmp_path / "cloze-demo").heads == ("mlm", "nsp")
+    ran = run("demo")
+    assert ran.returncode == 1
+    assert "exists already" in ran.stderr
+
+
+@pytest.mark.parity
+def test_the_command_writes_the_real_checkpoint_s_vectors(run, minilm, tmp_path):
+    texts = ["The cat sat on the mat.", "A storm is coming.", "Café in 北京"]
+    ran = run("embed", minilm, *texts, "--out", tmp_path / "v.npy")
+    assert ran.returncode == 0, ran.stderr
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(minilm), device="cpu").encode(texts)
+    assert np.abs(np.load(tmp_path / "v.npy") - theirs).max() <= 1e-5

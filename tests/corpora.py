@@ -1,0 +1,67 @@
+"""Corpora to test with: real ones made of a few words, and ones that live in memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cloze.data.corpus import Corpus, View
+from cloze.data.prepare import Options, prepare
+from cloze.text.tokenizer import Tokenizer
+from helpers import SPECIAL
+
+LINES = Options(sentences="lines", hold_out=0.0)
+
+
+def numbered_tokenizer(words: int = 500) -> Tokenizer:
+    """Every word w0, w1, … is one token; wx is two."""
+    return Tokenizer.from_vocab([*SPECIAL, *(f"w{n}" for n in range(words)), "w", "##x"])
+
+
+def write_documents(path: Path, documents: Sequence[Sequence[str]]) -> Path:
+    path.write_text("\n\n".join("\n".join(lines) for lines in documents) + "\n", encoding="utf-8")
+    return path
+
+
+def some_documents(count: int = 40, seed: int = 0, words: int = 500) -> list[list[str]]:
+    rng = np.random.default_rng(seed)
+    return [
+        [
+            " ".join(f"w{n}" for n in rng.integers(0, words, rng.integers(1, 30)))
+            for _ in range(size)
+        ]
+        for size in rng.integers(1, 12, count)
+    ]
+
+
+def small_corpus(folder: Path, documents: Sequence[Sequence[str]], **options: object) -> Corpus:
+    source = write_documents(folder / "text.txt", documents)
+    made = Options(**{"sentences": "lines", "hold_out": 0.0, **options})  # type: ignore[arg-type]
+    return prepare(source, numbered_tokenizer(), folder / "corpus", made, workers=1)
+
+
+class InMemory:
+    """What samples need of a corpus. Token number t has id FIRST + t: each is known again."""
+
+    FIRST = len(SPECIAL)
+
+    def __init__(self, documents: Sequence[Sequence[int]]) -> None:
+        lengths = [length for document in documents for length in document]
+        self.sentences = np.cumsum([0, *lengths])
+        self.documents = np.cumsum([0, *map(len, documents)])
+        self.vocabulary = self.FIRST + int(self.sentences[-1])
+        self.tokenizer = Tokenizer.from_vocab(
+            [*SPECIAL, *(f"w{n}" for n in range(self.sentences[-1]))]
+        )
+
+    @property
+    def view(self) -> View:
+        return View(self, np.arange(len(self.documents) - 1))  # type: ignore[arg-type]
+
+    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.arange(first, last)
+        return tokens + self.FIRST, tokens % 3 == 0
+
+    def document_of(self, token: int) -> int:
+        sentence = np.searchsorted(self.sentences, token, "right") - 1
+        return int(np.searchsorted(self.documents, sentence, "right") - 1)

@@ -1,0 +1,55 @@
+"""`fill` against transformers' own pipeline, on a model both open."""
+
+import pytest
+import torch
+import transformers
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.models import MODELS, fresh
+from helpers import PIECES, scramble, tiny_tokenizer
+
+pytestmark = pytest.mark.parity
+
+TEXTS = [
+    "the cat [MASK] .",
+    "[MASK] [MASK] sat , a [MASK]",
+    "The CAT sat[MASK]",
+    "猫[MASK]猫。",
+    "unknown zzz words [MASK] ✨ too",
+]
+
+
+@pytest.fixture(params=list(MODELS))
+def pair(request, tmp_path):
+    family = MODELS[request.param]
+    config = family.config(
+        vocab_size=len(PIECES), width=16, layers=2, heads=2, hidden=32, positions=24
+    )
+    module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    folder = Model(module=module, config=config, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
+    return cloze.load(folder), transformers.pipeline("fill-mask", str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_same_words_with_the_same_probability(pair, text):
+    model, peer = pair
+    theirs = peer(text, top_k=6)
+    theirs = theirs if isinstance(theirs[0], list) else [theirs]
+    ours = cloze.fill(model, text, top=6)
+    assert len(ours.blanks) == len(theirs) == text.count("[MASK]")
+    for blank, row in zip(ours.blanks, theirs, strict=True):
+        assert text[blank.start : blank.end] == "[MASK]"
+        assert [guess.ids for guess in blank.guesses] == [(found["token"],) for found in row]
+        for guess, found in zip(blank.guesses, row, strict=True):
+            assert guess.score == pytest.approx(found["score"], abs=1e-6)
+            assert guess.word == found["token_str"].strip()
+
+
+def test_candidates(pair):
+    model, peer = pair
+    theirs = peer("the [MASK] sat", targets=["cat", "the", "a"], top_k=3)
+    (blank,) = cloze.fill(model, "the [MASK] sat", candidates=["a", "cat", "the"]).blanks
+    assert [guess.word for guess in blank.guesses] == [found["token_str"] for found in theirs]
+    for guess, found in zip(blank.guesses, theirs, strict=True):
+        assert guess.score == pytest.approx(found["score"], abs=1e-6)

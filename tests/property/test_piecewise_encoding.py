@@ -1,0 +1,124 @@
+"""Looking pieces up in a table gives what the tokenizer gives for whole sentences."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, normalizers, pre_tokenizers
+
+from cloze.data import encode
+from cloze.data.encode import Encoder, Recipe, is_local, word_cuts
+from cloze.text import backends
+from cloze.text.tokenizer import Tokenizer
+from helpers import PIECES, SPECIAL
+
+VOCAB = {
+    piece: n for n, piece in enumerate([*PIECES, "é", "e", "##e", "(", ")", "a.b", "##.", "-"])
+}
+BYTE_VOCAB = {
+    p: n
+    for n, p in enumerate([*SPECIAL, *(f for s in backends.BYTE_SYMBOLS for f in (s, f"##{s}"))])
+}
+
+
+def word_level(normalizer, splitter) -> Backend:
+    backend = Backend(models.WordPiece(VOCAB, unk_token="[UNK]"))
+    backend.normalizer, backend.pre_tokenizer = normalizer, splitter
+    return backend
+
+
+def bert(lowercase: bool, strip: bool | None = None) -> normalizers.Normalizer:
+    return backends.bert_normalizer(lowercase=lowercase, strip_accents=strip, chinese=True)
+
+
+LOCAL = {
+    "uncased": backends.wordpiece(VOCAB, bert(True)),
+    "cased": backends.wordpiece(VOCAB, bert(False)),
+    "bytes": backends.wordpiece(BYTE_VOCAB, bert(True), byte_fallback=True),
+    "words": backends.words(VOCAB, bert(True)),
+    "composed": word_level(
+        normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]),
+        pre_tokenizers.Whitespace(),
+    ),
+    "sequence": word_level(
+        normalizers.NFKD(),
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]),
+    ),
+}
+OTHERS = {
+    "characters": backends.characters(VOCAB, None, chinese=True, byte_fallback=False),
+    "gpt2": backends.byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, []),
+    "stripping": word_level(normalizers.Strip(), pre_tokenizers.BertPreTokenizer()),
+    "unsplit": word_level(None, None),
+    "metaspace": word_level(None, pre_tokenizers.Metaspace()),
+}
+MARKS = st.sampled_from(
+    [*" \t\n\u00a0\u3000\u0301\u0338\u200d\x1c\x85\x00.,()-=<猫éEΣs", "[SEP]", "cats", "a.b", "  "]
+)
+SENTENCES = st.lists(
+    st.one_of(st.text(max_size=20), st.lists(MARKS, max_size=20).map("".join)), max_size=8
+)
+
+
+def recipe(backend: Backend, **changed) -> Recipe:
+    plain = Tokenizer(backend, tokens={"unk": "[UNK]"} if "[UNK]" in backend.get_vocab() else {})
+    return Recipe.of(plain, "lines", changed.get("segmenter"))
+
+
+def expected(backend: Backend, sentences: list[str]):
+    whole = Backend.from_str(backend.to_str())
+    whole.encode_special_tokens = True
+    found = whole.encode_batch(sentences, add_special_tokens=False)
+    ids = [i for encoding in found for i in encoding.ids]
+    starts = []
+    for encoding in found:
+        before = [None, *encoding.word_ids]
+        starts += [n == 0 or w != b for n, (w, b) in enumerate(zip(encoding.word_ids, before))]
+    return ids, starts, [len(e.ids) for e in found]
+
+
+@pytest.mark.parametrize("name", [*LOCAL, *OTHERS])
+@given(SENTENCES)
+def test_ids_and_words_are_the_tokenizers_own(name, sentences):
+    backend = {**LOCAL, **OTHERS}[name]
+    ids, starts, lengths = Encoder(recipe(backend))._encode(sentences)
+    assert (ids.tolist(), starts.tolist(), lengths.tolist()) == expected(backend, sentences)
+
+
+@pytest.mark.parametrize("name", [*LOCAL, *OTHERS])
+def test_only_tokenizers_that_stop_at_a_space_are_taken_to(name):
+    assert is_local(json.loads({**LOCAL, **OTHERS}[name].to_str())) == (name in LOCAL)
+
+
+def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
+    backend = Backend.from_str(LOCAL["uncased"].to_str())
+    backend.add_tokens(["the cat"])
+    assert not is_local(json.loads(backend.to_str()))
+
+
+@given(st.lists(SENTENCES, min_size=2, max_size=5))
+def test_forgetting_changes_nothing(batches):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "CACHED", 100)
+        forgetful = Encoder(recipe(LOCAL["uncased"]))
+        results = [forgetful._encode(batch) for batch in batches]
+    keeping = Encoder(recipe(LOCAL["uncased"]))
+    for batch, result in zip(batches, results, strict=True):
+        again = keeping._encode(batch)
+        assert all(np.array_equal(a, b) for a, b in zip(result, again, strict=True))
+
+
+@given(st.text("我爱北京 a", max_size=20), st.lists(st.integers(1, 4), max_size=20))
+def test_cuts_are_at_the_edges_of_the_segmenters_words(text, sizes):
+    words, rest = [], text
+    for size in sizes:
+        words.append(rest[:size])
+        rest = rest[size:]
+    words = [word for word in [*words, rest] if word]
+    edges = {0, *np.cumsum([len(word) for word in words]).tolist()}
+    assert word_cuts(text, lambda _: words) == (edges if words else set())
+    spaced = [word.strip() for word in words if word.strip()]  # segmenters may drop blanks
+    assert word_cuts(text, lambda _: spaced) is not None

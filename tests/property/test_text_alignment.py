@@ -1,0 +1,156 @@
+"""Whatever the text: the alignment holds, nothing is lost unsaid, and no byte is unknown."""
+
+from functools import cache
+from itertools import compress, pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cloze.text.encoding import Encoding
+from cloze.text.learn import learn
+from cloze.text.length import keep, longest_first, max_context, windows
+from cloze.text.tokenizer import Tokenizer
+from texts import ANY_TEXT
+
+TEXTS = [
+    "The quick brown foxes jumped over the lazy dogs, again and again; playing, played, players.",
+    "Élan vital, naïve façade, Straße, İstanbul, ΑΒΓ αβγς, Ещё русский текст, 中文字符 日本語 ไทย 😀",
+] * 3
+
+MADE = {
+    "uncased": {"kind": "wordpiece"},
+    "cased": {"kind": "wordpiece", "lowercase": False},
+    "bytes": {"kind": "wordpiece", "byte_fallback": True, "size": 900},
+    "bpe": {"kind": "bpe", "size": 400},
+    "word": {"kind": "word"},
+    "char": {"kind": "char"},
+    "char-bytes": {"kind": "char", "byte_fallback": True},
+}
+
+
+@cache
+def made(name: str) -> Tokenizer:
+    return learn(TEXTS, **{"size": 500, **MADE[name]})
+
+
+def check(encoding: Encoding, text: str, sequence: int) -> None:
+    inside = encoding.pieces_of(sequence)
+    offsets = [encoding.offsets[n] for n in inside]
+    words = [encoding.words[n] for n in inside]
+    assert all(0 <= start <= end <= len(text) for start, end in offsets)
+    assert offsets == sorted(offsets)
+    assert [end for _, end in offsets] == sorted(end for _, end in offsets)
+    assert None not in words
+    assert words == sorted(words)
+    for word in set(words):
+        pieces = encoding.pieces_of_word(word, sequence)
+        assert [encoding.words[n] for n in pieces] == [word] * len(pieces)
+        start, end = encoding.word_chars(word, sequence)
+        assert (start, end) == encoding.chars_of(pieces[0], pieces[-1])
+        assert set(pieces) <= set(encoding.pieces_between(start, end, sequence)) or start == end
+    for char in range(len(text)):
+        covering = [n for n in inside if encoding.offsets[n][0] <= char < encoding.offsets[n][1]]
+        assert encoding.piece_at(char, sequence) == (covering[0] if covering else None)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(text=ANY_TEXT, pair=ANY_TEXT)
+def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
+    encoding = made(name).encode(text, pair)
+    check(encoding, text, 0)
+    check(encoding, pair, 1)
+    marks = list(zip(encoding.sequences, encoding.words, strict=True))
+    assert [marks[n] for n in encoding.first_pieces()] == [
+        mark for mark in dict.fromkeys(marks) if mark[0] is not None
+    ]
+    assert [made(name).id(piece) for piece in encoding.pieces] == encoding.ids
+    assert made(name).ids([text]) == [made(name).encode(text).ids]
+
+
+@pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
+@given(text=ANY_TEXT, pair=st.none() | ANY_TEXT, limit=st.integers(4, 40))
+def test_what_is_kept_and_what_is_cut_are_the_whole(
+    policy: str, text: str, pair: str | None, limit: int
+):
+    tokenizer = made("uncased")
+    whole = tokenizer.encode(text, pair)
+    part = tokenizer.encode(text, pair, limit=limit, policy=policy)
+    assert len(part) == min(limit, len(whole))
+    for sequence in (0, 1):
+        pieces = whole.pieces_of(sequence)
+        kept = [pieces[n] for span in part.kept[sequence] for n in span]
+        assert len(kept) + part.cut[sequence] == len(pieces)
+        for column in ("ids", "pieces", "offsets", "words", "type_ids"):
+            expected = [getattr(whole, column)[n] for n in kept]
+            assert [getattr(part, column)[n] for n in part.pieces_of(sequence)] == expected
+    framed = [compress(encoding.ids, encoding.special) for encoding in (part, whole)]
+    assert list(framed[0]) == list(framed[1])
+
+
+@given(text=ANY_TEXT, stride=st.integers(0, 5))
+def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
+    tokenizer = made("bpe")
+    whole = tokenizer.encode(text)
+    shown = tokenizer.windows(text, limit=6, stride=stride)
+    spans = [window.kept[0][0] for window in shown]
+    ids = [shown[n].ids[piece - spans[n].start] for piece, n in enumerate(max_context(spans))]
+    assert ids == whole.ids
+
+
+@pytest.mark.parametrize("name", ["bytes", "char-bytes", "bpe"])
+@given(text=ANY_TEXT)
+@example(text="\U0002b820" * 301)
+def test_no_character_is_unknown_with_bytes(name: str, text: str):
+    assert "[UNK]" not in made(name).encode(text).pieces
+
+
+@pytest.mark.parametrize("name", ["char-bytes", "bpe"])
+@given(text=ANY_TEXT)
+def test_text_comes_back_as_it_was(name: str, text: str):
+    assert made(name).decode(made(name).encode(text).ids) == text
+
+
+@given(text=ANY_TEXT)
+@example(text="ж" * 250)
+def test_the_normalised_words_come_back_from_byte_pieces(text: str):
+    """One space between words, which are BERT's: longer ones in stretches of a hundred."""
+    tokenizer, plain = made("bytes"), made("uncased").backend
+    assert plain.normalizer is not None
+    assert plain.pre_tokenizer is not None
+    words = plain.pre_tokenizer.pre_tokenize_str(plain.normalizer.normalize_str(text))
+    parts = [word[n : n + 100] for word, _ in words for n in range(0, len(word), 100)]
+    assert tokenizer.decode(tokenizer.encode(text).ids) == " ".join(parts)
+
+
+@given(st.sampled_from(["head", "tail", "head+tail"]), st.integers(0, 3000), st.integers(0, 1000))
+def test_a_policy_keeps_exactly_the_limit_in_order(policy: str, count: int, limit: int):
+    kept = [piece for span in keep(policy, count, limit) for piece in span]
+    assert len(kept) == min(count, limit)
+    assert kept == sorted(set(kept))
+    assert not kept or (policy == "tail" or kept[0] == 0 or limit < 4)
+    assert not kept or (policy == "head" or kept[-1] == count - 1)
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 80))
+def test_a_pair_keeps_exactly_the_limit(first: int, second: int, limit: int):
+    kept = longest_first(first, second, limit)
+    assert sum(kept) == min(first + second, limit)
+    assert all(0 <= k <= whole for k, whole in zip(kept, (first, second), strict=True))
+    # nothing is taken from one while the other is longer by more than the odd piece
+    assert kept[0] == first or kept[1] <= kept[0] + 1
+    assert kept[1] == second or kept[0] <= kept[1] + 1
+
+
+@given(st.integers(0, 300), st.integers(1, 50), st.integers(0, 49))
+def test_windows_cover_everything_and_overlap(count: int, limit: int, stride: int):
+    stride %= limit
+    spans = windows(count, limit, stride)
+    assert {piece for span in spans for piece in span} == set(range(count))
+    assert all(len(span) <= limit for span in spans)
+    assert all(len(span) == limit for span in spans[:-1])
+    for left, right in pairwise(spans):
+        assert left.stop - right.start == stride
+    chosen = max_context(spans)
+    assert len(chosen) == count
+    assert all(piece in spans[number] for piece, number in enumerate(chosen))

@@ -1,0 +1,73 @@
+"""Counting chunks, then words, is the same as sending every text whole through the library."""
+
+from collections import Counter
+from functools import partial
+from string import ascii_lowercase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from cloze.text.backends import bert_normalizer, plain_normalizer
+from cloze.text.counting import (
+    count_characters,
+    count_chunks,
+    count_words,
+    split_bert,
+    split_spaced,
+)
+from texts import ANY_TEXT
+
+FLAGS = [(True, None), (False, None), (True, False), (False, True)]
+
+
+def whole(texts: list[str], normalizer, pre_tokenizer) -> Counter[str]:
+    return Counter(
+        word
+        for text in texts
+        for word, _ in pre_tokenizer.pre_tokenize_str(
+            normalizer.normalize_str(text) if normalizer else text
+        )
+    )
+
+
+@pytest.mark.parametrize("chinese", [True, False])
+@pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
+@given(texts=st.lists(ANY_TEXT, max_size=4))
+def test_the_words_of_bert(
+    texts: list[str], lowercase: bool, strip_accents: bool | None, chinese: bool
+):
+    normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+    split = pre_tokenizers.BertPreTokenizer()
+    chunks = count_chunks(texts, partial(split_bert, chinese=chinese), max_words=10**6)
+    assert count_words(chunks, normalizer, split) == whole(texts, normalizer, split)
+
+
+@pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
+@given(texts=st.lists(ANY_TEXT, max_size=4))
+def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_accents: bool | None):
+    normalizer = plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    chunks = count_chunks(texts, split_spaced, max_words=10**6)
+    assert count_words(chunks, normalizer, split) == whole(texts, normalizer, split)
+
+
+@pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
+@given(texts=st.lists(ANY_TEXT, max_size=4))
+def test_the_characters(texts: list[str], lowercase: bool, strip_accents: bool | None):
+    normalizer = plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    chunks = count_chunks(texts, str, max_words=10**6)
+    expected = Counter(
+        character
+        for text in texts
+        for character in (normalizer.normalize_str(text) if normalizer else text)
+    )
+    assert count_characters(chunks, normalizer) == expected
+
+
+@given(st.lists(st.text(ascii_lowercase[:6], min_size=1, max_size=2)), st.integers(2, 20))
+def test_a_full_table_never_counts_too_much(chunks: list[str], max_words: int):
+    found = count_chunks(chunks, str.split, max_words=max_words)
+    assert len(found) <= max_words
+    assert found <= Counter(chunks)

@@ -1,0 +1,131 @@
+"""A tiny BERT, data of any length for it, and processes to train it in."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing as processes
+
+from cloze.data.batch import PackedBatch
+from cloze.models import BertConfig, fresh
+from cloze.nn.encoder import Encoder
+from cloze.objectives.core import Learner
+from cloze.objectives.pretraining import pretraining
+from cloze.train.budget import Budget
+from cloze.train.loop import run
+from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.parallel import ALONE, Team, assemble, distribute
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig, TrainState
+from cloze.train.step import Step
+
+VOCABULARY = 50
+SHAPE = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 16}
+
+
+def tiny_bert(dropout: float = 0.0, **changes) -> Encoder:
+    options = SHAPE | {"dropout": dropout, "attention_dropout": dropout} | changes
+    config = BertConfig(vocab_size=VOCABULARY, **options)
+    return fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(1))
+
+
+def packed(sample_ids) -> PackedBatch:
+    """Samples that depend on their number only: what follows from one token is the next number."""
+    draws = [np.random.default_rng(int(number)) for number in sample_ids]
+    lengths = np.array([rng.integers(5, 10) for rng in draws])
+    starts = lengths.cumsum() - lengths
+    ids = np.concatenate(
+        [(rng.integers(VOCABULARY) + np.arange(n)) % VOCABULARY for rng, n in zip(draws, lengths)]
+    )
+    positions = np.concatenate(
+        [s + np.sort(rng.choice(n, 1 + rng.integers(3), replace=False)) for rng, s, n in zip(draws, starts, lengths)]
+    )
+    targets = ids[positions]
+    hidden = ids.copy()
+    hidden[positions] = 3
+    return PackedBatch(
+        input_ids=hidden,
+        token_type_ids=np.concatenate([np.arange(n) // 4 % 2 for n in lengths]),
+        lengths=lengths,
+        word_starts=np.ones(len(ids), bool),
+        maskable=np.ones(len(ids), bool),
+        labels=np.array([rng.integers(2) for rng in draws]),
+        sample_ids=np.asarray(sample_ids, np.int64),
+        epoch=0,
+        capacity=len(ids),
+        positions=positions,
+        targets=targets,
+    )
+
+
+def micro_batches(step: int, parts: int = 4, size: int = 2) -> list[PackedBatch]:
+    """The global batch of a step."""
+    first = step * parts * size
+    return [packed(range(first + i * size, first + (i + 1) * size)) for i in range(parts)]
+
+
+def data(team: Team = ALONE, parts: int = 4, size: int = 2):
+    """For each step from `start` on, this process's part of the global batch."""
+
+    def groups(start: int) -> Iterator[Any]:
+        return (team.share(micro_batches(step, parts, size)) for step in count(start))
+
+    return groups
+
+
+def new_state(
+    model: Encoder | None = None,
+    *,
+    objective=pretraining,
+    team: Team = ALONE,
+    way: str = "ddp",
+    rate: float = 1e-2,
+    **config,
+) -> TrainState:
+    model = model or tiny_bert()
+    learner = distribute(Learner(model, objective), team, way=way, blocks=model.blocks)
+    made = optimiser(model, OptimiserConfig(rate=rate))
+    return TrainState(learner, model, made, LoopConfig(**config), team)
+
+
+def steps_of(state: TrainState, steps: int, upto: int | None = None, source=None) -> list[Step]:
+    """Train towards `steps`, but only `upto` some step."""
+    source = source or data(state.team)
+    taken = []
+    for step in run(state, source, budget=Budget(steps=steps), schedule=Schedule(warmup=0.1)):
+        taken.append(step)
+        if step.number == upto:
+            break
+    return taken
+
+
+def same(one, other) -> None:
+    """The same tensors under the same names, bit for bit."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+def in_processes(world: int, job: Callable[..., None], *args) -> None:
+    """`job(team, *args)` in so many processes, as torchrun would start them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes.spawn(_begin, (world, port, job, args), nprocs=world)
+
+
+def _begin(rank: int, world: int, port: int, job: Callable[..., None], args) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    with assemble("cpu") as team:
+        job(team, *args)

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from cloze.data.batch import NO_LABEL, PackedBatch, in_rows
+
+
+def batch(lengths: list[int], *, capacity: int = 100, first: int = 0) -> PackedBatch:
+    """Tokens are numbered; every third is chosen and replaced by 0."""
+    size = sum(lengths)
+    ids = np.arange(1, size + 1)
+    plain = PackedBatch(
+        input_ids=ids,
+        token_type_ids=ids % 2,
+        lengths=np.array(lengths),
+        word_starts=ids % 3 == 1,
+        maskable=ids % 5 > 0,
+        labels=np.array([NO_LABEL, *[1] * (len(lengths) - 1)]),
+        sample_ids=first + np.arange(len(lengths)),
+        epoch=4,
+        capacity=capacity,
+    )
+    positions = np.arange(0, size, 3)
+    hidden = ids.copy()
+    hidden[positions] = 0
+    return plain.masked(hidden, positions, ids[positions])
+
+
+def test_targets_are_counted_before_anything_is_computed():
+    assert batch([4, 5, 3]).counts == {"mlm": 4, "nsp": 2}
+    assert batch([4, 5, 3]).real_share == 0.12
+    assert len(batch([4, 5, 3])) == 3
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 9])
+def test_a_split_batch_holds_the_same(parts):
+    whole = batch([7, 2, 2, 9, 4, 4])
+    split = whole.split(parts)
+    assert 1 <= len(split) <= parts
+    for name in ("input_ids", "token_type_ids", "lengths", "word_starts", "maskable", "labels"):
+        joined = np.concatenate([getattr(part, name) for part in split])
+        assert np.array_equal(joined, getattr(whole, name))
+    assert {part.epoch for part in split} == {4}
+    begin = 0
+    for part in split:
+        assert np.array_equal(part.positions + begin, part.targets - 1)
+        assert (part.input_ids[part.positions] == 0).all()
+        begin += len(part.input_ids)
+    assert sum(part.counts["mlm"] for part in split) == whole.counts["mlm"]
+
+
+def test_halves_have_about_as_many_tokens():
+    left, right = batch([10, 2, 2, 2, 2, 2]).split(2)
+    assert (left.lengths.tolist(), right.lengths.tolist()) == ([10], [2, 2, 2, 2, 2])
+
+
+def test_one_sequence_cannot_be_split():
+    assert len(batch([5]).split(2)) == 1
+
+
+def test_rows_have_one_length_and_say_what_is_real():
+    rows = in_rows([batch([3, 2]), batch([4], first=2)], 6, padding=77)
+    assert rows.input_ids.tolist() == [[0, 2, 3, 0, 5, 77], [0, 2, 3, 0, 77, 77]]
+    assert rows.sequence_ids.tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 0, 0]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
+    assert rows.starts.tolist() == [0, 3, 6]
+    assert rows.sample_ids.tolist() == [0, 1, 2]
+    assert rows.positions.tolist() == [0, 3, 6, 9]
+    assert rows.targets.tolist() == [1, 4, 1, 4]
+    assert rows.real_share == 9 / 12
+    assert rows.counts == {"mlm": 4, "nsp": 1}

@@ -1,0 +1,454 @@
+import errno
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloze.data import prepare as preparing
+from cloze.data import shards
+from cloze.data.chunks import Chunks
+from cloze.data.corpus import Corpus
+from cloze.data.prepare import Options, choose, prepare
+from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
+from cloze.text.tokenizer import Tokenizer
+from corpora import LINES, numbered_tokenizer, small_corpus, some_documents, write_documents
+from helpers import files_of, tiny_tokenizer
+
+
+@pytest.fixture
+def many_shards(monkeypatch):
+    """Chunks so small that a few documents fill several."""
+    monkeypatch.setattr(preparing, "Chunks", partial(Chunks, smallest=1000))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = files_of(folder) - {"corpus.json"}  # which holds the time of the inputs
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
+    documents = [["w1 w2 wx", "w3"], ["w4, w5"]]
+    corpus = small_corpus(tmp_path, documents)
+    tokenizer = numbered_tokenizer()
+    ids, starts = corpus.read(0, len(corpus))
+    assert [tokenizer.piece(int(i)) for i in ids] == [
+        *("w1", "w2", "w", "##x", "w3", "w4", "[UNK]", "w5")
+    ]
+    assert starts.tolist() == [True, True, True, False, True, True, True, True]
+    assert corpus.sentences.tolist() == [0, 4, 5, 8]
+    assert corpus.documents.tolist() == [0, 2, 3]
+    summary = corpus.summary
+    assert (summary.documents, summary.sentences, summary.tokens, summary.words) == (2, 3, 8, 7)
+    assert (summary.unknown, summary.longest_sentence, summary.longest_document) == (1, 4, 5)
+    assert summary.unknown_rate == 1 / 8
+
+
+def test_sentences_are_found_when_lines_are_paragraphs(tmp_path):
+    source = write_documents(tmp_path / "a.txt", [["A cat sat. The cat, Mr. A, sat."], ["B."]])
+    corpus = prepare(source, tiny_tokenizer(), tmp_path / "c", Options(hold_out=0.0), workers=1)
+    assert corpus.documents.tolist() == [0, 2, 3]
+
+
+def test_the_number_of_workers_does_not_show(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    for workers in (1, 2, 3):
+        prepare(source, numbered_tokenizer(), tmp_path / f"{workers}", LINES, workers=workers)
+    one = contents(tmp_path / "1")
+    assert len(one) > 10
+    assert contents(tmp_path / "2") == one
+    assert contents(tmp_path / "3") == one
+
+
+def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
+    long = [f"w{n} w{n + 1} w{n + 2}" for n in range(400)]
+    corpus = small_corpus(tmp_path, [["w1"], long, ["w2"]])
+    assert len(list((corpus.folder / "shards").iterdir())) > 3
+    assert np.diff(corpus.documents).tolist() == [1, 400, 1]
+    ids, starts = corpus.read(0, len(corpus))  # over the edges of shards
+    words = " ".join(["w1", *long, "w2"]).split()
+    assert [numbered_tokenizer().piece(int(i)) for i in ids] == words
+    assert starts.all()
+    assert all(corpus.read(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
+
+
+def test_two_bytes_and_a_bit_for_each_token(tmp_path):
+    corpus = small_corpus(tmp_path, [["w1 " * 5000]] * 3)
+    (shard,) = (corpus.folder / "shards").iterdir()
+    assert shard.stat().st_size <= 2.2 * len(corpus) + 1000
+
+
+def test_a_large_vocabulary_takes_four_bytes(tmp_path):
+    source = write_documents(tmp_path / "a.txt", [["w69999 w3"]])
+    tokenizer = numbered_tokenizer(70_000)
+    corpus = prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
+    ids, _ = corpus.read(0, 2)
+    assert ids.dtype == np.uint32
+    assert tokenizer.piece(int(ids[0])) == "w69999"
+
+
+def test_special_tokens_in_the_text_are_text(tmp_path):
+    tokenizer = numbered_tokenizer()
+    source = write_documents(tmp_path / "a.txt", [["w1 [SEP] w2 [MASK]"]])
+    ids, _ = prepare(source, tokenizer, tmp_path / "c", LINES, workers=1).read(0, 8)
+    assert tokenizer.special_ids & set(ids.tolist()) == {tokenizer.unk_id}
+
+
+def test_the_limits_of_the_tokenizer_do_not_matter(tmp_path):
+    tokenizer = numbered_tokenizer()
+    tokenizer.backend.enable_truncation(3)
+    tokenizer.backend.enable_padding(length=20)
+    source = write_documents(tmp_path / "a.txt", [["w1 w2 w3 w4 w5 w6"]])
+    assert len(prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)) == 6
+
+
+# Once is enough.
+
+
+def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
+    small_corpus(tmp_path, some_documents())
+    monkeypatch.setattr(preparing, "rows", None)
+    source, folder = tmp_path / "text.txt", tmp_path / "corpus"
+    assert prepare(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
+
+
+@pytest.mark.parametrize("what", ["text", "tokenizer", "option"])
+def test_a_change_is_noticed(tmp_path, what):
+    before = small_corpus(tmp_path, [["w1 w2"], ["w3 wx"]])
+    source, tokenizer, options = tmp_path / "text.txt", numbered_tokenizer(), LINES
+    if what == "text":
+        write_documents(source, [["w1 w2"], ["w3 w4 w5"]])
+    elif what == "tokenizer":
+        tokenizer = numbered_tokenizer(10)
+    else:
+        options = Options(sentences="lines", hold_out=0.5)
+    after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
+    assert after.fingerprint != before.fingerprint
+    assert Corpus.open(tmp_path / "corpus").summary == after.summary
+    assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 1
+
+
+def test_only_what_changed_is_done_again(tmp_path, many_shards):
+    documents = some_documents()
+    small_corpus(tmp_path, documents)
+    source = write_documents(tmp_path / "text.txt", [*documents, ["w1 w2 w3"]])
+    seen = []
+    prepare(
+        source, numbered_tokenizer(), tmp_path / "corpus", LINES, workers=1, progress=seen.append
+    )
+    assert seen[-1].shards - seen[-1].reused == 1
+    assert seen[-1].documents == len(documents) + 1
+
+
+def test_text_that_cannot_be_known_by_its_file_is_read_again(tmp_path):
+    for text, tokens in (("w1 w2", 2), ("w1 w2 w3", 3)):
+        rows = [{"text": text}]
+        corpus = prepare([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+        assert len(corpus) == tokens
+
+
+def test_a_stopped_run_goes_on(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    tokenizer = numbered_tokenizer()
+
+    def stop(progress):
+        if progress.shards == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
+    with pytest.raises(FolderError, match="half prepared[^$]*run the same preparation again"):
+        Corpus.open(tmp_path / "c")
+    seen = []
+    prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert seen[-1].reused == 3
+    prepare(source, tokenizer, tmp_path / "straight", LINES, workers=1)
+    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
+
+
+KILLED = """
+import os, signal, sys
+from functools import partial
+from corpora import LINES, numbered_tokenizer
+from cloze.data import prepare as preparing
+from cloze.data.chunks import Chunks
+
+def die(progress):
+    if progress.shards == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    preparing.Chunks = partial(Chunks, smallest=1000)
+    text, folder = sys.argv[1:]
+    preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
+"""
+
+
+def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    path = os.pathsep.join(sys.path)
+    # Workers hold the pipe too: reading to its end waits until the last of them has gone.
+    ended = subprocess.run(
+        [sys.executable, script, source, tmp_path / "c"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    seen = []
+    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert seen[-1].reused >= 4
+    prepare(source, numbered_tokenizer(), tmp_path / "straight", LINES, workers=1)
+    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
+
+
+# What can go wrong.
+
+
+def test_a_full_disk_loses_nothing(tmp_path, many_shards, monkeypatch):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    real, calls = os.fsync, []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(shards.os, "fsync", full)
+    with pytest.raises(FolderError, match="the disk is full[^$]*finished shards are kept"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+    names = files_of(tmp_path / "c" / "shards")
+    assert names
+    assert all(name.endswith(".safetensors") and name[0] != "." for name in names)
+    monkeypatch.undo()
+    seen = []
+    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert not list((tmp_path / "c" / "shards").glob(".*"))
+
+
+def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    made = prepare(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
+    for shard in (made.folder / "shards").iterdir():
+        (tmp_path / "c" / "shards" / shard.name).mkdir(parents=True)
+    with pytest.raises(FolderError, match="c cannot be written to: Is a directory"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=2)
+
+
+def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents())
+    (shard,) = (corpus.folder / "shards").iterdir()
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-5])
+    with pytest.raises(FolderError, match="is cut short: .* of .* bytes"):
+        Corpus.open(corpus.folder)
+    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
+    assert shard.read_bytes() == whole
+
+
+def test_a_changed_byte_is_noticed_by_verify(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents())
+    corpus.verify()
+    (shard,) = (corpus.folder / "shards").iterdir()
+    broken = bytearray(shard.read_bytes())
+    broken[-100] ^= 1
+    shard.write_bytes(broken)
+    with pytest.raises(FolderError, match="is damaged: its contents have changed"):
+        Corpus.open(corpus.folder).verify()
+
+
+@pytest.mark.parametrize("cut", [0, 4, 60, 200])
+def test_a_cut_shard_never_opens(tmp_path, cut):
+    corpus = small_corpus(tmp_path, some_documents())
+    (shard,) = (corpus.folder / "shards").iterdir()
+    shard.write_bytes(shard.read_bytes()[:cut])
+    with pytest.raises(FolderError, match="cut short or damaged"):
+        shards.read(shard)
+
+
+def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
+    header = json.dumps({"ids": {"dtype": "U16", "shape": [2**40], "data_offsets": [0, 2**41]}})
+    path = tmp_path / "s.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(FolderError, match="an array lies outside the file"):
+        shards.read(path)
+    path.write_bytes((2**40).to_bytes(8, "little") + header.encode())
+    with pytest.raises(FolderError, match="cut short or damaged"):
+        shards.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("format"), "is not a corpus"),
+        (lambda d: d.update(format_version=99), "corpus of format 99, this version reads 1"),
+        (lambda d: d.pop("shards"), "a damaged corpus"),
+        (lambda d: d["shards"].clear(), "a damaged corpus"),
+        (lambda d: d["shards"][0].update(file="../../x"), "a damaged corpus"),
+        (lambda d: d["shards"][0].update(file="x"), "cannot be read: No such file"),
+    ],
+)
+def test_a_wrong_description_is_told(tmp_path, change, message):
+    corpus = small_corpus(tmp_path, [["w1"]])
+    path = corpus.folder / "corpus.json"
+    description = json.loads(path.read_bytes())
+    change(description)
+    path.write_text(json.dumps(description))
+    with pytest.raises(FolderError, match=message):
+        Corpus.open(corpus.folder)
+
+
+def test_a_folder_that_is_no_corpus_is_told(tmp_path):
+    with pytest.raises(FolderError, match="is not a corpus[^$]*prepare one there"):
+        Corpus.open(tmp_path)
+    (tmp_path / "corpus.json").write_text("{")
+    with pytest.raises(FolderError, match="cannot be read"):
+        Corpus.open(tmp_path)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path):
+    source = write_documents(tmp_path / "a.txt", [["w1"]])
+    with pytest.raises(FolderError, match=r"holds something else \(a.txt\)"):
+        prepare(source, numbered_tokenizer(), tmp_path)
+    with pytest.raises(FolderError, match="is a file[^$]*name a folder"):
+        prepare(source, numbered_tokenizer(), source)
+
+
+def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
+    source = tmp_path / "a.txt"
+    source.write_bytes(b"w1 w2\n\xff\xfe broken\nw3\n")
+    tokenizer = numbered_tokenizer()
+    with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
+        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
+    options = Options(sentences="lines", hold_out=0.0, skip_broken=True)
+    summary = prepare(source, tokenizer, tmp_path / "c", options, workers=1).summary
+    assert (summary.skipped, summary.tokens) == (1, 3)
+
+
+def test_no_text_at_all_is_told(tmp_path):
+    empty, control, binary = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"
+    empty.touch()
+    control.write_text("\x01\x02\n")
+    binary.write_bytes(b"\x7fELF\0\0\0\1")
+    for source, message in (
+        (empty, "a.txt: there is no text in it"),
+        (control, "there is no text in the sources"),
+        (binary, "binary file"),
+        (tmp_path / "missing.txt", "no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+
+
+def give_up(text: str) -> list[str]:
+    if text:
+        os._exit(3)
+    return []
+
+
+def test_a_worker_that_dies_is_told(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    options = Options(sentences="lines", segmenter=give_up)
+    with pytest.raises(ClozeError, match="a worker process died[^$]*use fewer workers"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+    assert not multiprocessing.active_children()
+
+
+def test_settings_are_checked():
+    with pytest.raises(ConfigError, match="hold_out is 1"):
+        Options(hold_out=1)
+    with pytest.raises(ConfigError, match="sentences 'line' is unknown[^$]*'lines'"):
+        Options(sentences="line")
+    with pytest.raises(ConfigError, match="segmenter 'jeiba' is unknown[^$]*'jieba'"):
+        Options(segmenter="jeiba")
+
+
+# Held out.
+
+
+def test_held_out_documents_are_chosen_by_their_text_alone(tmp_path):
+    documents = some_documents(120)
+    for name, order in (("a", documents), ("b", documents[::-1]), ("c", documents[:60])):
+        (tmp_path / name).mkdir()
+        small_corpus(tmp_path / name, order, hold_out=0.2)
+    held = {}
+    for name in "abc":
+        corpus = Corpus.open(tmp_path / name / "corpus")
+        spans = corpus.sentences[corpus.held_out.bounds].tolist()
+        held[name] = {tuple(corpus.read(*span)[0].tolist()) for span in spans}
+        assert len(corpus.held_out) + len(corpus.train) == corpus.summary.documents
+        assert corpus.held_out.tokens + corpus.train.tokens == len(corpus)
+    assert held["a"] == held["b"]
+    assert held["c"] <= held["a"]
+    assert 10 <= len(held["a"]) <= 40
+
+
+def test_something_is_always_held_out_and_something_left():
+    hashes = np.array([2**63, 2**64 - 1, 2**62], np.uint64)
+    assert choose(hashes, 1e-9).tolist() == [False, False, True]
+    assert choose(hashes, 0.999999999).tolist() == [True, False, True]
+    assert not choose(hashes, 0.0).any()
+    assert not choose(hashes[:1], 0.1).any()
+
+
+def test_counts_are_those_of_the_view(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents(), hold_out=0.3)
+    counts = corpus.train.counts() + corpus.held_out.counts()
+    ids, _ = corpus.read(0, len(corpus))
+    assert counts.tolist() == np.bincount(ids, minlength=corpus.vocabulary).tolist()
+
+
+# Words.
+
+
+def by_two(text: str) -> list[str]:
+    return [text[n : n + 2] for n in range(0, len(text), 2)]
+
+
+def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
+    tokenizer = Tokenizer.from_vocab(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我爱北京", "ab", "##c"]
+    )
+    source = write_documents(tmp_path / "a.txt", [["我爱北京", "北京 abc"]])
+    options = Options(sentences="lines", hold_out=0.0, segmenter=by_two)
+    corpus = prepare(source, tokenizer, tmp_path / "c", options, workers=1)
+    _, starts = corpus.read(0, len(corpus))
+    #                            我    爱     北    京     北    京     ab     ##c
+    assert starts.tolist() == [True, False, True, False, True, False, False, False]
+    assert corpus.fingerprint["segmenter"].endswith("by_two")
+
+
+def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
+    source = write_documents(tmp_path / "a.txt", [["w1 w2"]])
+    options = Options(sentences="lines", segmenter=lambda text: [text.upper()])
+    with pytest.raises(InputError, match="the segmenter gave 'W1 W2'"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
+
+
+def test_jieba_is_asked_for_when_it_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    with pytest.raises(MissingExtraError, match=r"Chinese[^$]*cloze\[chinese\]"):
+        prepare([], numbered_tokenizer(), tmp_path / "c", Options(segmenter="jieba"))
+
+
+def test_a_corpus_goes_to_another_process_by_its_path(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents())
+    sent = pickle.dumps(corpus)
+    assert len(sent) < 500
+    assert pickle.loads(sent).summary == corpus.summary
+
+
+def test_no_torch_is_needed():
+    code = "import sys, cloze.data.prepare, cloze.data.packing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,220 @@
+"""`embed`: layers, pooling, lengths, windows, order."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.errors import ConfigError, InputError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.models import BertConfig, fresh
+from cloze.tasks.batches import by_tokens
+from cloze.tasks.layers import CHOICES, choose_layers
+from helpers import PIECES, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=5, heads=2, hidden=16, positions=10)
+TEXTS = ["the cat sat.", "a", "", "b c d e f", "the cats, the cat", "猫"]
+LONG = "a b c d e f g h i j a b c d e f g h i j"
+
+
+def model_with(pooling=None):
+    module = scramble(fresh(CONFIG, rng=torch.Generator())).eval()
+    return Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer(), pooling=pooling)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_with()
+
+
+def layers_of(model, text):
+    ids = torch.tensor([model.tokenizer.encode(text).ids])
+    with torch.no_grad():
+        return [layer[0].numpy() for layer in model.module.layers(ids)]
+
+
+EXPECTED = {
+    "embeddings": lambda x: x[0],
+    "second-to-last": lambda x: x[4],
+    "last": lambda x: x[5],
+    "sum-last-4": lambda x: x[2] + x[3] + x[4] + x[5],
+    "concat-last-4": lambda x: np.concatenate([x[2], x[3], x[4], x[5]], -1),
+    "sum-all": lambda x: x[1] + x[2] + x[3] + x[4] + x[5],
+    "0,-1": lambda x: np.concatenate([x[0], x[5]], -1),
+    "3": lambda x: x[3],
+}
+
+
+@pytest.mark.parametrize("choice", EXPECTED)
+def test_layer_choices(model, choice):
+    found = cloze.embed(model, TEXTS, layers=choice, pooling="none")
+    for text, tokens in zip(TEXTS, found, strict=True):
+        np.testing.assert_allclose(
+            tokens.vectors, EXPECTED[choice](layers_of(model, text)), atol=1e-5
+        )
+        assert tokens.encoding == model.tokenizer.encode(text)
+
+
+def test_every_named_choice_is_tested():
+    assert set(CHOICES) <= set(EXPECTED)
+
+
+def test_numbers_are_a_list_too(model):
+    by_name = cloze.embed(model, TEXTS, layers="0,-1")
+    assert np.array_equal(cloze.embed(model, TEXTS, layers=[0, -1]), by_name)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ("cls", lambda x: x[0]),
+        ("mean", lambda x: x.mean(0)),
+        ("max", lambda x: x.max(0)),
+        (None, lambda x: x.mean(0)),
+    ],
+)
+def test_poolings(model, pooling, expected):
+    vectors = cloze.embed(model, TEXTS, pooling=pooling)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), 8)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        np.testing.assert_allclose(vector, expected(layers_of(model, text)[-1]), atol=1e-5)
+
+
+def test_normalising(model):
+    vectors = cloze.embed(model, TEXTS, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    tokens = cloze.embed(model, TEXTS, pooling="none", normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(tokens[0].vectors, axis=1), 1, atol=1e-6)
+
+
+def test_the_folder_s_own_ways_are_the_default():
+    own = model_with(Pooling(modes=("cls", "max"), normalize=True, limit=5))
+    np.testing.assert_allclose(np.linalg.norm(cloze.embed(own, TEXTS), axis=1), 1, atol=1e-6)
+    asked = [cloze.embed(own, TEXTS, pooling=mode, normalize=False) for mode in ("cls", "max")]
+    both = cloze.embed(own, TEXTS, normalize=False)
+    np.testing.assert_allclose(both, np.concatenate(asked, axis=1), atol=1e-6)
+    # its limit of 5 leaves "b c d" of "b c d e f"
+    np.testing.assert_allclose(both[3], cloze.embed(own, "b c d", normalize=False)[0], atol=1e-6)
+
+
+@given(
+    texts=st.lists(st.text("abc ", max_size=12), max_size=12),
+    tokens=st.integers(1, 40),
+)
+def test_order_and_batch_size_change_nothing(texts, tokens):
+    model = model_with()
+    texts = [text for text in texts if len(model.tokenizer.encode(text)) <= 10]
+    whole = cloze.embed(model, texts, batch_tokens=tokens)
+    assert whole.shape == (len(texts), 8)
+    for text, vector in zip(texts, whole, strict=True):
+        np.testing.assert_allclose(vector, cloze.embed(model, text)[0], atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 50)), st.integers(1, 100))
+def test_batches_hold_everything_once_and_no_more_than_asked(lengths, most):
+    batches = list(by_tokens(lengths, most))
+    assert sorted(n for batch in batches for n in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or sum(lengths[n] for n in batch) <= most
+
+
+def test_progress_reaches_the_end(model):
+    seen = []
+    cloze.embed(model, TEXTS, batch_tokens=8, progress=lambda *place: seen.append(place))
+    assert seen[-1] == (len(TEXTS), len(TEXTS))
+    assert seen == sorted(seen)
+
+
+# Texts that are too long
+
+
+def test_too_long_without_a_policy(model):
+    with pytest.raises(
+        InputError, match=r"text 2: .*22 pieces.*limit is 10\n.*head, tail, head\+tail"
+    ):
+        cloze.embed(model, ["a", LONG])
+
+
+def test_the_others_are_finished_where_errors_are_taken(model):
+    failures = []
+    vectors = cloze.embed(model, ["a", LONG, "b"], on_error=lambda *what: failures.append(what))
+    assert [number for number, _ in failures] == [1]
+    assert np.isnan(vectors[1]).all()
+    np.testing.assert_allclose(vectors[[0, 2]], cloze.embed(model, ["a", "b"]), atol=1e-6)
+    tokens = cloze.embed(model, [LONG, "b"], pooling="none", on_error=lambda *_: None)
+    assert tokens[0] is None
+    assert len(tokens[1].encoding) == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("head", "a b c d e f g h"), ("tail", "c d e f g h i j"), ("head+tail", "a b c d g h i j")],
+)
+def test_policies(model, policy, left):
+    # head+tail: 20 pieces are beyond 800/510 of the 8 that fit, so half and half
+    np.testing.assert_allclose(
+        cloze.embed(model, LONG, policy=policy), cloze.embed(model, left), atol=1e-6
+    )
+    (tokens,) = cloze.embed(model, LONG, policy=policy, pooling="none")
+    assert tokens.encoding.cut == (12, 0)
+    assert [LONG[a:b] for a, b in tokens.encoding.offsets[1:-1]] == left.split()
+
+
+def test_windows_take_each_token_where_it_has_the_most_context(model):
+    (tokens,) = cloze.embed(model, LONG, policy="window", stride=4, pooling="none")
+    assert tokens.encoding == model.tokenizer.encode(LONG)
+    pieces = LONG.split()
+    windows = [pieces[start : start + 8] for start in (0, 4, 8, 12)]
+    vectors = [layers_of(model, " ".join(window))[-1] for window in windows]
+    # piece 5 stands at 5 of window 0 (2 to its right) and at 1 of window 1 (1 to its left)
+    np.testing.assert_allclose(tokens.vectors[1 + 5], vectors[0][1 + 5], atol=1e-5)
+    np.testing.assert_allclose(tokens.vectors[1 + 7], vectors[1][1 + 3], atol=1e-5)
+    np.testing.assert_allclose(tokens.vectors[1 + 19], vectors[3][1 + 7], atol=1e-5)
+    np.testing.assert_allclose(tokens.vectors[0], np.mean([v[0] for v in vectors], 0), atol=1e-5)
+    mean = cloze.embed(model, LONG, policy="window", stride=4)[0]
+    np.testing.assert_allclose(mean, tokens.vectors.mean(0), atol=1e-5)
+
+
+def test_windows_and_plain_texts_in_one_call(model):
+    texts = ["a b", LONG, "c", LONG + " a"]
+    together = cloze.embed(model, texts, policy="window", pooling="max")
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(
+            vector, cloze.embed(model, text, policy="window", pooling="max")[0], atol=1e-5
+        )
+
+
+# What a user can get wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"layers": "lats"}, ConfigError, "layer choice 'lats' is unknown\n.*did you mean 'last'"),
+        ({"layers": "7"}, InputError, "no layer 7 in a model of 5 blocks\n.*0 .embeddings. to 5"),
+        ({"layers": [-7]}, InputError, "no layer -7"),
+        ({"layers": "1,,2"}, ConfigError, "layer choice '1,,2' is unknown"),
+        ({"layers": []}, ConfigError, "no layer is named"),
+        ({"pooling": "average"}, ConfigError, "pooling 'average' is unknown"),
+        ({"policy": "middle"}, ConfigError, "length policy 'middle' is unknown"),
+        ({"batch_tokens": 0}, ConfigError, "batch_tokens is 0"),
+    ],
+)
+def test_unknown_choices(model, options, error, message):
+    with pytest.raises(error, match=message):
+        cloze.embed(model, "a", **options)
+
+
+def test_too_few_layers():
+    with pytest.raises(InputError, match="concat-last-4 needs more layers than the 2"):
+        choose_layers("concat-last-4", 2)
+    assert choose_layers("second-to-last", 1).numbers == (0,)
+
+
+def test_a_text_that_is_not_text(model):
+    with pytest.raises(InputError, match="text 1 is of type int"):
+        cloze.embed(model, ["a", 3])

@@ -1,0 +1,100 @@
+"""`fill`: blanks, candidates, what a user can get wrong."""
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.errors import ConfigError, InputError
+from cloze.models import BertConfig, fresh
+from cloze.tasks.fill import put
+from helpers import PIECES, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(vocab_size=len(PIECES), width=16, layers=2, heads=2, hidden=32, positions=12)
+
+
+def model_with(*heads, tokenizer=None):
+    module = scramble(fresh(CONFIG, heads, rng=torch.Generator()), scale=0.5).eval()
+    return Model(module=module, config=CONFIG, tokenizer=tokenizer or tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_with("mlm")
+
+
+def test_every_word_of_the_vocabulary_sums_to_one(model):
+    (blank,) = cloze.fill(model, "the [MASK]", top=len(PIECES)).blanks
+    assert sum(guess.score for guess in blank.guesses) == pytest.approx(1.0, abs=1e-5)
+    scores = [guess.score for guess in blank.guesses]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_each_guess_carries_its_text_and_best_fills_all(model):
+    filled = cloze.fill(model, "The [MASK], [MASK].", top=2)
+    first, second = filled.blanks
+    words = first.guesses[0].word, second.guesses[0].word
+    assert first.guesses[0].text == put("The [MASK], [MASK].", 4, 10, words[0])
+    assert "[MASK]" in first.guesses[0].text
+    assert "[MASK]" not in filled.best
+
+
+def test_a_continuation_joins_the_word_before():
+    assert put("the cat [MASK] sat", 8, 14, "##s") == "the cats sat"
+    assert put("a [MASK].", 2, 8, "cat") == "a cat."
+
+
+def test_a_list_of_texts(model):
+    texts = ["the [MASK]", "[MASK] sat"]
+    assert cloze.fill(model, texts) == [cloze.fill(model, text) for text in texts]
+
+
+def test_a_candidate_of_several_pieces_is_a_chain(model):
+    """p(cats) = p(cat | [MASK][MASK]) · p(##s | cat [MASK])."""
+    tokenizer = model.tokenizer
+    cat, s, mask = tokenizer.id("cat"), tokenizer.id("##s"), tokenizer.mask_id
+    the, cls, sep = tokenizer.id("the"), tokenizer.cls_id, tokenizer.sep_id
+
+    def probability(row, place, piece):
+        with torch.no_grad():
+            hidden = model.module(torch.tensor([row]))
+            return model.module.logits("mlm", hidden[0, place]).softmax(-1)[piece].item()
+
+    expected = probability([cls, the, mask, mask, sep], 2, cat) * probability(
+        [cls, the, cat, mask, sep], 3, s
+    )
+    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cats", "cat"]).blanks
+    guesses = {guess.word: guess for guess in blank.guesses}
+    assert guesses["cats"].score == pytest.approx(expected, rel=1e-5)
+    assert guesses["cats"].ids == (cat, s)
+    assert guesses["cats"].text == "the cats"
+
+
+def test_no_blank(model):
+    with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat sat'\n.*write \[MASK\] where"):
+        cloze.fill(model, "the cat sat")
+
+
+def test_no_head():
+    with pytest.raises(InputError, match="its head is sequence\n.*masked-LM head"):
+        cloze.fill(model_with("sequence"), "the [MASK]")
+    with pytest.raises(InputError, match="its head is missing"):
+        cloze.fill(model_with(), "the [MASK]")
+
+
+def test_too_long(model):
+    with pytest.raises(InputError, match="14 pieces.*limit is 12"):
+        cloze.fill(model, "a b c d e f g h i j a [MASK]")
+    with pytest.raises(InputError, match="with a candidate in place the text has 13 tokens"):
+        cloze.fill(model, "a b c d e f g h i [MASK]", candidates=["cats"])
+
+
+def test_an_unspellable_candidate(model):
+    with pytest.raises(InputError, match="cannot spell the candidate 'zebra'\n.*leave it out"):
+        cloze.fill(model, "the [MASK]", candidates=["zebra"])
+
+
+@pytest.mark.parametrize("top", [0, -1, 1000])
+def test_top_out_of_range(model, top):
+    with pytest.raises(ConfigError, match=f"top is {top}\n.*from 1 to 25"):
+        cloze.fill(model, "the [MASK]", top=top)

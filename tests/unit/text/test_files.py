@@ -1,0 +1,380 @@
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from cloze.errors import FolderError
+from cloze.text import guard
+from cloze.text.backends import BYTE_SYMBOLS
+from cloze.text.learn import learn
+from cloze.text.tokenizer import Tokenizer
+from helpers import PIECES, SPECIAL, files_of, tiny_tokenizer
+
+WORDS = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "[M]": 2}, "unk_token": "[UNK]"},
+}
+
+
+def write(path: Path, **parts) -> Path:
+    path.write_text(json.dumps({**deepcopy(WORDS), **parts}), encoding="utf-8")
+    return path
+
+
+def template(*single: dict, ids: dict | None = None) -> dict:
+    a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    return {
+        "type": "TemplateProcessing",
+        "single": [*single, a],
+        "pair": [a, b],
+        "special_tokens": ids or {},
+    }
+
+
+MARK = {"SpecialToken": {"id": "[M]", "type_id": 0}}
+MARK_ID = {"[M]": {"id": "[M]", "ids": [2], "tokens": ["[M]"]}}
+
+
+def replace(pattern: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+
+
+# Round trips.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "wordpiece"},
+        {"kind": "wordpiece", "lowercase": False},
+        {"kind": "wordpiece", "byte_fallback": True, "size": 600},
+        {"kind": "bpe"},
+        {"kind": "bpe", "lowercase": True},
+        {"kind": "word"},
+        {"kind": "char"},
+        {"kind": "char", "byte_fallback": True, "lowercase": True},
+    ],
+)
+def test_what_was_saved_is_what_is_loaded(options: dict, tmp_path: Path):
+    tokenizer = learn(["The Cat sat, élan 中文."] * 3, **{"size": 300, **options}).with_limit(99)
+    tokenizer.save(tmp_path / "deep" / "folder")
+    loaded = Tokenizer.load(tmp_path / "deep" / "folder")
+    text = "The élan of Cats 中 ☃"
+    assert loaded.encode(text, "sat") == tokenizer.encode(text, "sat")
+    for name in ("kind", "size", "limit", "lowercase", "tokens", "special_ids", "mask_id"):
+        assert getattr(loaded, name) == getattr(tokenizer, name)
+    loaded.save(tmp_path / "again")
+    for file in (tmp_path / "again").iterdir():
+        assert file.read_bytes() == (tmp_path / "deep" / "folder" / file.name).read_bytes()
+
+
+def test_bert_also_gets_the_file_that_older_readers_want(tmp_path: Path):
+    tiny_tokenizer().save(tmp_path / "bert")
+    assert files_of(tmp_path / "bert") == {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    assert (tmp_path / "bert" / "vocab.txt").read_text(encoding="utf-8").split() == PIECES
+    learn(["ab"] * 3, size=600, byte_fallback=True).save(tmp_path / "bytes")
+    assert files_of(tmp_path / "bytes") == {"tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (tiny_tokenizer, "BertTokenizer"),
+        (lambda: learn(["ab"] * 3, kind="bpe", size=260), "GPT2Tokenizer"),
+        (lambda: learn(["ab"] * 3, kind="bpe", size=260, lowercase=True), None),
+        (lambda: learn(["ab"] * 3, size=600, byte_fallback=True), None),
+        (lambda: learn(["ab"] * 3, kind="word"), None),
+        (lambda: learn(["ab"] * 3, kind="char"), None),
+    ],
+)
+def test_transformers_is_told_a_class_that_does_the_same(make, name: str | None, tmp_path: Path):
+    make().with_limit(64).save(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == (name or "PreTrainedTokenizerFast")
+    assert config["model_max_length"] == 64
+
+
+def test_a_token_that_bert_does_not_know_keeps_the_file_as_it_is(tmp_path: Path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend.add_tokens(["<extra>"])
+    tokenizer.save(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert not (tmp_path / "vocab.txt").exists()
+
+
+# What others wrote.
+
+
+def test_cutting_and_padding_are_switched_off(tmp_path: Path):
+    cut = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    pad = {
+        "strategy": {"Fixed": 10**12},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "[UNK]",
+    }
+    tokenizer = Tokenizer.load(write(tmp_path / "tokenizer.json", truncation=cut, padding=pad))
+    assert tokenizer.encode("a a a a").ids == [1, 1, 1, 1]
+
+
+def test_a_published_folder_is_read(minilm: Path):
+    tokenizer = Tokenizer.load(minilm)
+    assert (tokenizer.kind, tokenizer.size, tokenizer.limit) == ("wordpiece", 30_522, 512)
+    assert len(tokenizer.encode("word " * 300)) == 302
+    bare = Tokenizer.load(minilm / "vocab.txt")
+    assert bare.encode("Naïve unaffable 中文!") == tokenizer.encode("Naïve unaffable 中文!")
+    assert bare.lowercase
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [(512, 512), (512.0, 512), (1e30, None), (True, None), ("512", None), (0, None), (None, None)],
+)
+def test_a_real_limit_is_believed(value: object, limit: int | None, tmp_path: Path):
+    write(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
+    assert Tokenizer.load(tmp_path).limit == limit
+
+
+@pytest.mark.parametrize(
+    ("config", "others"),
+    [
+        ({"mask_token": "[M]"}, {}),
+        ({"mask_token": {"content": "[M]", "lstrip": True}}, {}),
+        ({"mask_token": None}, {"mask_token": "[M]"}),
+        ({}, {"mask_token": {"content": "[M]"}}),
+    ],
+)
+def test_special_tokens_are_found_where_they_are_named(config: dict, others: dict, tmp_path: Path):
+    write(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(others))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.mask_id == 2
+    assert 2 in tokenizer.special_ids
+    assert tokenizer.encode("a [M]").ids == [1, 2]
+
+
+def test_special_tokens_go_by_their_customary_names_otherwise(tmp_path: Path):
+    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    unknown = {**added, "id": 0, "content": "[UNK]", "special": True}
+    write(tmp_path / "tokenizer.json", added_tokens=[unknown])
+    assert Tokenizer.load(tmp_path).tokens == {"unk": "[UNK]"}
+
+
+def test_a_token_that_the_vocabulary_lacks_is_not_added(tmp_path: Path):
+    write(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.pad_id, tokenizer.size) == (None, 3)
+
+
+def test_a_bare_vocabulary_says_by_its_letters_whether_it_has_case(tmp_path: Path):
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("\n".join([*SPECIAL, "<S>", "a", "##b"]), encoding="utf-8")
+    assert Tokenizer.load(tmp_path).lowercase
+    assert not Tokenizer.load(vocab, lowercase=False).lowercase
+    vocab.write_text("\n".join([*SPECIAL, "a", "##B"]), encoding="utf-8")
+    assert not Tokenizer.load(tmp_path).lowercase
+
+
+def test_the_settings_beside_a_vocabulary_are_honoured(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "e", "é", "中文"]), encoding="utf-8")
+    settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 9}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("É 中文").pieces[1:-1] == ["é", "中文"]
+    assert tokenizer.limit == 9
+
+
+def test_only_a_newline_ends_a_piece(tmp_path: Path):
+    text = "\r\n".join([*SPECIAL, "\u2028", "a"]) + "\r\n\n"
+    (tmp_path / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert Tokenizer.load(tmp_path).encode("a").ids == [2, 6, 3]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "merges"), [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")]
+)
+def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Path):
+    pieces = [*BYTE_SYMBOLS, "Ġa", "<|endoftext|>"]
+    (tmp_path / encoder).write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
+    (tmp_path / merges).write_text("#version: 0.2\nĠ a\n\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("b a<|endoftext|>").pieces == ["b", "Ġa", "<|endoftext|>"]
+    assert (tokenizer.kind, tokenizer.eos_id, tokenizer.unk_id) == ("bpe", 257, None)
+    assert tokenizer.decode(tokenizer.encode("b é 中").ids) == "b é 中"
+
+
+# What is wrong with a folder.
+
+
+def test_nothing_there(tmp_path: Path):
+    with pytest.raises(FolderError, match="there is no file or folder .*nowhere\n  fix: check the"):
+        Tokenizer.load(tmp_path / "nowhere")
+    with pytest.raises(FolderError, match="there is no file .*vocab.txt\n  fix: check the path"):
+        Tokenizer.from_vocab(tmp_path / "vocab.txt")
+    with pytest.raises(FolderError, match="holds no tokenizer\n  fix: it takes a tokenizer.json"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "vocab.json").write_text('{"<|endoftext|>": 0}')
+    with pytest.raises(FolderError, match="there is no file .*merges.txt"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "holds no JSON object"),
+        (b'{"a": "\xff"}', r"is not UTF-8 \(at byte 7\)\n  fix: save it as UTF-8"),
+        (b"{}", "is not a tokenizer"),
+        (b'{"model": {"type": "Evil", "vocab": {}}}', "is not a tokenizer"),
+        (b'{"model": {"vocab": {"\\ud800": 1}}}', "is not a tokenizer"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer(content: bytes, problem: str, tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(FolderError, match=problem):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"):
+        folder = tmp_path / name.replace(".", "-")
+        tiny_tokenizer().save(folder)
+        with (folder / name).open("ab") as file:
+            file.truncate(guard.MAX_BYTES + 1)  # a hole: it takes no room on the disk
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: pytest.fail(f"{path} was read"))
+    for name in ("tokenizer.json", "vocab.txt"):
+        with pytest.raises(FolderError, match=f"{name} has 67,108,865 bytes, far more than any"):
+            guard.read_text(tmp_path / name.replace(".", "-") / name)
+    monkeypatch.setattr(Path, "read_text", read)
+    with pytest.raises(FolderError, match="tokenizer_config.json has 67,108,865 bytes"):
+        Tokenizer.load(tmp_path / "tokenizer_config-json")
+
+
+HOSTILE = {
+    "a template without its token": ({"post_processor": template(MARK)}, "fails on the text"),
+    "a template with an id of nobody": (
+        {"post_processor": template(MARK, ids={"[M]": {**MARK_ID["[M]"], "ids": [4_000_000_000]}})},
+        "gives ids that are not in its vocabulary",
+    ),
+    "a template of thousands": (
+        {"post_processor": template(*[MARK] * 3000, ids=MARK_ID)},
+        "puts 3,000 special tokens around a text",
+    ),
+    "a template that repeats the text": (
+        {
+            "post_processor": {
+                **template(),
+                "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AAB"],
+            }
+        },
+        "repeats or drops text in its template",
+    ),
+    "an id beyond reason": (
+        {"model": {**WORDS["model"], "vocab": {"[UNK]": 0, "a": 4_000_000_000}}},
+        "has ids up to 4,000,000,000\n  fix: ids must be below 10,000,000",
+    ),
+    "no vocabulary": ({"model": {**WORDS["model"], "vocab": {}}}, "has ids up to -1"),
+    "no unknown word": (
+        {"model": {**WORDS["model"], "vocab": {"a": 0}}},
+        "Missing .UNK. token from the vocabulary",
+    ),
+    "a unigram beside its vocabulary": (
+        {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 7}},
+        "is not a tokenizer",
+    ),
+    "a merge of nothing": (
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}},
+        "is not a tokenizer",
+    ),
+    "a broken pattern": (
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}},
+        "is not a tokenizer",
+    ),
+    "broken tables": (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAAECAwQ="}},
+        "fails on the text",
+    ),
+    "words of no length": (
+        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+        "fails on the text 'a': chunk size must be non-zero",
+    ),
+    "a decoder that strips too much": (
+        {"decoder": {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9}},
+        "fails on the text",
+    ),
+    "a text that grows without end": (
+        {"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 60}},
+        "makes texts 1,152,921,504,606,846,976 times as long",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_tokenizer_is_refused(name: str, tmp_path: Path):
+    parts, problem = HOSTILE[name]
+    with pytest.raises(FolderError, match=problem):
+        Tokenizer.load(write(tmp_path / "tokenizer.json", **parts))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a\nb", r"has no \[UNK\]\n  fix: use a vocabulary for BERT"),
+        ("[UNK]\n[SEP]", r"has no \[CLS\]"),
+        ("[UNK]\n[CLS]\n[SEP]\nab\nab", "has 'ab' more than once\n  fix: a piece has one id"),
+        ("", r"has no \[UNK\]"),
+    ],
+)
+def test_a_broken_vocabulary_is_refused(text: str, problem: str, tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text(text)
+    with pytest.raises(FolderError, match=problem):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_vocabulary_in_another_encoding_is_refused(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_bytes("[UNK]\né".encode("latin-1"))
+    with pytest.raises(FolderError, match=r"vocab.txt is not UTF-8 \(at byte 6\)"):
+        Tokenizer.load(tmp_path)
+
+
+def test_settings_of_the_wrong_kind_are_refused(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
+    with pytest.raises(FolderError, match="is not a vocabulary, or its settings are wrong"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "problem"),
+    [
+        ({"a": 0}, "", r"has no <\|endoftext\|>, so it is not GPT-2's kind of vocabulary"),
+        ({"a": "x"}, "", "has an id that is no number"),
+        ({"a": -1}, "", "has an id that is no number"),
+        ({"a": 0, "b": 1}, "a b c", "has the line 'a b c'\n  fix: write one merge of two pieces"),
+        ({"a": 0, "b": 1}, "a ", "has the line 'a '"),
+        ({"a": 0, "b": 1}, "a c", "do not fit together"),
+    ],
+)
+def test_broken_files_of_gpt2_are_refused(vocab: dict, merges: str, problem: str, tmp_path: Path):
+    if len(vocab) > 1:
+        vocab = {**vocab, "<|endoftext|>": 9}
+    (tmp_path / "encoder.json").write_text(json.dumps(vocab))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\n" + merges)
+    with pytest.raises(FolderError, match=problem):
+        Tokenizer.from_gpt2(tmp_path / "encoder.json", tmp_path / "vocab.bpe")

@@ -1,0 +1,222 @@
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cloze.errors import ConfigError, InputError
+from cloze.text.backends import BYTE_SYMBOLS, BYTES, PREFIX
+from cloze.text.learn import learn
+from cloze.text.tokenizer import Tokenizer
+from helpers import SPECIAL
+
+TEXTS = ["The cat sat on the mat.", "The cats sat, and the mats lay.", "Élan: 中文字中文 ☃☃"] * 3
+
+
+def pieces(tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.piece(number) for number in range(tokenizer.size)]
+
+
+def test_special_tokens_come_first_then_the_alphabet_then_merges():
+    found = pieces(learn(["ab ab abc"] * 3, size=20))
+    assert found == [*SPECIAL, "a", "b", "c", "##b", "##c", "ab", "abc"]
+
+
+def test_words_become_few_pieces():
+    tokenizer = learn(TEXTS, size=200)
+    assert tokenizer.encode("The mats").pieces == ["[CLS]", "the", "mats", "[SEP]"]
+    assert tokenizer.kind == "wordpiece"
+    assert tokenizer.lowercase
+
+
+def test_ideographs_are_pieces_of_their_own():
+    tokenizer = learn(TEXTS, size=200)
+    assert tokenizer.encode("中文").pieces[1:-1] == ["中", "文"]
+    assert tokenizer.id("##文") is None
+    runs = learn(TEXTS, size=200, chinese=False)
+    assert runs.encode("中文字").pieces[1:-1] == ["中文", "##字"]
+
+
+def test_case_and_accents_are_kept_when_asked():
+    cased = learn(TEXTS, size=200, lowercase=False)
+    assert cased.encode("The Élan").pieces[1:-1] == ["The", "Élan"]
+    accents = learn(TEXTS, size=200, strip_accents=False)
+    assert accents.encode("The Élan").pieces[1:-1] == ["the", "élan"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
+def test_a_size_is_kept_and_used_up(kind: str):
+    texts = [" ".join(f"{a}{b}{a}" for a in "abcdefgh" for b in "stuvwxyz")] * 2
+    size = {"bpe": 300, "char": 15}.get(kind, 50)
+    assert learn(texts, kind=kind, size=size).size == size
+
+
+def test_a_piece_is_seen_often_enough():
+    tokenizer = learn(["often often rare x"], min_count=2)
+    assert tokenizer.id("often") is not None
+    assert tokenizer.id("x") is None
+    assert learn(["often often rare x"], min_count=1).id("rare") is not None
+
+
+def test_the_alphabet_is_as_large_as_asked():
+    tokenizer = learn(["aaa bb c d"] * 5, alphabet=2)
+    assert pieces(tokenizer) == [*SPECIAL, "a", "b", "##a", "##b", "aa", "bb", "aaa"]
+
+
+def test_characters_too_rare_to_matter_are_left_out():
+    texts = ["a b" * 20_000, "ж ж"]
+    assert learn(texts, size=50).id("ж") is None
+    assert learn(texts, size=50, alphabet=9).id("ж") is not None
+
+
+def test_an_alphabet_that_does_not_fit_is_cut_to_its_most_frequent():
+    found = pieces(learn(["a a a b b b c c d"] * 2, size=7))
+    assert found == [*SPECIAL, "a", "b"]
+
+
+def test_bpe_spells_everything_in_bytes():
+    tokenizer = learn(TEXTS, kind="bpe", size=300)
+    assert pieces(tokenizer)[:257] == ["<|endoftext|>", *sorted(BYTE_SYMBOLS)]
+    assert tokenizer.encode("The cat").pieces == ["The", "Ġcat"]
+    text = " The  naïve 中\n\n☃ "
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert (tokenizer.eos_id, tokenizer.unk_id, tokenizer.added()) == (0, None, 0)
+    assert not tokenizer.lowercase
+
+
+def test_bpe_without_case_lowers_the_text():
+    tokenizer = learn(TEXTS, kind="bpe", size=300, lowercase=True)
+    assert tokenizer.decode(tokenizer.encode("The Élan").ids) == "the elan"
+
+
+def test_words_are_ranked_by_count_and_spelling():
+    tokenizer = learn(["b b a a c c c d"], kind="word", size=8)
+    assert pieces(tokenizer) == [*SPECIAL, "c", "a", "b"]
+    assert tokenizer.encode("c x a").pieces == ["[CLS]", "c", "[UNK]", "a", "[SEP]"]
+    assert tokenizer.kind == "word"
+
+
+def test_characters_keep_white_space_and_have_words():
+    tokenizer = learn(["ab c\n中文, "] * 3, kind="char", size=50)
+    encoding = tokenizer.encode("ab  中文,x")
+    assert encoding.pieces[1:-1] == ["a", "b", " ", " ", "中", "文", ",", "[UNK]"]
+    assert encoding.words[1:-1] == [0, 0, 1, 1, 2, 3, 4, 5]
+    assert tokenizer.decode(encoding.ids[:-2]) == "ab  中文,"
+    assert tokenizer.kind == "char"
+    run = learn(["ab c\n中文, "] * 3, kind="char", size=50, chinese=False).encode("中文a")
+    assert run.words[1:-1] == [0, 0, 0]
+
+
+def test_with_byte_fallback_rare_characters_are_spelled():
+    tokenizer = learn(TEXTS, size=700, byte_fallback=True)
+    found = pieces(tokenizer)
+    assert found[5:261] == sorted(BYTE_SYMBOLS)
+    assert found[261:517] == [PREFIX + symbol for symbol in sorted(BYTE_SYMBOLS)]
+    encoding = tokenizer.encode("The 中 𠀀 cažts")
+    assert "[UNK]" not in encoding.pieces
+    assert encoding.words[1:7] == [0, 1, 2, 2, 2, 2]
+    assert tokenizer.decode(encoding.ids) == "the 中 𠀀 cazts"
+    assert encoding.offsets[2] == (4, 5)  # a character that is frequent enough is one piece
+    assert encoding.offsets[3:7] == [(6, 7)] * 4
+
+
+def test_with_byte_fallback_the_size_is_used_up():
+    texts = [" ".join(f"{a}{b}{a}é" for a in "abcdefgh" for b in "stuvwxyz")] * 2
+    assert learn(texts, size=560, byte_fallback=True).size == 560
+
+
+def test_with_byte_fallback_a_word_too_long_becomes_several():
+    tokenizer = learn(TEXTS, size=600, byte_fallback=True)
+    encoding = tokenizer.encode("ж" * 250)
+    assert "[UNK]" not in encoding.pieces
+    assert [encoding.word_chars(word) for word in range(3)] == [(0, 100), (100, 200), (200, 250)]
+    assert tokenizer.decode(encoding.ids) == " ".join(["ж" * 100, "ж" * 100, "ж" * 50])
+
+
+def test_characters_fall_back_to_bytes_too():
+    tokenizer = learn(["abc"] * 3, kind="char", size=300, byte_fallback=True)
+    assert pieces(tokenizer)[5:261] == list(BYTES)
+    assert tokenizer.encode("aé").pieces[1:-1] == ["a", "<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(tokenizer.encode("a é\n中").ids) == "a é\n中"
+
+
+def test_a_stream_is_read_once():
+    stream = iter(TEXTS)
+    assert learn(stream, size=100).size > len(SPECIAL)
+    assert list(stream) == []
+
+
+def test_a_full_table_still_finds_what_is_frequent():
+    texts = (f"the cat w{n} v{n}x" for n in range(2000))
+    tokenizer = learn(texts, size=100, max_words=100)
+    assert tokenizer.encode("the cat").pieces[1:-1] == ["the", "cat"]
+
+
+def test_progress_is_told():
+    stages = []
+    texts = [f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}" for n in range(30_000)]
+    learn(texts, size=700, progress=lambda stage, done, total: stages.append((stage, done, total)))
+    assert ("counting", 20_000, None) in stages
+    assert stages[-1][0] == "merging"
+
+
+SCRIPT = """
+import hashlib, sys
+from cloze.text.learn import learn
+texts = {texts!r}
+for kind in ("wordpiece", "bpe", "word", "char"):
+    for fallback in (False, True):
+        if kind != "word" or not fallback:
+            made = learn(texts, kind=kind, size=900, byte_fallback=fallback).backend.to_str()
+            print(hashlib.sha256(made.encode()).hexdigest())
+assert "torch" not in sys.modules, "text needs no torch"
+"""
+
+
+def test_the_same_text_gives_the_same_file_in_every_process():
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(texts=TEXTS)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == 6  # byte-level BPE falls back with or without being asked
+    first = learn(TEXTS, size=900).backend.to_str()
+    assert hashlib.sha256(first.encode()).hexdigest() == runs[0][0]
+
+
+def test_the_order_of_the_texts_does_not_matter():
+    for kind in ("wordpiece", "bpe", "word", "char"):
+        forth, back = (learn(texts, kind=kind, size=300) for texts in (TEXTS, TEXTS[::-1]))
+        assert forth.backend.to_str() == back.backend.to_str()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"kind": "wordpeice"}, "kind of vocabulary 'wordpeice' is unknown\n.*mean 'wordpiece'"),
+        ({"size": 5}, "size is 5\n  fix: use a whole number from 6 to"),
+        ({"size": 500, "byte_fallback": True}, "size is 500\n  fix: use a whole number from 518"),
+        ({"size": 256, "kind": "bpe"}, "size is 256\n  fix: use a whole number from 257"),
+        ({"size": 9, "kind": "char", "byte_fallback": True}, "use a whole number from 262"),
+        ({"kind": "word", "byte_fallback": True}, "has no bytes to fall back to\n.*wordpiece"),
+        ({"min_count": 0}, "min_count is 0"),
+        ({"alphabet": 0}, "alphabet is 0"),
+        ({"max_words": 0}, "max_words is 0"),
+    ],
+)
+def test_impossible_choices_are_refused(options: dict, problem: str):
+    with pytest.raises(ConfigError, match=problem):
+        learn(TEXTS, **options)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
+def test_there_must_be_some_text(kind: str):
+    with pytest.raises(InputError, match="the texts are empty\n  fix: give some text"):
+        learn(["", ""], kind=kind)

@@ -1,0 +1,91 @@
+import pytest
+
+from cloze.errors import ConfigError, InputError
+from cloze.text.length import keep, longest_first, max_context, windows
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "limit", "kept"),
+    [
+        ("head", 600, 510, (range(510),)),
+        ("tail", 600, 510, (range(90, 600),)),
+        ("head+tail", 600, 510, (range(128), range(218, 600))),
+        ("head+tail", 800, 510, (range(128), range(418, 800))),
+        ("head+tail", 801, 510, (range(256), range(547, 801))),
+        ("head+tail", 5000, 510, (range(256), range(4746, 5000))),
+        ("head+tail", 510, 510, (range(510),)),
+        ("head+tail", 390, 255, (range(64), range(199, 390))),  # half of everything
+        ("head+tail", 401, 255, (range(128), range(274, 401))),
+        ("head+tail", 9, 1, (range(8, 9),)),
+        ("tail", 0, 5, ()),
+        ("head", 5, 0, ()),
+    ],
+)
+def test_a_policy_keeps_what_it_says(policy: str, count: int, limit: int, kept: tuple[range, ...]):
+    assert keep(policy, count, limit) == kept
+
+
+def test_windows_are_not_one_stretch():
+    with pytest.raises(
+        ConfigError, match="'window' makes several encodings.*\n  fix: call `windows`"
+    ):
+        keep("window", 9, 5)
+
+
+def test_an_unknown_policy_is_refused_with_the_near_one():
+    with pytest.raises(ConfigError, match="length policy 'haed' is unknown\n.*mean 'head'"):
+        keep("haed", 9, 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "limit", "kept"),
+    [
+        (3, 4, 10, (3, 4)),
+        (3, 40, 10, (3, 7)),
+        (40, 3, 10, (7, 3)),
+        (40, 50, 10, (5, 5)),
+        (40, 50, 11, (5, 6)),
+        (50, 40, 11, (6, 5)),
+        (40, 40, 11, (5, 6)),
+        (0, 40, 11, (0, 11)),
+    ],
+)
+def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: tuple[int, int]):
+    assert longest_first(first, second, limit) == kept
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "stride", "spans"),
+    [
+        (0, 4, 1, [range(0)]),
+        (4, 4, 1, [range(4)]),
+        (5, 4, 0, [range(4), range(4, 5)]),
+        (7, 4, 1, [range(4), range(3, 7)]),
+        (8, 4, 2, [range(4), range(2, 6), range(4, 8)]),
+    ],
+)
+def test_windows_overlap_by_the_stride(count: int, limit: int, stride: int, spans: list[range]):
+    assert windows(count, limit, stride) == spans
+
+
+@pytest.mark.parametrize("stride", [-1, 4, 9])
+def test_a_stride_that_does_not_move_on_is_refused(stride: int):
+    with pytest.raises(
+        InputError, match=rf"cannot overlap by {stride}\n  fix: use a stride from 0"
+    ):
+        windows(9, 4, stride)
+
+
+def test_a_piece_belongs_to_the_window_that_shows_most_around_it():
+    spans = windows(9, 5, 3)
+    assert spans == [range(5), range(2, 7), range(4, 9)]
+    # pieces 3 and 5 have one piece beside them in either window, and the earlier one wins
+    assert max_context(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+
+
+def test_of_unequal_windows_the_longer_one_wins_a_draw():
+    assert max_context([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_no_window_has_no_pieces():
+    assert max_context([]) == []

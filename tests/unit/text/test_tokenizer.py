@@ -1,0 +1,249 @@
+import pickle
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, processors
+
+from cloze.errors import ConfigError, InputError
+from cloze.text.guard import library
+from cloze.text.tokenizer import Tokenizer
+from helpers import SPECIAL, tiny_tokenizer
+
+LETTERS = [*SPECIAL, *"abcdefghij"]
+
+
+def letters(count: int) -> str:
+    return " ".join("abcdefghij"[n % 10] for n in range(count))
+
+
+def roberta_like() -> Tokenizer:
+    """Special tokens in other places: one before, two between, one after."""
+    backend = tokenizers.Tokenizer(
+        models.WordLevel({token: n for n, token in enumerate(["<s>", "</s>", *"abcdefghij"])}, "a")
+    )
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    backend.add_special_tokens(["<s>", "</s>"])
+    return Tokenizer(backend, tokens={"cls": "<s>", "sep": "</s>"})
+
+
+def test_roles_have_tokens_and_ids():
+    tokenizer = tiny_tokenizer()
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 1, 2)
+    assert (tokenizer.sep_id, tokenizer.mask_id, tokenizer.eos_id) == (3, 4, None)
+    assert (tokenizer.mask_token, tokenizer.bos_token) == ("[MASK]", None)
+    assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+    assert (tokenizer.kind, tokenizer.size, tokenizer.limit) == ("wordpiece", 25, None)
+    assert repr(tokenizer) == "Tokenizer(kind='wordpiece', size=25, limit=None)"
+
+
+def test_a_mask_in_the_text_is_a_piece_of_the_text():
+    encoding = tiny_tokenizer().encode("the [MASK] sat")
+    assert encoding.pieces == ["[CLS]", "the", "[MASK]", "sat", "[SEP]"]
+    assert encoding.words == [None, 0, 1, 2, None]
+    assert encoding.special == [True, False, False, False, True]
+
+
+def test_a_text_too_long_is_refused_without_a_policy():
+    with pytest.raises(InputError) as caught:
+        tiny_tokenizer().encode(letters(9), limit=10)
+    assert (
+        caught.value.problem == "the text has 11 pieces, special tokens included; the limit is 10"
+    )
+    assert caught.value.fix == (
+        "shorten it, or choose a length policy: head, tail, head+tail, window"
+    )
+
+
+def test_in_a_batch_the_text_too_long_is_named():
+    with pytest.raises(InputError, match="text 1 has 11 pieces"):
+        tiny_tokenizer().encode_batch(["a", letters(9)], limit=10)
+
+
+def test_a_text_of_just_the_limit_is_whole():
+    encoding = tiny_tokenizer().encode(letters(8), limit=10)
+    assert len(encoding) == 10
+    assert encoding.cut == (0, 0)
+    assert encoding.kept == ((range(8),), ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "pieces"),
+    [
+        ("head", "[CLS] a b c d e [SEP]"),
+        ("tail", "[CLS] f g h i j [SEP]"),
+        ("head+tail", "[CLS] a b h i j [SEP]"),
+    ],
+)
+def test_a_policy_cuts_between_the_special_tokens(policy: str, pieces: str):
+    encoding = tiny_tokenizer().encode(letters(10), limit=7, policy=policy)
+    assert " ".join(encoding.pieces) == pieces
+    assert encoding.cut == (5, 0)
+    assert [encoding.offsets[n] for n in (1, 5)] == [
+        (2 * (ord(encoding.pieces[n]) - ord("a")), 2 * (ord(encoding.pieces[n]) - ord("a")) + 1)
+        for n in (1, 5)
+    ]
+
+
+def test_what_head_and_tail_keep_is_said():
+    encoding = tiny_tokenizer().encode(letters(10), limit=7, policy="head+tail")
+    assert encoding.kept == ((range(2), range(7, 10)), ())
+
+
+def test_a_pair_is_cut_longest_first_by_the_policy():
+    encoding = tiny_tokenizer().encode("a b", letters(10), limit=8, policy="tail")
+    assert encoding.pieces == ["[CLS]", "a", "b", "[SEP]", "h", "i", "j", "[SEP]"]
+    assert encoding.type_ids == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert encoding.cut == (0, 7)
+    assert encoding.kept == ((range(2),), (range(7, 10),))
+
+
+def test_cutting_follows_any_template():
+    encoding = roberta_like().encode(letters(4), letters(9), limit=10, policy="head")
+    assert encoding.pieces == ["<s>", "a", "b", "c", "</s>", "</s>", "a", "b", "c", "</s>"]
+    assert encoding.sequences == [None, 0, 0, 0, None, None, 1, 1, 1, None]
+
+
+def test_without_special_tokens_the_limit_is_all_for_the_text():
+    encoding = tiny_tokenizer().encode(letters(9), limit=4, policy="head", special=False)
+    assert encoding.pieces == ["a", "b", "c", "d"]
+
+
+def test_a_limit_that_the_special_tokens_fill_is_refused():
+    with pytest.raises(InputError, match="a limit of 3 leaves no room beside 3 special tokens"):
+        tiny_tokenizer().encode("a b", "c d", limit=3, policy="head")
+
+
+def test_window_is_no_policy_for_one_encoding():
+    with pytest.raises(ConfigError, match="'window' makes several encodings of one text"):
+        tiny_tokenizer().encode(letters(9), limit=5, policy="window")
+
+
+def test_an_unknown_policy_is_refused_even_when_nothing_is_cut():
+    with pytest.raises(ConfigError, match="length policy 'middle' is unknown\n  fix: choose from"):
+        tiny_tokenizer().encode("a", policy="middle")
+
+
+def test_windows_cover_a_text():
+    windows = tiny_tokenizer().windows(letters(10), limit=6, stride=1)
+    assert [" ".join(window.pieces[1:-1]) for window in windows] == [
+        "a b c d",
+        "d e f g",
+        "g h i j",
+    ]
+    assert [window.kept[0][0] for window in windows] == [range(4), range(3, 7), range(6, 10)]
+    assert [window.cut for window in windows] == [(6, 0)] * 3
+
+
+def test_windows_of_a_pair_hold_the_whole_question():
+    windows = tiny_tokenizer().windows("the cat", letters(5), limit=8, stride=1)
+    assert [" ".join(window.pieces) for window in windows] == [
+        "[CLS] the cat [SEP] a b c [SEP]",
+        "[CLS] the cat [SEP] c d e [SEP]",
+    ]
+    assert windows[1].word_chars(2, 1) == (4, 5)
+    assert windows[1].kept == ((range(2),), (range(2, 5),))
+
+
+def test_a_short_text_is_one_window():
+    (window,) = tiny_tokenizer().windows("a b", limit=6, stride=1)
+    assert window == tiny_tokenizer().encode("a b")
+
+
+def test_a_question_that_fills_the_window_is_refused():
+    with pytest.raises(InputError, match=r"8 pieces stand in every window and the limit is 8\n"):
+        tiny_tokenizer().windows(letters(5), letters(5), limit=8, stride=0)
+
+
+def test_a_batch_gives_what_each_text_gives():
+    tokenizer = tiny_tokenizer()
+    texts, pairs = ["the cat", "cats sat.", ""], ["a", "b c", "abc"]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts, pairs) == list(map(tokenizer.encode, texts, pairs))
+
+
+def test_ids_alone_are_those_of_the_encoding():
+    tokenizer = tiny_tokenizer()
+    texts = ["the cats", "", "猫 sat"]
+    assert tokenizer.ids(texts) == [tokenizer.encode(text).ids for text in texts]
+    assert tokenizer.ids(["the cats"], special=False) == [tokenizer.encode("the cats").ids[1:-1]]
+    assert tokenizer.ids([]) == []
+
+
+def test_ids_and_pieces_name_each_other():
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.id("##s") == PIECE_S
+    assert tokenizer.piece(PIECE_S) == "##s"
+    assert tokenizer.id("nowhere") is None
+
+
+PIECE_S = tiny_tokenizer().encode("cats").ids[2]
+
+
+@pytest.mark.parametrize("number", [-1, 25, 10**12])
+def test_an_id_outside_the_vocabulary_has_no_piece(number: int):
+    with pytest.raises(InputError, match="there is no piece .*\n  fix: use ids below 25"):
+        tiny_tokenizer().piece(number)
+
+
+def test_ids_become_text_again():
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.encode("the cats, sat.").ids
+    assert tokenizer.decode(ids) == "the cats, sat."
+    assert tokenizer.decode(ids[:2], skip_special=False) == "[CLS] the"
+
+
+def test_ids_that_are_no_ids_are_refused():
+    with pytest.raises(InputError, match="these ids have no text: .*\n  fix: use ids below 25"):
+        tiny_tokenizer().decode([-5])
+
+
+def test_the_number_of_special_tokens_is_known():
+    assert (tiny_tokenizer().added(), tiny_tokenizer().added(pair=True)) == (2, 3)
+    assert roberta_like().added(pair=True) == 4
+
+
+def test_a_limit_is_set_on_another_tokenizer():
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.with_limit(128).limit == 128
+    assert tokenizer.limit is None
+    assert tokenizer.with_limit(128).encode("the cat") == tokenizer.encode("the cat")
+
+
+def test_a_tokenizer_travels_to_another_process():
+    tokenizer = tiny_tokenizer().with_limit(77)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode("the cats") == tokenizer.encode("the cats")
+    assert (copy.limit, copy.mask_id, copy.kind) == (77, 4, "wordpiece")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda t: t.encode(5), "text 0 is of type int"),
+        (lambda t: t.encode("a", b"b"), "text 0 is of type bytes"),
+        (lambda t: t.encode_batch(["a", None]), "text 1 is of type NoneType"),
+        (lambda t: t.encode_batch("abc"), "a batch is a list of texts, this is a single one"),
+        (lambda t: t.ids("abc"), "a batch is a list of texts, this is a single one"),
+        (lambda t: t.ids(["a", "b\udc00"]), "text 1 has half a surrogate pair at character 1"),
+        (lambda t: t.encode_batch(["a", "b"], ["c"]), "2 texts have 1 pairs"),
+    ],
+)
+def test_what_is_no_text_is_refused(call, problem: str):
+    with pytest.raises(InputError, match=problem):
+        call(tiny_tokenizer())
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours():
+    backend = tiny_tokenizer().backend
+    backend.pre_tokenizer = pre_tokenizers.FixedLength(length=0)
+    tokenizer = Tokenizer(backend, tokens={})
+    for call in (tokenizer.encode, lambda text: tokenizer.ids([text])):
+        with pytest.raises(InputError, match="the tokenizer failed: chunk size must be non-zero"):
+            call("the cat")
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_what_must_pass_passes(signal: type[BaseException]):
+    with pytest.raises(signal), library(InputError, "swallowed"):
+        raise signal
