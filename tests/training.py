@@ -1,5 +1,6 @@
 """A tiny BERT, data of any length for it, and processes to train it in."""
 
+import multiprocessing
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -23,7 +24,10 @@ from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig, TrainState
 from cloze.train.step import Step
 
+torch.set_num_threads(1)  # for nets this small a second thread only waits for the first
+
 VOCABULARY = 50
+PRELOADED = ["parallel_jobs", "saving_jobs"]
 SHAPE = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 16}
 
 
@@ -42,7 +46,10 @@ def packed(sample_ids) -> PackedBatch:
         [(rng.integers(VOCABULARY) + np.arange(n)) % VOCABULARY for rng, n in zip(draws, lengths)]
     )
     positions = np.concatenate(
-        [s + np.sort(rng.choice(n, 1 + rng.integers(3), replace=False)) for rng, s, n in zip(draws, starts, lengths)]
+        [
+            s + np.sort(rng.choice(n, 1 + rng.integers(3), replace=False))
+            for rng, s, n in zip(draws, starts, lengths)
+        ]
     )
     targets = ids[positions]
     hidden = ids.copy()
@@ -107,7 +114,9 @@ def same(one, other) -> None:
     """The same tensors under the same names, bit for bit."""
     assert one.keys() == other.keys()
     for name, value in one.items():
-        assert torch.equal(value, other[name]), name
+        assert value.dtype == other[name].dtype
+        assert torch.equal(value.isnan(), other[name].isnan()), name
+        assert torch.equal(value.nan_to_num(), other[name].nan_to_num()), name
 
 
 def in_processes(world: int, job: Callable[..., None], *args) -> None:
@@ -115,11 +124,23 @@ def in_processes(world: int, job: Callable[..., None], *args) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    processes.spawn(_begin, (world, port, job, args), nprocs=world)
+    # importing torch takes longer than what is done with it: one server does it for all processes
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    processes.start_processes(
+        _begin, (world, port, job, args), nprocs=world, start_method="forkserver"
+    )
+
+
+def in_one_process(job: Callable[..., None], *args) -> None:
+    """In a fresh one, which has no threads and so can be forked by the dozen."""
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    process = multiprocessing.get_context("forkserver").Process(target=job, args=args)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def _begin(rank: int, world: int, port: int, job: Callable[..., None], args) -> None:
-    torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

@@ -1,9 +1,12 @@
 """Frozen dataclasses are the one description of a run; files and flags only fill them."""
 
 import dataclasses
+import tomllib
+import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from cloze.errors import ConfigError
 
@@ -12,14 +15,73 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="DataclassInstance")
 
+_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
-def from_mapping(cls: type[C], values: Mapping[str, Any]) -> C:
-    """Build `cls`, refusing any key it does not declare."""
+
+def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -> C:
+    """Build `cls` and the dataclasses in it, refusing any key it does not declare.
+
+    `inside` is where the values stand, for the errors: "train." of a recipe.
+    """
+    hints = get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]
-    for key in values:
+    given: dict[str, Any] = {}
+    for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"{cls.__name__} has no setting {key!r}", fix=suggest(key, known))
-    return cls(**values)
+            raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, known))
+        given[key] = _typed(hints[key], value, inside + key)
+    return cls(**given)
+
+
+def to_mapping(config: "DataclassInstance") -> dict[str, Any]:
+    """The opposite, with nothing that TOML cannot say: what is None is left out."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found[field.name] = to_mapping(value)
+        elif value is not None:
+            found[field.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as it is."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", fix="mend that line") from None
+
+
+def to_toml(config: "DataclassInstance") -> str:
+    """A complete file of settings, which `read_toml` and `from_mapping` turn back."""
+    return _lines(to_mapping(config), "").lstrip("\n")
+
+
+def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """`values` with settings such as "train.learning_rate=1e-4" put in."""
+    changed = _copy(values)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting!r} sets nothing", fix="write it as table.name=value")
+        *tables, name = path.strip().split(".")
+        place = changed
+        for table in tables:
+            place = place.setdefault(table, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{table} in {path} is not a table", fix="name it.like.this=1")
+        place[name] = _value(text.strip())
+    return changed
+
+
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two nested mappings as one; the second has the last word."""
+    merged = _copy(first)
+    for key, value in second.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
@@ -51,3 +113,71 @@ def suggest(word: str, known: Iterable[str]) -> str:
     choices = list(known)
     near = get_close_matches(word, choices, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
+
+
+def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
+    """`value` as the annotation wants it: dataclasses from tables, tuples from lists."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _typed(_first(inner), value, name)
+    if origin is Literal:
+        return one_of(name, str(value), inner)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{name} is {value!r}", fix="use a list")
+        return tuple(_typed(inner[0], item, name) for item in value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} is {value!r}", fix="it is a table of settings")
+        return from_mapping(hint, value, inside=f"{name}.")
+    return _scalar(hint, value, name)
+
+
+def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in _NAMES and type(value) is not hint:
+        raise ConfigError(f"{name} is {value!r}", fix=f"use {_NAMES[hint]}")
+    return value
+
+
+def _first(inner: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    return next(hint for hint in inner if hint is not type(None))
+
+
+def _value(text: str) -> Any:  # noqa: ANN401
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a word without quotes
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+
+
+def _lines(values: Mapping[str, Any], table: str) -> str:
+    plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    text = f"\n[{table}]\n" if table and plain else ""
+    text += "".join(f"{key} = {_literal(value)}\n" for key, value in plain.items())
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            text += _lines(value, f"{table}.{key}" if table else key)
+    return text
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = "".join(_escape(character) for character in value)
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    return repr(value)
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -4,7 +4,7 @@ from functools import cache
 from itertools import compress, pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cloze.text.encoding import Encoding
@@ -15,7 +15,7 @@ from texts import ANY_TEXT
 
 TEXTS = [
     "The quick brown foxes jumped over the lazy dogs, again and again; playing, played, players.",
-    "Élan vital, naïve façade, Straße, İstanbul, ΑΒΓ αβγς, Ещё русский текст, 中文字符 日本語 ไทย 😀",
+    "Élan vital, naïve façade, Straße, İstanbul, ΑΒΓ αβγς, Ещё один, 中文字符 日本語 ไทย 😀",
 ] * 3
 
 MADE = {
@@ -55,6 +55,7 @@ def check(encoding: Encoding, text: str, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
+@settings(max_examples=300)
 @given(text=ANY_TEXT, pair=ANY_TEXT)
 def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
@@ -69,6 +70,7 @@ def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
 
 
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
+@settings(max_examples=200)
 @given(text=ANY_TEXT, pair=st.none() | ANY_TEXT, limit=st.integers(4, 40))
 def test_what_is_kept_and_what_is_cut_are_the_whole(
     policy: str, text: str, pair: str | None, limit: int
@@ -99,6 +101,7 @@ def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
 
 
 @pytest.mark.parametrize("name", ["bytes", "char-bytes", "bpe"])
+@settings(max_examples=300)
 @given(text=ANY_TEXT)
 @example(text="\U0002b820" * 301)
 def test_no_character_is_unknown_with_bytes(name: str, text: str):
@@ -106,15 +109,20 @@ def test_no_character_is_unknown_with_bytes(name: str, text: str):
 
 
 @pytest.mark.parametrize("name", ["char-bytes", "bpe"])
+@settings(max_examples=300)
 @given(text=ANY_TEXT)
 def test_text_comes_back_as_it_was(name: str, text: str):
+    assume("[MASK]" not in text)  # a special token even where it is typed
     assert made(name).decode(made(name).encode(text).ids) == text
 
 
+@settings(max_examples=300)
 @given(text=ANY_TEXT)
+@example(text="Don't stop. Why? He is n't, x .")
 @example(text="ж" * 250)
 def test_the_normalised_words_come_back_from_byte_pieces(text: str):
     """One space between words, which are BERT's: longer ones in stretches of a hundred."""
+    assume("[MASK]" not in text)
     tokenizer, plain = made("bytes"), made("uncased").backend
     assert plain.normalizer is not None
     assert plain.pre_tokenizer is not None

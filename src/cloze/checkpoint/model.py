@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,14 +96,30 @@ class Model:
         """Write the folder, whole or not at all, in the layout `transformers` opens."""
         target = Path(folder)
         with whole_folder(target, overwrite=overwrite) as work:
-            self._write_weights(work / SINGLE)
-            _write_json(work / "config.json", self._config_json())
-            self.tokenizer.save(work)
-            if self.pooling:
-                files = write_pooling(self.pooling, self.config.width, self.limit)
-                for name, content in files.items():
-                    _write_json(work / name, content)
+            self._write(work)
         return target
+
+    def save_into(self, folder: Path) -> None:
+        """Put the model's files into a folder that holds other things too, each of them whole."""
+        with whole_folder(folder / ".model", overwrite=True) as work:
+            self._write(work)
+        written = folder / ".model"
+        for path in sorted(written.rglob("*")):
+            place = folder / path.relative_to(written)
+            if path.is_dir():
+                place.mkdir(exist_ok=True)
+            else:
+                path.replace(place)
+        shutil.rmtree(written)
+
+    def _write(self, work: Path) -> None:
+        self._write_weights(work / SINGLE)
+        _write_json(work / "config.json", self._config_json())
+        self.tokenizer.save(work)
+        if self.pooling:
+            files = write_pooling(self.pooling, self.config.width, self.limit)
+            for name, content in files.items():
+                _write_json(work / name, content)
 
     def _config_json(self) -> dict[str, object]:
         dtype = str(self.dtype).removeprefix("torch.")

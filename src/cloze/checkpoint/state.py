@@ -104,16 +104,7 @@ def verify(path: Path) -> list[str]:
     """The names of a state's files, or an error that says which is not as it was written."""
     if not (path / MANIFEST).is_file():
         raise _damaged(path, f"it has no {MANIFEST}")
-    manifest = read_json(path / MANIFEST)
-    match manifest:
-        case {"format_version": int(version)} if version > FORMAT:
-            raise FolderError(
-                f"{path} was saved by a later version of cloze", fix="resume with that version"
-            )
-        case {"files": dict(files)} if _text(_manifest(files)) == (path / MANIFEST).read_bytes():
-            pass
-        case _:
-            raise _damaged(path, f"{MANIFEST} is not as it was written")
+    files = _listed(path)
     for name, (size, digest) in files.items():
         file = path / name
         if not file.is_file():
@@ -146,6 +137,27 @@ def _write(work: Path, state: SavedState) -> None:
         flush(path)
     files = {path.name: [path.stat().st_size, _sha256(path)] for path in written}
     (work / MANIFEST).write_bytes(_text(_manifest(files)))
+
+
+def _listed(path: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each file, if the manifest itself is as it was written."""
+    manifest = path / MANIFEST
+    match read_json(manifest):
+        case {"format_version": int(version)} if version > FORMAT:
+            raise FolderError(
+                f"{path} was saved by a later version of cloze", fix="resume with that version"
+            )
+        case {"files": dict(files)} if _text(_manifest(files)) == manifest.read_bytes():
+            if all(_is_entry(name, entry) for name, entry in files.items()):
+                return {name: (size, digest) for name, (size, digest) in files.items()}
+    raise _damaged(path, f"{MANIFEST} is not as it was written")
+
+
+def _is_entry(name: str, entry: object) -> bool:
+    match entry:
+        case [int(), str()]:
+            return Path(name).name == name  # in this folder and nowhere else
+    return False
 
 
 def _manifest(files: Mapping[str, Any]) -> dict[str, Any]:

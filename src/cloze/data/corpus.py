@@ -1,8 +1,8 @@
 """A prepared corpus: text as ids on disk, opened in an instant and read where it is touched.
 
-A folder holds `shards/` (see cloze.data.shards), `index.safetensors` (where every sentence and
-every document begins, and which documents are held out) and, written last, `corpus.json`.
-n tokens, s sentences, d documents.
+A folder holds `shards/` and, written last, `corpus.json`, which lists what is in there: the shards
+(see cloze.data.shards) and an index of where every sentence and every document begins, and which
+documents are held out. n tokens, s sentences, d documents.
 """
 
 import json
@@ -17,14 +17,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.shards import Array, Shard, read, read_arrays
+from cloze.data.shards import Array, read, read_arrays
 from cloze.errors import FolderError
 
 FORMAT = "cloze corpus"
 FORMAT_VERSION = 1
 DESCRIPTION = "corpus.json"
-INDEX = "index.safetensors"
 SHARDS = "shards"
+_AT_ONCE = 2**20  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +57,11 @@ class Corpus:
         self.summary = Summary(**description["summary"])
         self.fingerprint: Mapping[str, Any] = description["fingerprint"]
         self.vocabulary = int(description["vocabulary"])  # all ids are below this
-        arrays, _ = read_arrays(folder / INDEX)
+        arrays, _ = read_arrays(_listed(folder, description["index"]))
         self.sentences = arrays["sentences"]  # s + 1: the token each one begins with, and n
         self.documents = arrays["documents"]  # d + 1: the sentence each one begins with, and s
         self._held_out = arrays["held_out"].view(np.bool_)  # d
-        self._shards = [_opened(folder, listed) for listed in description["shards"]]
+        self._shards = [read(_listed(folder, listed)) for listed in description["shards"]]
         self._bases = [0, *np.cumsum([len(shard.ids) for shard in self._shards]).tolist()]
         if self._bases[-1] != self.sentences[-1] or self.documents[-1] + 1 != len(self.sentences):
             raise ValueError("the index does not fit the shards")
@@ -162,14 +162,23 @@ class View:
     def counts(self) -> NDArray[np.int64]:
         """How often each id occurs; reads every token."""
         counts = np.zeros(self.corpus.vocabulary, np.int64)
-        for first, last in self.corpus.sentences[self.bounds].tolist():
-            ids, _ = self.corpus.read(first, last)
-            np.add.at(counts, *np.unique(ids, return_counts=True))
+        first, last = self.corpus.sentences[self.bounds].astype(np.int64).T
+        apart = np.flatnonzero(first[1:] != last[:-1])  # neighbours are read in one go
+        begins, ends = first[[0, *(apart + 1)]], last[[*apart, -1]]
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            for place in range(begin, end, _AT_ONCE):
+                ids, _ = self.corpus.read(place, min(place + _AT_ONCE, end))
+                counts += np.bincount(ids, minlength=len(counts))
         return counts
 
 
 def describe(
-    *, fingerprint: Mapping[str, Any], vocabulary: int, summary: Summary, shards: Sequence[Path]
+    *,
+    fingerprint: Mapping[str, Any],
+    vocabulary: int,
+    summary: Summary,
+    index: Path,
+    shards: Sequence[Path],
 ) -> bytes:
     """The contents of `corpus.json`."""
     description = {
@@ -178,7 +187,8 @@ def describe(
         "fingerprint": fingerprint,
         "vocabulary": vocabulary,
         "summary": asdict(summary),
-        "shards": [{"file": path.name, "bytes": path.stat().st_size} for path in shards],
+        "index": _listing(index),
+        "shards": [_listing(path) for path in shards],
     }
     return (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -194,14 +204,19 @@ def _check_format(path: Path, description: object) -> None:
         )
 
 
-def _opened(folder: Path, listed: Mapping[str, Any]) -> Shard:
-    name = str(listed["file"])
+def _listing(path: Path) -> Mapping[str, str | int]:
+    return {"file": path.name, "bytes": path.stat().st_size}
+
+
+def _listed(folder: Path, listing: Mapping[str, Any]) -> Path:
+    """The path of a file that `corpus.json` lists, if it has the size it should have."""
+    name = str(listing["file"])
     if Path(name).name != name:
-        raise ValueError(f"a shard named {name!r}")
+        raise ValueError(f"a file named {name!r}")
     path = folder / SHARDS / name
-    if path.exists() and path.stat().st_size != listed["bytes"]:
+    if path.exists() and path.stat().st_size != listing["bytes"]:
         raise FolderError(
-            f"{path} is cut short: {path.stat().st_size:,} of {listed['bytes']:,} bytes",
+            f"{path} is cut short: {path.stat().st_size:,} of {listing['bytes']:,} bytes",
             fix="prepare the corpus again: whatever is whole will be kept",
         )
-    return read(path)
+    return path

@@ -1,8 +1,9 @@
 """Samples into batches of a fixed number of places, almost all of them filled."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -105,14 +106,6 @@ class Batching:
         in_range("window", self.window, 1, 2**20)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Position:
-    """A place in the endless row of batches: all a run needs to go on where it was."""
-
-    epoch: int = 0
-    batch: int = 0
-
-
 class Epoch:
     """The batches of one pass over the documents."""
 
@@ -128,46 +121,61 @@ class Epoch:
 
 
 class Batches:
-    """Batches without end, epoch after epoch, found by position.
+    """Batches without end, epoch after epoch, found by the number of a step.
 
     A step takes the next `per_step` batches, over the end of an epoch if need be, so every step is
     full and no batch is left out. Processes share each step out: which samples it has does not
     depend on their number.
+
+    Epochs differ a little in size, so finding a step means knowing the sizes of those before it.
+    Whoever keeps `sizes` and hands it over when a run is resumed saves planning them again.
     """
 
     def __init__(
-        self, view: View, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
+        self,
+        view: View,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        batching: Batching,
+        *,
+        sizes: Iterable[int] = (),
     ) -> None:
         self._view, self._tokenizer, self._sampling = view, tokenizer, sampling
         self._batching = batching
-        # A step may need two epochs; a plan takes seconds, so both are kept.
+        self.sizes = list(sizes)  # batches in each epoch so far
         self._epochs: dict[int, Epoch] = {}
 
     def epoch(self, number: int) -> Epoch:
         """One pass over the documents."""
         if number not in self._epochs:
             samples = Samples(self._view, self._tokenizer, self._sampling, epoch=number)
+            # A step may need two epochs, and a plan takes seconds: the last one stays.
             self._epochs = dict([*self._epochs.items()][-1:])
             self._epochs[number] = Epoch(samples, self._batching)
         return self._epochs[number]
 
-    def step(
-        self, position: Position, *, rank: int = 0, world: int = 1
-    ) -> tuple[list[PackedBatch], Position]:
-        """This process's batches of the step that begins at a position, and where the next does."""
-        if self._batching.per_step % world:
+    def batch(self, number: int) -> PackedBatch:
+        """One batch, counted over all epochs."""
+        for epoch in count():
+            if epoch == len(self.sizes):
+                self.sizes.append(len(self.epoch(epoch)))
+            if number < self.sizes[epoch]:
+                break
+            number -= self.sizes[epoch]
+        return self.epoch(epoch)[number]
+
+    def step(self, number: int, *, rank: int = 0, world: int = 1) -> list[PackedBatch]:
+        """This process's batches of a step."""
+        size = self._batching.per_step
+        if size % world:
             raise ConfigError(
-                f"{self._batching.per_step} batches a step cannot be shared by {world} processes",
+                f"{size} batches a step cannot be shared by {world} processes",
                 fix=f"make per_step a multiple of {world}",
             )
-        mine = []
-        for turn in range(self._batching.per_step):
-            if turn % world == rank:
-                mine.append(self.epoch(position.epoch)[position.batch])
-            position = self._next(position)
-        return mine, position
+        return [self.batch(number * size + turn) for turn in range(rank, size, world)]
 
-    def _next(self, position: Position) -> Position:
-        if position.batch + 1 < len(self.epoch(position.epoch)):
-            return Position(epoch=position.epoch, batch=position.batch + 1)
-        return Position(epoch=position.epoch + 1)
+    def steps(
+        self, start: int = 0, *, rank: int = 0, world: int = 1
+    ) -> Iterator[list[PackedBatch]]:
+        """This process's batches of every step from one on, without end."""
+        return (self.step(number, rank=rank, world=world) for number in count(start))

@@ -2,18 +2,14 @@
 
 import json
 import os
-import signal
-import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,14 +20,13 @@ from numpy.typing import NDArray
 
 from cloze.config import one_of
 from cloze.data.chunks import Chunk, Chunks
-from cloze.data.corpus import DESCRIPTION, INDEX, SHARDS, Corpus, Summary, describe
-from cloze.data.encode import SEGMENTERS, Document, Encoder, Recipe, Segmenter, Sentences
+from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
+from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
 from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write, write_whole
 from cloze.data.streams import Source, find, rows
-from cloze.errors import ClozeError, ConfigError, FolderError, InputError
+from cloze.data.workers import Workers
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.text.tokenizer import Tokenizer
-
-_OWN = {DESCRIPTION, INDEX, SHARDS, ".lock"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +83,7 @@ def prepare(
 
     The result does not depend on the number of workers. A run that was stopped goes on with the
     shards it has; when texts, tokenizer or options have changed, only what that touches is done
-    again. Workers are fresh processes: a script calls this under `if __name__ == "__main__":`.
+    again.
 
     Args:
         sources: what `cloze.data.streams.rows` reads.
@@ -100,11 +95,12 @@ def prepare(
     """
     path, options = Path(folder), options or Options()
     recipe = Recipe.of(tokenizer, options.sentences, options.words())
+    fingerprint, stable = _fingerprint(sources, recipe, options)
+    if stable and (ready := _ready(path, fingerprint)):
+        return ready
     try:
         with _alone(path):
-            fingerprint, stable = _fingerprint(sources, recipe, options)
-            ready = _ready(path, fingerprint) if stable else None
-            if ready:
+            if stable and (ready := _ready(path, fingerprint)):  # made while we waited
                 return ready
             job = _Job(path, recipe, options, workers or _cores())
             for step in job.run(sources):
@@ -114,12 +110,6 @@ def prepare(
             return Corpus.open(path)
     except OSError as error:
         raise cannot_write(path, error) from error
-    except BrokenProcessPool as error:
-        raise ClozeError(
-            "a worker process died, perhaps for want of memory",
-            fix="use fewer workers (finished shards are kept); a script that prepares a corpus "
-            'must do so under `if __name__ == "__main__":`',
-        ) from error
 
 
 class _Job:
@@ -166,20 +156,20 @@ class _Job:
             np.concatenate(arrays or nothing) for arrays in (self._sentences, self._documents)
         )
         if not len(lengths):
-            raise InputError("there is no text in the sources", fix="check that they are the right")
+            raise InputError("there is no text in the sources", fix="check what they hold")
         real = counts > 0  # a document of control characters leaves nothing
         hashes, counts = np.frombuffer(self._hashes, np.uint64)[real], counts[real]
         begins = np.concatenate([[0], counts.cumsum()])  # d + 1
         starts = np.concatenate([[0], lengths.cumsum()])  # s + 1
         held_out = choose(hashes, self._options.hold_out)
-        index = safetensors.numpy.save(
-            {
-                "sentences": smallest(starts),
-                "documents": smallest(begins),
-                "held_out": held_out.view(np.uint8),
-            }
-        )
-        write_whole(self._folder / INDEX, index)
+        index = self._folder / SHARDS / f"index-{self._key(held_out)}.safetensors"
+        arrays = {
+            "sentences": smallest(starts),
+            "documents": smallest(begins),
+            "held_out": held_out.view(np.uint8),
+        }
+        write_whole(index, safetensors.numpy.save(arrays))
+        files = {*self._paths, index}
         summary = Summary(
             documents=len(counts),
             held_out=int(held_out.sum()),
@@ -189,18 +179,30 @@ class _Job:
             unknown=self._unknown,
             longest_sentence=int(lengths.max()),
             longest_document=int(np.diff(starts[begins]).max()),
-            bytes=len(index) + sum(path.stat().st_size for path in set(self._paths)),
+            bytes=sum(path.stat().st_size for path in files),
             skipped=len(self._skipped),
         )
         description = describe(
             fingerprint=fingerprint,
             vocabulary=self._recipe.vocabulary,
             summary=summary,
+            index=index,
             shards=self._paths,
         )
         write_whole(self._folder / DESCRIPTION, description)
-        for path in set((self._folder / SHARDS).iterdir()) - set(self._paths):
+        torn = self._folder.glob(f".{DESCRIPTION}.*")
+        for path in {*(self._folder / SHARDS).iterdir(), *torn} - files:
             path.unlink(missing_ok=True)
+
+    def _key(self, held_out: NDArray[np.bool_]) -> str:
+        """A name for the index: other shards or another choice among the documents, another name.
+
+        So a run that is killed before its last file leaves the corpus before it as it was.
+        """
+        digest = blake2b(held_out.tobytes(), digest_size=16)
+        for path in self._paths:
+            digest.update(path.name.encode())
+        return digest.hexdigest()
 
     def _broken(self, error: InputError) -> None:
         if not self._options.skip_broken:
@@ -234,21 +236,14 @@ class _Job:
                     write(done.path, encoder(chunk.documents))
                 yield done
             return
-        pool = ProcessPoolExecutor(self._workers, get_context("spawn"), _start_worker)
-        try:
-            yield from self._shared(chunks, pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with Workers(self._workers, self._recipe) as workers:
+            yield from self._shared(chunks, workers)
 
-    def _shared(self, chunks: Iterable[Chunk], pool: ProcessPoolExecutor) -> Iterator["_Done"]:
+    def _shared(self, chunks: Iterable[Chunk], workers: Workers) -> Iterator["_Done"]:
         waiting: deque[tuple[_Done, Future[None] | None]] = deque()
         for chunk in chunks:
             done = self._planned(chunk)
-            future = (
-                None
-                if done.reused
-                else pool.submit(_write_shard, done.path, self._recipe, chunk.documents)
-            )
+            future = None if done.reused else workers.write(done.path, chunk.documents)
             waiting.append((done, future))
             # One chunk in every worker and one more ready: memory does not grow with the corpus.
             if len(waiting) > self._workers + 1:
@@ -294,29 +289,6 @@ def _finished(done: _Done, future: "Future[None] | None") -> _Done:
     if future is not None:
         future.result()
     return done
-
-
-@lru_cache(maxsize=1)
-def _encoder(recipe: Recipe) -> Encoder:
-    return Encoder(recipe)  # kept between the chunks a worker gets
-
-
-def _write_shard(path: Path, recipe: Recipe, documents: list[Document]) -> None:
-    write(path, _encoder(recipe)(documents))
-
-
-def _start_worker() -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the cores are shared out already
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """A killed parent cannot tell its workers to stop: they watch it themselves."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _cores() -> int:
@@ -368,7 +340,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time prepare a folder; the next then finds it ready."""
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file", fix="name a folder")
-    foreign = {path.name for path in folder.iterdir()} - _OWN if folder.exists() else set()
+    foreign = {path.name for path in folder.glob("[!.]*")} - {DESCRIPTION, SHARDS}
     if foreign:
         raise FolderError(
             f"{folder} holds something else ({min(foreign)})", fix="name a new or an empty folder"

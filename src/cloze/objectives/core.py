@@ -78,8 +78,9 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """−Σ log softmax(logits)[target], in float32; targets of −100 are left out."""
-    return F.cross_entropy(logits.float(), targets, reduction="sum")
+    """−Σ log softmax(logits)[target], in float32 at least; targets of −100 are left out."""
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(exact, targets, reduction="sum")
 
 
 @torch.no_grad()

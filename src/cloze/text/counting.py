@@ -36,9 +36,13 @@ def split_bert(text: str, *, chinese: bool) -> list[str]:
     return text.split()
 
 
-def split_spaced(text: str) -> list[str]:
-    """The chunks with the white space before them, which byte-level BPE keeps in its words."""
-    return _SPACED.findall(text)
+def split_spaced(text: str, *, normalizer: Normalizer | None = None) -> list[str]:
+    """The chunks with the white space before them, which byte-level BPE keeps in its words.
+
+    Normalised here, because a chunk of accents alone leaves nothing, and the white space on both
+    sides of it becomes one stretch.
+    """
+    return _SPACED.findall(normalizer.normalize_str(text) if normalizer else text)
 
 
 def count_chunks(
@@ -68,7 +72,7 @@ def count_chunks(
 
 
 def count_words(
-    chunks: Counter[str], normalizer: Normalizer | None, pre_tokenizer: PreTokenizer
+    chunks: Counter[str], pre_tokenizer: PreTokenizer, normalizer: Normalizer | None = None
 ) -> Counter[str]:
     """The words that the library makes of the chunks."""
     words: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
+from tokenizers.normalizers import BertNormalizer
 
 from cloze.errors import FolderError
 from cloze.text import backends
@@ -28,6 +29,12 @@ _CUSTOMARY = {
 }
 _MERGES = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
 _MERGE = re.compile("[^ ]+ [^ ]+")
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer")
+_BERT_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _NAMES = ("tokenizer.json", "vocab.txt", *_MERGES)
 _MAX_LIMIT = 10_000_000  # transformers writes 1e30 where it means "none"
 
@@ -57,6 +64,7 @@ def read(path: Path, *, lowercase: bool | None = None) -> Parts:
         backend = gpt2_backend(file, file.with_name(_MERGES[file.name]))
     else:
         backend = open_backend(file)
+        _follow(backend, settings)
     tokens = find_tokens(backend, settings)
     return Parts(backend=backend, tokens=tokens, limit=_limit(settings.get("model_max_length")))
 
@@ -160,6 +168,18 @@ def _settings(folder: Path) -> dict[str, Any]:
     files = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
     found = [read_object(file) for file in files if file.is_file()]
     return {key: value for part in found for key, value in part.items() if value is not None}
+
+
+def _follow(backend: Backend, settings: Mapping[str, Any]) -> None:
+    """Case and accents as BERT's settings say: transformers believes them over tokenizer.json."""
+    normalizer = backend.normalizer
+    bert = str(settings.get("tokenizer_class")).removesuffix("Fast") in _BERT_CLASSES
+    if not bert or not isinstance(normalizer, BertNormalizer):
+        return
+    for setting, name in _BERT_SETTINGS.items():
+        if isinstance(settings.get(setting), bool):
+            setattr(normalizer, name, settings[setting])
+    backend.normalizer = normalizer
 
 
 def _limit(value: object) -> int | None:

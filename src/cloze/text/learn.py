@@ -104,7 +104,7 @@ def _wordpiece(count: Count, plan: _Plan) -> Tokenizer:
         lowercase=plan.lowercase, strip_accents=plan.strip_accents, chinese=plan.chinese
     )
     chunks = count(partial(split_bert, chinese=plan.chinese))
-    words = _some(count_words(chunks, normalizer, pre_tokenizers.BertPreTokenizer()))
+    words = _some(count_words(chunks, pre_tokenizers.BertPreTokenizer(), normalizer))
     fixed = [*BERT_TOKENS.values()]
     if plan.byte_fallback:
         symbols = sorted(BYTE_SYMBOLS)
@@ -137,8 +137,8 @@ def _bpe(count: Count, plan: _Plan) -> Tokenizer:
     normalizer = backends.plain_normalizer(
         lowercase=plan.lowercase, strip_accents=plan.strip_accents
     )
-    split = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    words = _some(count_words(count(split_spaced), normalizer, split))
+    chunks = count(partial(split_spaced, normalizer=normalizer))
+    words = _some(count_words(chunks, pre_tokenizers.ByteLevel(add_prefix_space=False)))
     found = learn_merges(
         words,
         sorted(BYTE_SYMBOLS),
@@ -155,7 +155,7 @@ def _words(count: Count, plan: _Plan) -> Tokenizer:
         lowercase=plan.lowercase, strip_accents=plan.strip_accents, chinese=plan.chinese
     )
     chunks = count(partial(split_bert, chinese=plan.chinese))
-    words = _some(count_words(chunks, normalizer, pre_tokenizers.BertPreTokenizer()))
+    words = _some(count_words(chunks, pre_tokenizers.BertPreTokenizer(), normalizer))
     ranked = [word for word in _ranked(words) if words[word] >= plan.min_count]
     vocab = _numbered([*BERT_TOKENS.values(), *ranked][: plan.size])
     return Tokenizer(backends.words(vocab, normalizer), tokens=BERT_TOKENS)

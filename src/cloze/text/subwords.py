@@ -64,7 +64,7 @@ def learn_merges(
         left, right = pieces[pair >> _BITS], pieces[pair & (1 << _BITS) - 1]
         merges.append((left, right))
         piece = left + right.removeprefix(prefix)
-        # Two pairs can spell the same piece ("ab"+"c", "a"+"bc"): it keeps its first id.
+        # A word that begins with the prefix itself may spell a piece twice: it keeps its first id.
         number = known.setdefault(piece, len(pieces))
         if number == len(pieces):
             pieces.append(piece)

@@ -96,7 +96,12 @@ def saving(
 
 
 def writing_metrics(
-    steps: Iterable[Step], path: Path, *, every: int = 1, after: int = 0
+    steps: Iterable[Step],
+    path: Path,
+    *,
+    rows: Callable[[Step], Iterable[Mapping[str, Any]]] = lambda step: [step.record()],
+    every: int = 1,
+    after: int = 0,
 ) -> Iterator[Step]:
     """One JSON object to a line for every so many steps, and for each with scores.
 
@@ -110,7 +115,7 @@ def writing_metrics(
 
         def write(*, wait: bool) -> None:
             while waiting and (wait or waiting[0].ready):
-                file.write(_line(waiting.popleft().record()))
+                file.writelines(map(_line, rows(waiting.popleft())))
             file.flush()
 
         try:
@@ -121,6 +126,12 @@ def writing_metrics(
                 yield step
         finally:
             write(wait=True)
+
+
+def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
+    """One line more, about the end of a run."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(_line(record))
 
 
 def rewind(path: Path, after: int) -> None:

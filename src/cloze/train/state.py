@@ -140,7 +140,7 @@ def snapshot(state: TrainState, run: Mapping[str, Any], team: Team = ALONE) -> S
         step=state.progress.step,
         tensors={"model": model, "optimiser": moments, "guard": guard},
         facts={
-            "run": dict(run),
+            "run": _plain(run),
             "progress": asdict(state.progress),
             "skipped": state.skipped,
             "limit": state.limit,
@@ -220,8 +220,14 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _plain(run: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: a tuple is a list there."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(run)))
+    return plain
+
+
 def _same_run(theirs: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    ours = json.loads(json.dumps(dict(run)))  # as it would have been saved: tuples are lists there
+    ours = _plain(run)
     changed = [
         f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}"
         for key in sorted(theirs.keys() | ours.keys())
@@ -250,7 +256,7 @@ def _same_names(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
 
 def _fault(step: Step, times: int = 1) -> str:
     losses = ", ".join(f"{name} {value:.4g}" for name, value in step.means.items())
-    again = f", the {times}th in a row," if times > 1 else ""
+    again = f", bad step {times} in a row," if times > 1 else ""
     return (
         f"step {step.number}{again} went wrong: {losses}, gradient norm {step.norm:.4g}, "
         f"in {name_samples(step.sample_ids)}."

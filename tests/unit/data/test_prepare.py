@@ -1,11 +1,11 @@
 import errno
 import json
-import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,11 @@ def many_shards(monkeypatch):
 def contents(folder: Path) -> dict[str, bytes]:
     names = files_of(folder) - {"corpus.json"}  # which holds the time of the inputs
     return {name: (folder / name).read_bytes() for name in names}
+
+
+def only_shard(corpus: Corpus) -> Path:
+    (shard,) = (corpus.folder / "shards").glob("[!i]*")
+    return shard
 
 
 def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
@@ -81,7 +86,7 @@ def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
 
 def test_two_bytes_and_a_bit_for_each_token(tmp_path):
     corpus = small_corpus(tmp_path, [["w1 " * 5000]] * 3)
-    (shard,) = (corpus.folder / "shards").iterdir()
+    shard = only_shard(corpus)
     assert shard.stat().st_size <= 2.2 * len(corpus) + 1000
 
 
@@ -132,7 +137,7 @@ def test_a_change_is_noticed(tmp_path, what):
     after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
     assert after.fingerprint != before.fingerprint
     assert Corpus.open(tmp_path / "corpus").summary == after.summary
-    assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 1
+    assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 2
 
 
 def test_only_what_changed_is_done_again(tmp_path, many_shards):
@@ -173,6 +178,38 @@ def test_a_stopped_run_goes_on(tmp_path, many_shards):
     assert contents(tmp_path / "c") == contents(tmp_path / "straight")
 
 
+def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monkeypatch):
+    old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
+    held = old.held_out.documents.tolist()
+
+    def killed(path, data):
+        if path.name == "corpus.json":
+            path.with_name(".corpus.json.99").write_bytes(data[:10])
+            raise KeyboardInterrupt
+        shards.write_whole(path, data)
+
+    monkeypatch.setattr(preparing, "write_whole", killed)
+    source, options = tmp_path / "text.txt", Options(sentences="lines", hold_out=0.6)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
+    assert Corpus.open(old.folder).held_out.documents.tolist() == held
+    monkeypatch.undo()
+    prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
+    assert not (old.folder / ".corpus.json.99").exists()
+    assert len(list((old.folder / "shards").iterdir())) == 2
+
+
+def test_two_at_once_make_one_corpus(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    with ThreadPoolExecutor(2) as both:
+        jobs = [
+            both.submit(prepare, source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+            for _ in range(2)
+        ]
+    assert jobs[0].result().summary == jobs[1].result().summary
+    jobs[1].result().verify()
+
+
 KILLED = """
 import os, signal, sys
 from functools import partial
@@ -184,10 +221,9 @@ def die(progress):
     if progress.shards == 4:
         os.kill(os.getpid(), signal.SIGKILL)
 
-if __name__ == "__main__":
-    preparing.Chunks = partial(Chunks, smallest=1000)
-    text, folder = sys.argv[1:]
-    preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
+preparing.Chunks = partial(Chunks, smallest=1000)  # and no guard: this must not run twice
+text, folder = sys.argv[1:]
+preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
 """
 
 
@@ -196,11 +232,11 @@ def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards
     script = tmp_path / "script.py"
     script.write_text(KILLED)
     path = os.pathsep.join(sys.path)
-    # Workers hold the pipe too: reading to its end waits until the last of them has gone.
+    # Workers hold this pipe too: reading to its end waits until the last of them has gone.
     ended = subprocess.run(
         [sys.executable, script, source, tmp_path / "c"],
         env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         timeout=60,
         check=False,
     )
@@ -248,7 +284,7 @@ def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
 
 def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
-    (shard,) = (corpus.folder / "shards").iterdir()
+    shard = only_shard(corpus)
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-5])
     with pytest.raises(FolderError, match="is cut short: .* of .* bytes"):
@@ -260,7 +296,7 @@ def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
 def test_a_changed_byte_is_noticed_by_verify(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
     corpus.verify()
-    (shard,) = (corpus.folder / "shards").iterdir()
+    shard = only_shard(corpus)
     broken = bytearray(shard.read_bytes())
     broken[-100] ^= 1
     shard.write_bytes(broken)
@@ -271,7 +307,7 @@ def test_a_changed_byte_is_noticed_by_verify(tmp_path):
 @pytest.mark.parametrize("cut", [0, 4, 60, 200])
 def test_a_cut_shard_never_opens(tmp_path, cut):
     corpus = small_corpus(tmp_path, some_documents())
-    (shard,) = (corpus.folder / "shards").iterdir()
+    shard = only_shard(corpus)
     shard.write_bytes(shard.read_bytes()[:cut])
     with pytest.raises(FolderError, match="cut short or damaged"):
         shards.read(shard)
@@ -297,6 +333,7 @@ def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
         (lambda d: d["shards"].clear(), "a damaged corpus"),
         (lambda d: d["shards"][0].update(file="../../x"), "a damaged corpus"),
         (lambda d: d["shards"][0].update(file="x"), "cannot be read: No such file"),
+        (lambda d: d["index"].update(bytes=3), "is cut short: .* of 3 bytes"),
     ],
 )
 def test_a_wrong_description_is_told(tmp_path, change, message):
@@ -360,9 +397,36 @@ def give_up(text: str) -> list[str]:
 def test_a_worker_that_dies_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = Options(sentences="lines", segmenter=give_up)
-    with pytest.raises(ClozeError, match="a worker process died[^$]*use fewer workers"):
+    with pytest.raises(ClozeError, match=r"a worker process died \(exit code 3\)[^$]*use fewer"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
-    assert not multiprocessing.active_children()
+
+
+def talk_and_refuse(text: str) -> list[str]:
+    print("chatter")  # noqa: T201
+    return [text, "more"]
+
+
+def test_a_worker_says_what_is_wrong(tmp_path, many_shards, capfd):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    options = Options(sentences="lines", segmenter=talk_and_refuse)
+    with pytest.raises(InputError, match="the segmenter gave 'more'"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+
+
+def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    options = Options(sentences="lines", segmenter=lambda text: [text])
+    with pytest.raises(ConfigError, match="cannot import the segmenter[^$]*use one worker"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+    prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
+
+
+def test_workers_segment_as_one_process_does(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    options = Options(sentences="lines", segmenter=by_two)
+    for workers in (1, 2):
+        prepare(source, numbered_tokenizer(), tmp_path / f"{workers}", options, workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 def test_settings_are_checked():

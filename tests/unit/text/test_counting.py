@@ -29,7 +29,7 @@ def test_spaced_chunks_keep_the_white_space_before_them():
 
 def test_the_words_are_counted_once_for_each_chunk():
     chunks = Counter({"don't": 3, "Don't": 2, "x": 1})
-    words = count_words(chunks, normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer())
+    words = count_words(chunks, pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer())
     assert words == {"don": 5, "'": 5, "t": 5, "x": 1}
 
 

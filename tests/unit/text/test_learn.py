@@ -103,6 +103,7 @@ def test_characters_keep_white_space_and_have_words():
     assert encoding.pieces[1:-1] == ["a", "b", " ", " ", "中", "文", ",", "[UNK]"]
     assert encoding.words[1:-1] == [0, 0, 1, 1, 2, 3, 4, 5]
     assert tokenizer.decode(encoding.ids[:-2]) == "ab  中文,"
+    assert tokenizer.encode("xy").pieces[1:-1] == ["[UNK]", "[UNK]"]
     assert tokenizer.kind == "char"
     run = learn(["ab c\n中文, "] * 3, kind="char", size=50, chinese=False).encode("中文a")
     assert run.words[1:-1] == [0, 0, 0]

@@ -41,6 +41,7 @@ WORDS = [
     {"aaa": 4, "aaaa": 3, "aaaaa": 2, "baaab": 1},
     {"abab": 3, "ababab": 2, "bababa": 2, "aab": 1},
     {"abc": 5, "abd": 5, "bcd": 5, "xabcd": 2, "cabd": 1},
+    {"##a": 5, "#a": 3, "ba": 4},  # a word that begins with the prefix spells a piece twice
     {"x": 9, "": 3},
     {},
 ]

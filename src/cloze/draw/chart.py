@@ -1,0 +1,202 @@
+"""Line charts: several series over one axis, as one SVG that needs nothing else.
+
+Colours tell series apart in a scheme that colour-blind people can read, and marks tell them apart
+without any: the first line is plain, each further one carries a shape of its own.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from cloze.draw.axes import ROW, Box, grid, heading, label, legend, widest_label
+from cloze.draw.files import asset, write
+from cloze.draw.line import Line, Look
+from cloze.draw.scale import Scale, drawable
+from cloze.draw.svg import Element, data_block
+from cloze.errors import InputError
+
+Style: TypeAlias = Literal["line", "faint", "reference"]
+
+_WIDE, _NARROW, _HEIGHT = 1040, 510, 280
+_HEADING = 28
+_EDGE = 4  # so that round ends and wide letters are not cut
+_TICKS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Points in the order of x. A y that is None or not finite leaves a gap.
+
+    `faint` is the noise behind a line, best given the same colour; `reference` is something to
+    compare with: grey, dashed and not counted among the colours.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    style: Style = "line"
+    colour: int | None = None  # 0, 1, … by default the next
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise InputError(
+                f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y",
+                fix="give one y for each x",
+            )
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"name": self.name, "x": _plain(self.x), "y": _plain(self.y)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineChart:
+    """One chart. The y axis reaches to the values of `include`, whatever the series do."""
+
+    title: str
+    series: Sequence[Series]
+    x_label: str = ""
+    y_label: str = ""
+    percent: bool = False  # y are shares of one
+    log: bool = False  # the y axis; what is not above zero is left out
+    include: Sequence[float] = ()
+    note: str = ""
+    wide: bool = False
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Every number, unrounded; None where there is none."""
+        return {
+            "kind": "lines",
+            "title": self.title,
+            "x_label": self.x_label,
+            "y_label": self.y_label,
+            "series": [series.data for series in self.series],
+        }
+
+    def element(self) -> Element:
+        """The chart as part of a page, with what the page's script shows under the pointer."""
+        layout = self._layout
+        hover = {
+            "x": self.x_label,
+            "percent": self.percent,
+            "top": layout.box.top,
+            "bottom": layout.box.bottom,
+            "series": [
+                {
+                    "name": line.name,
+                    "class": line.look.css,
+                    "points": line.places(layout.x, layout.y),
+                }
+                for line in layout.lines
+            ],
+        }
+        note = [Element("figcaption", self.note)] if self.note else []
+        width = "wide" if self.wide else None
+        return Element(
+            "figure", self.svg(), data_block(hover), *note, class_=width, data_kind="lines"
+        )
+
+    def svg(self, *children: Element) -> Element:
+        """The picture alone; its colours come from chart.css."""
+        layout = self._layout
+        box = layout.box
+        behind_first = sorted(layout.lines, key=lambda line: line.look.style == "line")
+        drawn = [part for line in behind_first for part in line.elements(layout.x, layout.y)]
+        if not drawn:
+            middle = (box.top + box.bottom) / 2
+            drawn = [label("no values", box.width / 2, middle, class_="muted middle")]
+        frame = grid(box, layout.x, layout.y, x_label=self.x_label, percents=self.percent)
+        return Element(
+            "svg",
+            *children,
+            heading(self.title, self.y_label),
+            *layout.legend,
+            *(frame if layout.lines else ()),
+            *drawn,
+            class_="lines",
+            viewBox=f"{-_EDGE} {-_EDGE} {box.width + 2 * _EDGE} {box.height + 2 * _EDGE}",
+            role="img",
+            aria_label=": ".join([self.title, *(line.name for line in layout.lines)]),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """An .svg file, light or dark as its reader likes."""
+        style = Element("style", asset("chart.css"))
+        ground = Element("rect", x=-_EDGE, y=-_EDGE, width="100%", height="100%", class_="ground")
+        picture = str(self.svg(style, ground))
+        named = picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        return write(path, named)
+
+    @cached_property
+    def _layout(self) -> "_Layout":
+        return _Layout.of(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Where everything of a chart lies."""
+
+    box: Box
+    lines: Sequence[Line]
+    legend: Sequence[Element]
+    x: Scale
+    y: Scale
+
+    @classmethod
+    def of(cls, chart: LineChart) -> "_Layout":
+        width = _WIDE if chart.wide else _NARROW
+        lines = _lines(chart)
+        # One line alone is what the heading says it is.
+        named = [(line.name, line.look) for line in lines] if len(lines) > 1 else []
+        rows = legend(named, width, _HEADING - 4)
+        top = _HEADING + ROW * len(rows)
+        bottom = _HEIGHT - (40 if chart.x_label else 24)
+        ys = [y for line in lines for _, y in line.points if y is not None]
+        ys += [value for value in chart.include if drawable(value, log=chart.log)]
+        y = Scale.of(ys, start=bottom, end=top + 8, log=chart.log).rounded(_TICKS)
+        left = 12 + widest_label(y, percents=chart.percent)
+        right = width - 18
+        xs = [x for line in lines for x, _ in line.points]
+        return cls(
+            box=Box(width=width, height=_HEIGHT, left=left, top=top, right=right, bottom=bottom),
+            lines=lines,
+            legend=[part for row in rows for part in row],
+            x=Scale.of(xs, start=left, end=right),
+            y=y,
+        )
+
+
+def _lines(chart: LineChart) -> list[Line]:
+    """Each series with the points that fit the axes; one without any is left out."""
+    lines = []
+    colours = count()
+    for series in chart.series:
+        points = [
+            (float(x), float(y) if y is not None and drawable(y, log=chart.log) else None)
+            for x, y in zip(series.x, series.y, strict=True)
+            if drawable(x)
+        ]
+        colour = series.colour
+        if colour is None and series.style != "reference":
+            colour = next(colours)
+        if any(y is not None for _, y in points):
+            look = Look(style=series.style, colour=colour)
+            lines.append(Line(name=series.name, look=look, points=points))
+    return lines
+
+
+def _plain(values: Sequence[float | None]) -> list[float | None]:
+    return [
+        None
+        if value is None or not math.isfinite(value)
+        else value
+        if isinstance(value, int)
+        else float(value)  # numpy's own kinds of float are not plain
+        for value in values
+    ]

@@ -1,0 +1,86 @@
+"""Numbers and times as people read them."""
+
+import math
+from collections.abc import Sequence
+
+_SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_HUGE = 1e15  # from here on, and below _TINY, powers of ten are easier to read
+_TINY = 1e-3
+
+
+def short(value: float) -> str:
+    """Three or four digits that matter: 2.345, 1,234, 12.3k, 3.1e-4."""
+    size = abs(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}∞"
+    if value == 0:
+        return "0"
+    if size >= _HUGE or size < _TINY:
+        return _power(f"{value:.2e}")
+    if size < 999.5:  # noqa: PLR2004 - rounds to 1,000 with four digits or fewer
+        return f"{value:.4g}"
+    if size < 9_999.5:  # noqa: PLR2004
+        return f"{value:,.0f}"
+    unit, suffix = next(pair for pair in _SUFFIXES if size >= 0.9995 * pair[0])
+    return f"{_digits(value / unit)}{suffix}"
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    """0.4123 as 41.2 %; what is not nothing is not written as nothing."""
+    if not math.isfinite(share):
+        return "–"
+    least = 10.0**-decimals
+    little = 0 < 100 * share < least / 2
+    return (
+        f"{'<' if little else ''}{least if little else 100 * share:.{decimals}f}\N{NO-BREAK SPACE}%"
+    )
+
+
+def size(count: float) -> str:
+    """67.1 MB, 512 bytes."""
+    if count < _SUFFIXES[-1][0]:
+        return f"{count:.0f} bytes"
+    unit, suffix = next(pair for pair in _SUFFIXES if count >= pair[0])
+    return f"{_digits(count / unit)}\N{NO-BREAK SPACE}{suffix}B"
+
+
+def duration(seconds: float) -> str:
+    """4:05, 1:02:03, 2 d 3:04:05."""
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours}:{minutes:02}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tick_labels(ticks: Sequence[float], *, percents: bool = False) -> list[str]:
+    """Labels of evenly spaced ticks, all with the same unit and as many decimals as they need."""
+    if len(ticks) <= 1:
+        return [percent(tick) if percents else short(tick) for tick in ticks]
+    step, largest = ticks[1] - ticks[0], max(map(abs, ticks))
+    if percents:
+        return [percent(tick, _decimals(100 * step)) for tick in ticks]
+    if largest >= _HUGE or largest <= 10 * _TINY:
+        return ["0" if abs(tick) < step / 2 else _power(f"{tick:.2e}") for tick in ticks]
+    unit, suffix = next((pair for pair in _SUFFIXES if largest >= max(10_000, pair[0])), (1, ""))
+    decimals = _decimals(step / unit)
+    return [
+        "0" if abs(tick) < step / 2 else f"{tick / unit:,.{decimals}f}{suffix}" for tick in ticks
+    ]
+
+
+def _decimals(step: float) -> int:
+    return max(0, -math.floor(math.log10(step) + 1e-9))
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"  # noqa: PLR2004
+
+
+def _power(text: str) -> str:
+    """2.00e-05 as 2e-5."""
+    digits, power = text.split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"

@@ -1,0 +1,172 @@
+"""Rows of metrics as the charts and facts of a report.
+
+A row has a `step` and whatever was measured there; its `kind` is train or eval.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+from cloze.draw.chart import LineChart, Series, Style
+from cloze.draw.numbers import duration, percent, short
+from cloze.draw.page import Section
+from cloze.draw.parts import Fact, Facts, Grid, Part
+
+Row: TypeAlias = Mapping[str, Any]
+
+CHANCE = 0.5  # that a second sentence is the next one
+_NOISY = 100  # points from which on a running mean is easier to read than all of them
+_STRETCHES = 40  # of a run: each is as long as the running mean's window
+_TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
+
+
+def sections(rows: Sequence[Row]) -> Iterator[Section]:
+    """What was reached, and how; nothing of either that was not measured."""
+    facts = list(_facts(_latest(row for row in rows if _is_held_out(row))))
+    if facts:
+        note = "On documents that the model has not learned from."
+        yield Section(title="Result", note=note, parts=[Facts(facts)])
+    charts = [chart for chart in _charts(rows) if chart.series]
+    wide = [chart for chart in charts if chart.wide]
+    others = [chart for chart in charts if not chart.wide]
+    parts: list[Part] = [*wide, *([Grid(parts=others)] if others else [])]
+    if parts:
+        many = any(series.style == "faint" for chart in charts for series in chart.series)
+        note = f"Bold lines of training are running means over 1/{_STRETCHES} of the run."
+        yield Section(title="Training", note=note if many else "", parts=parts)
+
+
+def extent(rows: Sequence[Row]) -> str:
+    """How long a run was: in steps, in tokens and in time."""
+    last = _latest(rows)
+    steps, tokens, seconds = (measured(last, key) for key in ("step", "tokens", "seconds"))
+    said = (
+        f"{steps:,.0f} steps" if steps is not None else "",
+        f"{tokens:,.0f} tokens" if tokens is not None else "",
+        f"{duration(seconds)} of training" if seconds is not None else "",
+    )
+    return " · ".join(filter(None, said))
+
+
+def measured(row: Row, key: str) -> float | None:
+    """A number of a row, if it is there and is one."""
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def running_mean(values: Sequence[float | None], window: int) -> list[float | None]:
+    """At each place the mean of the values around it; fewer of them near the ends and gaps."""
+    sums = list(accumulate((value or 0.0 for value in values), initial=0.0))
+    counts = list(accumulate((value is not None for value in values), initial=0))
+    means: list[float | None] = []
+    for at, value in enumerate(values):
+        first, last = max(at - window // 2, 0), min(at + window // 2 + 1, len(values))
+        known = counts[last] - counts[first]
+        means.append(None if value is None else (sums[last] - sums[first]) / known)
+    return means
+
+
+def _facts(last: Row) -> Iterator[Fact]:
+    unigram = measured(last, "unigram_accuracy")
+    if (value := measured(last, "mlm_accuracy")) is not None:
+        known = "" if unigram is None else f"unigram baseline {percent(unigram)}"
+        yield Fact(label="MLM accuracy", text=percent(value), value=value, detail=known)
+        if unigram:
+            times = value / unigram
+            yield Fact(label="times the baseline", text=f"{times:.1f}×", value=times)
+    if (value := measured(last, "mlm_loss")) is not None:
+        yield Fact(label="loss", text=short(value), value=value, detail="nats a masked token")
+    if (value := measured(last, "perplexity")) is not None:
+        yield Fact(label="perplexity", text=short(value), value=value)
+    if (value := measured(last, "nsp_accuracy")) is not None:
+        chance = f"chance {percent(CHANCE, 0)}"
+        yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=chance)
+
+
+def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
+    # The sum of both losses is not measured on held-out text; that of the masked tokens is.
+    words = any(measured(row, "mlm_loss") is not None for row in rows)
+    yield LineChart(
+        title="Loss",
+        y_label="nats a masked token" if words else "",
+        x_label="step",
+        series=_both(rows, "mlm_loss" if words else "loss"),
+        wide=True,
+    )
+    yield LineChart(
+        title="MLM accuracy",
+        x_label="step",
+        percent=True,
+        include=[0],
+        series=[*_both(rows, "mlm_accuracy"), *_unigram(rows)],
+        note="Unigram is what always saying the most frequent token gets.",
+    )
+    pairs = _both(rows, "nsp_accuracy")
+    yield LineChart(
+        title="NSP accuracy",
+        x_label="step",
+        percent=True,
+        series=[*pairs, _across(rows, "chance", CHANCE)] if pairs else [],
+        note=f"Pairs told right: do they follow each other? Chance is {percent(CHANCE, 0)}.",
+    )
+    yield LineChart(
+        title="Learning rate", x_label="step", include=[0], series=_series(rows, "lr", "rate")
+    )
+    yield LineChart(
+        title="Tokens a second",
+        x_label="step",
+        include=[0],
+        series=_training(rows, "tokens_per_second"),
+    )
+
+
+def _both(rows: Sequence[Row], key: str) -> list[Series]:
+    held_out = [row for row in rows if _is_held_out(row)]
+    return [*_training(rows, key), *_series(held_out, key, "held out", colour=_HELD_OUT)]
+
+
+def _training(rows: Sequence[Row], key: str) -> list[Series]:
+    """What was measured while learning; where that is much, behind its running mean."""
+    learned = [row for row in rows if not _is_held_out(row)]
+    found = _series(learned, key, "training", colour=_TRAINING)
+    if not found or len(found[0].y) < _NOISY:
+        return found
+    mean = running_mean(found[0].y, len(found[0].y) // _STRETCHES)
+    return [
+        replace(found[0], y=mean),
+        *_series(learned, key, "as logged", style="faint", colour=_TRAINING),
+    ]
+
+
+def _unigram(rows: Sequence[Row]) -> list[Series]:
+    value = measured(_latest(rows), "unigram_accuracy")
+    return [] if value is None else [_across(rows, "unigram", value)]
+
+
+def _across(rows: Sequence[Row], name: str, value: float) -> Series:
+    ends = [rows[0]["step"], rows[-1]["step"]]
+    return Series(name=name, x=ends, y=[value, value], style="reference")
+
+
+def _series(
+    rows: Sequence[Row], key: str, name: str, *, style: Style = "line", colour: int | None = None
+) -> list[Series]:
+    """The values of a key over the steps, with a gap where one is no number; none if all are."""
+    having = [row for row in rows if key in row]
+    steps, values = [row["step"] for row in having], [measured(row, key) for row in having]
+    if all(value is None for value in values):
+        return []
+    return [Series(name=name, x=steps, y=values, style=style, colour=colour)]
+
+
+def _is_held_out(row: Row) -> bool:
+    return row.get("kind") == "eval"
+
+
+def _latest(rows: Iterable[Row]) -> Row:
+    """The last known value of every key."""
+    return {key: value for row in rows for key, value in row.items() if value is not None}

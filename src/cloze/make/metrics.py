@@ -1,0 +1,55 @@
+"""Steps of pre-training as rows of metrics, for metrics.jsonl, the display and the report."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.train.budget import Budget, Progress
+from cloze.train.step import Step
+
+# the loop's names -> the names people read
+_TRAIN = {
+    "mlm": "mlm_loss",
+    "nsp": "nsp_loss",
+    "mlm.accuracy": "mlm_accuracy",
+    "nsp.accuracy": "nsp_accuracy",
+}
+_EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
+    "eval.perplexity": "perplexity",
+    "eval.unigram": "unigram_accuracy",
+}
+
+
+class Meter:
+    """Turns steps into rows; between two rows it measures the speed."""
+
+    def __init__(self, budget: Budget, real_share: float, since: Progress) -> None:
+        self._budget, self._real_share = budget, real_share
+        self._tokens, self._seconds = since.tokens, since.seconds
+
+    def rows(self, step: Step) -> list[dict[str, Any]]:
+        """A row about the step and, if there was an evaluation after it, one about that."""
+        elapsed, done = step.seconds - self._seconds, step.tokens - self._tokens
+        if elapsed > 0:
+            self._tokens, self._seconds = step.tokens, step.seconds
+        progress = Progress(step.number, step.tokens, step.seconds)
+        row = {
+            "kind": "train",
+            "step": step.number,
+            "tokens": step.tokens,
+            "seconds": round(step.seconds, 3),
+            "fraction": self._budget.fraction(progress),
+            "lr": step.rate,
+            "loss": sum(value for name, value in step.means.items() if "." not in name),
+            **{_TRAIN.get(name, name): value for name, value in step.means.items()},
+            "grad_norm": step.norm,
+            "tokens_per_second": done / elapsed if elapsed > 0 else None,
+            "real_share": self._real_share,
+            **({"skipped": True} if step.bad else {}),
+        }
+        return [row, *([eval_row(step.number, step.scores)] if step.scores else [])]
+
+
+def eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
+    """A row about an evaluation."""
+    named = {_EVAL.get(name, name): value for name, value in scores.items()}
+    return {"kind": "eval", "step": step, **named}

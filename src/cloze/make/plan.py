@@ -1,0 +1,109 @@
+"""`pretrain --plan`: what a run would do, from a trial of a few seconds, and nothing is kept."""
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cloze.make.pretrain import Start, new_state
+from cloze.make.recipe import Recipe
+from cloze.make.workshop import Say, open_workshop
+from cloze.train.budget import Budget
+from cloze.train.loop import run
+from cloze.train.parallel import assemble
+
+TRIAL_SECONDS = 10.0
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to expect of a run."""
+
+    parameters: int
+    vocabulary: int
+    documents: int
+    tokens_per_epoch: int
+    tokens_per_step: int
+    real_share: float  # of the places in a batch
+    tokens_per_second: float  # in the trial
+    steps: int
+    tokens: int
+    epochs: float
+    hours: float
+    weights_mib: float  # weights, gradients and the optimiser's moments
+    peak_mib: float  # of the process, in the trial
+
+
+def plan(
+    start: Start, out: Path, recipe: Recipe, *, device: str | None = None, say: Say | None = None
+) -> Plan:
+    """Prepare what the run will need anyway, train for ten seconds, and foretell the rest.
+
+    The vocabulary and the corpus stay in `out` and are used when the run is started; the weights of
+    the trial are thrown away.
+    """
+    with assemble(device) as team:
+        workshop = open_workshop(
+            start.sources,
+            out,
+            recipe,
+            start=start.model,
+            extra_pieces=start.extra_pieces,
+            corpus=start.corpus,
+            team=team,
+            say=say or Say(),
+        )
+        (say or Say()).text(f"training for {TRIAL_SECONDS:.0f} seconds")
+        state = new_state(workshop, team)
+        first, last = None, None
+        for step in run(
+            state,
+            lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
+            budget=Budget(minutes=TRIAL_SECONDS / 60),
+            schedule=recipe.schedule,
+        ):
+            first, last = first or (time.monotonic(), step.tokens), step
+        assert first is not None
+        assert last is not None
+    elapsed = time.monotonic() - first[0]
+    speed = (last.tokens - first[1]) / elapsed if last.tokens > first[1] else last.tokens / elapsed
+    packing = workshop.batches.epoch(0).packing
+    per_step = round(packing.tokens / len(packing) * recipe.batch.per_step)
+    tokens = _tokens(recipe.run.budget(lambda: packing.tokens), per_step, speed)
+    weights = sum(weight.numel() for weight in workshop.model.module.parameters())
+    return Plan(
+        parameters=weights,
+        vocabulary=workshop.tokenizer.size,
+        documents=workshop.corpus.summary.documents,
+        tokens_per_epoch=packing.tokens,
+        tokens_per_step=per_step,
+        real_share=packing.real_share,
+        tokens_per_second=speed,
+        steps=max(1, round(tokens / per_step)),
+        tokens=tokens,
+        epochs=tokens / packing.tokens,
+        hours=tokens / speed / 3600,
+        weights_mib=weights * 16 / MIB,  # weight, gradient, two moments, of four bytes each
+        peak_mib=_peak() / MIB,
+    )
+
+
+def _tokens(budget: Budget, per_step: int, speed: float) -> int:
+    if budget.tokens is not None:
+        return budget.tokens
+    if budget.steps is not None:
+        return budget.steps * per_step
+    assert budget.minutes is not None
+    return round(budget.minutes * 60 * speed)
+
+
+def _peak() -> int:
+    """The most memory so far: of the GPU where there is one, else of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

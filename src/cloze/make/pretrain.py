@@ -1,0 +1,289 @@
+"""`pretrain`: text to a model.
+
+The run's folder is the model's folder. Beside the model lie the recipe it ran with, the tokenizer,
+the corpus, the training state, the metrics and the report:
+
+    config.json model.safetensors tokenizer.json …      what `cloze.load` and `transformers` open
+    recipe.toml run.json tokenizer/ corpus/ state/       what a resumed run goes on from
+    metrics.jsonl fills.json report.html                 what people look at
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from cloze import __version__
+from cloze.checkpoint.model import Model
+from cloze.config import from_mapping, read_toml, to_mapping, to_toml
+from cloze.data.batch import PackedBatch
+from cloze.data.files import fresh_path
+from cloze.data.streams import Source
+from cloze.errors import FolderError
+from cloze.make.metrics import Meter, eval_row
+from cloze.make.probes import ask, probes, write_fills
+from cloze.make.recipe import Recipe
+from cloze.make.report import write_report
+from cloze.make.workshop import Say, Workshop, open_workshop, unigram_accuracy
+from cloze.models import on_meta
+from cloze.objectives.core import Learner
+from cloze.objectives.pretraining import pretraining
+from cloze.train.consumers import append_metrics, evaluating, saving, writing_metrics
+from cloze.train.evaluate import averages
+from cloze.train.loop import run
+from cloze.train.memory import recompute
+from cloze.train.optim import optimiser
+from cloze.train.parallel import Team, assemble, distribute, whole
+from cloze.train.signals import stop_on_signals
+from cloze.train.state import TrainState, resume, save
+from cloze.train.step import Step
+
+RECIPE, RUN, STATE = "recipe.toml", "run.json", "state"
+METRICS, FILLS, SUMMARY, REPORT = "metrics.jsonl", "fills.json", "corpus.json", "report.html"
+ASKED = 8  # sentences filled before and after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What wants to see the run: the preparation in words, the training step by step."""
+
+    say: Say = field(default_factory=Say)
+    steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run begins with beside its recipe."""
+
+    sources: Sequence[Source]
+    model: str | Path | None = None  # go on from this one
+    extra_pieces: int = 0  # words of the new text for its vocabulary
+    corpus: Path | None = None  # a corpus that several runs share; the run's own when left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """How a run ended."""
+
+    folder: Path
+    steps: int
+    tokens: int
+    seconds: float
+    scores: Mapping[str, float]  # of the last evaluation
+    stopped: str | None  # the signal, where one ended it early
+
+
+def pretrain(
+    start: Start,
+    out: Path,
+    recipe: Recipe,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Pretrained:
+    """Train a BERT on text: a new one, or on from `start.model`.
+
+    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume_run`
+    goes on, exactly where the budget is in steps or tokens.
+    """
+    with assemble(device) as team:
+        if team.first:
+            _begin(out, start, recipe, force=force)
+        team.total([0.0])  # the others wait until the folder is there
+        return _train(start, out, recipe, team, workers, watch or Watch())
+
+
+def resume_run(
+    out: Path, *, device: str | None = None, workers: int | None = None, watch: Watch | None = None
+) -> Pretrained:
+    """Go on with the run in a folder, by the recipe that lies there."""
+    start, recipe = read_run(out)
+    with assemble(device) as team:
+        return _train(start, out, recipe, team, workers, watch or Watch())
+
+
+def read_run(out: Path) -> tuple[Start, Recipe]:
+    """What the run in a folder began with."""
+    if not (out / RECIPE).is_file() or not (out / RUN).is_file():
+        raise FolderError(
+            f"there is no run to resume in {out}",
+            fix=f"name the --out folder of a run: it holds {RECIPE} and {RUN}",
+        )
+    values = json.loads((out / RUN).read_text(encoding="utf-8"))
+    corpus = values["corpus"]
+    start = Start(
+        sources=values["sources"],
+        model=values["model"],
+        extra_pieces=values["extra_pieces"],
+        corpus=None if corpus is None else Path(corpus),
+    )
+    return start, from_mapping(Recipe, read_toml(out / RECIPE))
+
+
+def _begin(out: Path, start: Start, recipe: Recipe, *, force: bool) -> None:
+    fresh_path(out, force)
+    for name in (RECIPE, RUN, METRICS, FILLS, SUMMARY, REPORT):
+        (out / name).unlink(missing_ok=True)
+    for name in (STATE, "tokenizer"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
+    described = {
+        "sources": [str(source) for source in start.sources],
+        "model": None if start.model is None else str(start.model),
+        "extra_pieces": start.extra_pieces,
+        "corpus": None if start.corpus is None else str(start.corpus),
+        "cloze": __version__,
+        "recipe": to_mapping(recipe),  # for readers; a resumed run reads recipe.toml
+    }
+    (out / RUN).write_text(json.dumps(described, indent=1), encoding="utf-8")
+
+
+def _train(
+    start: Start, out: Path, recipe: Recipe, team: Team, workers: int | None, watch: Watch
+) -> Pretrained:
+    workshop = open_workshop(
+        start.sources,
+        out,
+        recipe,
+        start=start.model,
+        extra_pieces=start.extra_pieces,
+        corpus=start.corpus,
+        team=team,
+        workers=workers,
+        say=watch.say,
+    )
+    model = workshop.model
+    asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=recipe.run.seed)
+    before = ask(model, asked)
+    with ExitStack() as stack:
+        if recipe.run.recompute:
+            stack.enter_context(recompute(model.module.blocks))
+        state = new_state(workshop, team)
+        identity = _identity(recipe, workshop)
+        if resume(state, out / STATE, identity):
+            workshop.batches.sizes[:] = state.notes["epoch_sizes"]
+        judge = _judge(state, workshop)
+        budget = recipe.run.budget(lambda: workshop.batches.epoch(0).packing.tokens)
+        stop = stack.enter_context(stop_on_signals())
+        steps = run(
+            state,
+            lambda first: _data(workshop, state, first),
+            budget=budget,
+            schedule=recipe.schedule,
+            stop=stop,
+        )
+        steps = evaluating(steps, judge, every=recipe.run.evaluate_every)
+        steps = saving(
+            steps,
+            lambda: save(state, out / STATE, identity, keep=recipe.run.keep),
+            every=recipe.run.save_every,
+            minutes=recipe.run.save_minutes,
+        )
+        if team.first:
+            meter = Meter(budget, workshop.batches.epoch(0).packing.real_share, state.progress)
+            steps = writing_metrics(
+                steps,
+                out / METRICS,
+                rows=meter.rows,
+                every=recipe.run.log_every,
+                after=state.progress.step,
+            )
+            steps = watch.steps(steps, meter)
+        evaluated = _take(steps)
+        scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
+        trained = _whole_model(model)
+    if team.first:
+        if scores and not evaluated:
+            append_metrics(out / METRICS, eval_row(state.progress.step, scores))
+        trained.save_into(out)
+        write_fills(out / FILLS, asked, before, ask(trained, asked))
+        _write_summary(out, workshop)
+        write_report(out)
+    return Pretrained(
+        folder=out,
+        steps=state.progress.step,
+        tokens=state.progress.tokens,
+        seconds=state.progress.seconds,
+        scores=scores,
+        stopped=stop.reason,
+    )
+
+
+def new_state(workshop: Workshop, team: Team) -> TrainState:
+    recipe, module = workshop.recipe, workshop.model.module
+    learner = distribute(
+        Learner(module, pretraining), team, way=recipe.run.parallel, blocks=module.blocks
+    )
+    return TrainState(
+        learner=learner,
+        model=module,
+        optimiser=optimiser(module, recipe.optimiser),
+        config=recipe.loop(),
+        team=team,
+    )
+
+
+def _data(workshop: Workshop, state: TrainState, first: int) -> Iterator[Sequence[PackedBatch]]:
+    """The batches of each step from one on; the sizes of epochs are noted for whoever resumes."""
+    for number in count(first):
+        batches = workshop.step(number, state.team)
+        state.notes["epoch_sizes"] = list(workshop.batches.sizes)
+        yield batches
+
+
+def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, float]]:
+    """Scores on the documents held out, the most frequent word's beside them."""
+    batches = workshop.held_out()
+    if not batches:
+        return dict
+    unigram = unigram_accuracy(workshop.corpus, batches)
+
+    def judge() -> dict[str, float]:
+        means = averages(state, batches)
+        scores = {f"eval.{name}": value for name, value in means.items()}
+        return scores | {"eval.perplexity": exp(means["mlm"]), "eval.unigram": unigram}
+
+    return judge
+
+
+def _take(steps: Iterable[Step]) -> Mapping[str, float]:
+    """Take all the steps; the scores of the last one."""
+    scores: Mapping[str, float] = {}
+    for step in steps:
+        scores = step.scores
+    return scores
+
+
+def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
+    """What must be the same for a resumed run to go on exactly."""
+    described = to_mapping(recipe)
+    exact = ("steps", "tokens", "minutes", "epochs", "seed", "precision", "clip_norm")
+    described["run"] = {name: described["run"].get(name) for name in exact}
+    return {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
+
+
+def _whole_model(model: Model) -> Model:
+    """The model with whole weights on the CPU, wherever and in however many parts they are.
+
+    All processes must call it.
+    """
+    weights = {
+        name: whole(weight).detach().cpu() for name, weight in model.module.state_dict().items()
+    }
+    module = on_meta(model.config, model.heads)
+    module.load_state_dict(weights, assign=True)
+    return replace(model, module=module.eval())
+
+
+def _write_summary(out: Path, workshop: Workshop) -> None:
+    summary = workshop.corpus.summary
+    values = {**asdict(summary), "unknown_rate": summary.unknown_rate}
+    (out / SUMMARY).write_text(json.dumps(values, indent=1), encoding="utf-8")

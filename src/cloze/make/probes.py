@@ -1,0 +1,91 @@
+"""Sentences with one word hidden, to see what a model makes of them before and after."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from cloze.checkpoint.model import Model
+from cloze.data.corpus import View
+from cloze.tasks.fill import fill
+from cloze.text.tokenizer import Tokenizer
+
+SHORTEST, LONGEST = 8, 24  # tokens of a sentence worth showing
+FEWEST_LETTERS = 3  # of a word worth asking for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A text with a blank, and the word that stood there."""
+
+    text: str
+    truth: str
+
+
+def probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
+    """Sentences from documents the model does not learn from, in random order."""
+    rng = np.random.default_rng(seed)
+    bounds = view.corpus.sentences[view.bounds.reshape(-1, 2)].astype(np.int64)
+    found: list[Probe] = []
+    if tokenizer.mask_token is None or not len(bounds):
+        return found
+    for document in rng.permutation(len(bounds)).tolist():
+        first, last = view.bounds[document].tolist()
+        sentence = int(rng.integers(first, last))
+        probe = _probe(view, tokenizer, sentence, rng)
+        if probe is not None:
+            found.append(probe)
+        if len(found) == count:
+            break
+    return found
+
+
+def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> list[list[tuple[str, float]]]:
+    """The model's best words for each text's blank, with their probabilities."""
+    was_training = model.module.training
+    model.module.eval()
+    filled = fill(model, [probe.text for probe in asked], top=top)
+    model.module.train(was_training)
+    return [[(g.word, g.score) for g in one.blanks[0].guesses] for one in filled]
+
+
+def write_fills(
+    path: Path,
+    asked: Sequence[Probe],
+    before: Sequence[Sequence[tuple[str, float]]],
+    after: Sequence[Sequence[tuple[str, float]]],
+) -> None:
+    """What the report shows side by side."""
+    rows = [
+        {"text": probe.text, "truth": probe.truth, "before": old, "after": new}
+        for probe, old, new in zip(asked, before, after, strict=True)
+    ]
+    path.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _probe(
+    view: View, tokenizer: Tokenizer, sentence: int, rng: np.random.Generator
+) -> Probe | None:
+    begin, end = view.corpus.sentences[sentence : sentence + 2].tolist()
+    if not SHORTEST <= end - begin <= LONGEST:
+        return None
+    ids, starts = view.corpus.read(begin, end)
+    edges = [*np.flatnonzero(starts).tolist(), len(ids)]
+    whole = [place for place, end in pairwise(edges) if end - place == 1]
+    words = [(place, tokenizer.decode([int(ids[place])])) for place in whole]
+    worth = [(place, word) for place, word in words if _worth(word)]
+    if not worth:
+        return None
+    place, truth = worth[int(rng.integers(len(worth)))]
+    left, right = (
+        tokenizer.decode(ids[:place].tolist()),
+        tokenizer.decode(ids[place + 1 :].tolist()),
+    )
+    return Probe(text=f"{left} {tokenizer.mask_token} {right}".strip(), truth=truth)
+
+
+def _worth(word: str) -> bool:
+    return word.isalpha() and (len(word) >= FEWEST_LETTERS or not word.isascii())

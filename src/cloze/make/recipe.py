@@ -1,0 +1,227 @@
+"""A recipe: everything a pre-training run depends on, in one frozen tree that TOML can say.
+
+A recipe comes from a name in `recipes/`, from a file, from flags, or from all three, the last one
+having the last word; the run writes the complete file it ran with.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from cloze.config import from_mapping, in_range, merge, number, one_of, override, read_toml, suggest
+from cloze.data.packing import Batching
+from cloze.data.prepare import Options as CorpusOptions
+from cloze.data.samples import Sampling
+from cloze.errors import ConfigError
+from cloze.models import BertConfig
+from cloze.models.bert import PRESETS
+from cloze.objectives.masking import Masking
+from cloze.text.tokenizer import Tokenizer
+from cloze.train.budget import Budget
+from cloze.train.optim import OptimiserConfig
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeTable:
+    """The model; a size that is unsaid is the preset's."""
+
+    preset: str = "mini"
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    hidden: int | None = None
+    positions: int = 512
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        one_of("model.preset", self.preset, PRESETS)
+
+    def config(self, vocab_size: int) -> BertConfig:
+        """The shape for a vocabulary."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "preset"}
+        given = {name: value for name, value in own.items() if value is not None}
+        if "width" in given:
+            given.setdefault("hidden", 4 * given["width"])
+        return BertConfig.preset(self.preset, vocab_size=vocab_size, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyTable:
+    """The tokenizer: one that is there, or one to learn from the text."""
+
+    folder: str | None = None
+    kind: Literal["wordpiece", "word", "char"] = "wordpiece"
+    size: int = 30_000
+    lowercase: bool = True
+    byte_fallback: bool = False
+    min_count: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusTable:
+    """How text becomes sentences and documents (see cloze.data.prepare)."""
+
+    sentences: Literal["split", "lines"] = "split"
+    segmenter: str | None = None
+    hold_out: float = 0.01
+    column: str | None = None
+    skip_broken: bool = False
+
+    def options(self) -> CorpusOptions:
+        """As the preparation takes them."""
+        return CorpusOptions(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesTable:
+    """What is learned from: pairs of segments, or whole documents."""
+
+    pairs: Literal["nsp", "sop", "none"] = "nsp"
+    length: int = 128
+    short: float = 0.1
+
+    def sampling(self, seed: int) -> Sampling:
+        """As the sampler takes it."""
+        return Sampling(pairs=self.pairs, length=self.length, short=self.short, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingTable:
+    """Which words are hidden."""
+
+    rate: float = 0.15
+    whole_words: bool = False
+    split: tuple[float, ...] = (0.8, 0.1, 0.1)
+
+    def masking(self, tokenizer: Tokenizer) -> Masking:
+        """With the ids of a tokenizer."""
+        plain = Masking.of(tokenizer, rate=self.rate, whole_words=self.whole_words)
+        if len(self.split) != 3:  # noqa: PLR2004
+            raise ConfigError(
+                f"masking.split is {list(self.split)}", fix="give three shares: [0.8, 0.1, 0.1]"
+            )
+        return replace(plain, split=self.split)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTable:
+    """Tokens that are computed at once, and how many such batches make a step."""
+
+    tokens: int = 4096
+    per_step: int = 1
+
+    def batching(self) -> Batching:
+        """As the packing takes it."""
+        return Batching(tokens=self.tokens, per_step=self.per_step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """How long, how exactly, and what is kept."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+    seed: int = 0
+    precision: Literal["float32", "bf16"] = "float32"
+    clip_norm: float = 1.0
+    recompute: bool = False  # gradient checkpointing
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    guard: Literal["stop", "skip"] = "stop"
+    log_every: int = 10
+    evaluate_every: int = 250
+    evaluate_batches: int = 32  # at most, of batch.tokens each
+    save_minutes: float = 10.0
+    save_every: int | None = None  # steps
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        given = [
+            n for n in ("steps", "tokens", "minutes", "epochs") if getattr(self, n) is not None
+        ]
+        if len(given) > 1:
+            raise ConfigError(
+                f"a budget in {' and in '.join(given)}",
+                fix="give one of steps, tokens, minutes, epochs",
+            )
+        for name in ("log_every", "evaluate_every", "evaluate_batches", "keep"):
+            in_range(f"run.{name}", getattr(self, name), 1, 1 << 40)
+        if self.epochs is not None:
+            number("run.epochs", self.epochs, 1e-6, 1e9)
+
+    def budget(self, tokens_per_epoch: Callable[[], int]) -> Budget:
+        """What may be spent; epochs are counted in tokens."""
+        if self.epochs is not None:
+            return Budget(tokens=max(1, round(self.epochs * tokens_per_epoch())))
+        if self.steps is None and self.tokens is None and self.minutes is None:
+            raise ConfigError(
+                "the run has no budget", fix="give --minutes, --steps, --tokens or --epochs"
+            )
+        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One pre-training run."""
+
+    model: ShapeTable = field(default_factory=ShapeTable)
+    vocabulary: VocabularyTable = field(default_factory=VocabularyTable)
+    corpus: CorpusTable = field(default_factory=CorpusTable)
+    samples: SamplesTable = field(default_factory=SamplesTable)
+    masking: MaskingTable = field(default_factory=MaskingTable)
+    batch: BatchTable = field(default_factory=BatchTable)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: RunTable = field(default_factory=RunTable)
+
+    def loop(self) -> LoopConfig:
+        """How each step is taken."""
+        base = LoopConfig(
+            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
+        )
+        return replace(base, guard=replace(base.guard, action=self.run.guard))
+
+
+def recipe(
+    source: str | Path | None = None,
+    *,
+    flags: dict[str, Any] | None = None,
+    settings: tuple[str, ...] | list[str] = (),
+) -> Recipe:
+    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
+    values = {} if source is None else read_toml(find_recipe(source))
+    # a budget in one unit takes the place of a budget in another
+    for name in ("steps", "tokens", "minutes", "epochs"):
+        given = (flags or {}).get("run", {})
+        if any(given.get(unit) is not None for unit in ("steps", "tokens", "minutes", "epochs")):
+            values.get("run", {}).pop(name, None)
+    return from_mapping(Recipe, override(merge(values, flags or {}), settings))
+
+
+def recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    inside = Path(str(files("cloze"))) / "recipes"
+    beside = Path(__file__).resolve().parents[3] / "recipes"  # in a checkout
+    folder = inside if inside.is_dir() else beside
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find_recipe(source: str | Path) -> Path:
+    """The file of a recipe's name, or the file itself."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    known = recipes()
+    if str(source) in known:
+        return known[str(source)]
+    raise ConfigError(
+        f"there is no recipe {source}",
+        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
+    )

@@ -1,0 +1,168 @@
+"""`report`: a page about a training run, from the files that lie in its folder.
+
+| file | holds |
+|---|---|
+| metrics.jsonl | a row to a line: `kind` (train or eval), `step`, `loss`, `mlm_accuracy` … |
+| fills.json | [{"text": …, "before": [[word, probability], …], "after": …}, …] |
+| neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
+| corpus.json | what the corpus holds, or a description with that as its `summary` |
+| run.json | the complete configuration |
+
+Each may be missing, and the page then does not speak of it. What is there and cannot be read is
+named at the page's end: a run that went well is not to fail by its report.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.draw.numbers import percent, short, size
+from cloze.draw.page import Page, Section
+from cloze.draw.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
+from cloze.errors import FolderError
+from cloze.make.curves import Row, extent, measured, sections
+
+REPORT = "report.html"
+METRICS = "metrics.jsonl"
+MASKS = ("[MASK]", "<mask>")
+_LONG = 10_000_000  # numbers that do not fit a fact
+
+
+def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
+    """What happened in a run, and what came of it.
+
+    Args:
+        run: the run's folder.
+        title: of the page; by default the folder's name.
+    """
+    folder = Path(run)
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is not a folder", fix="name the folder of a training run")
+    problems: list[str] = []
+    rows = _rows(folder / METRICS, problems)
+    found = list(sections(rows))
+    for name, make in _MAKERS.items():
+        if (folder / name).exists():
+            try:
+                found.append(make(json.loads((folder / name).read_bytes())))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                problems.append(f"{name} cannot be read ({type(error).__name__}: {error})")
+    if problems:
+        found.append(Section(title="Left out", parts=[Text(text=text) for text in problems]))
+    if not found:
+        raise FolderError(
+            f"{folder} has nothing to report",
+            fix=f"name the folder of a training run, with {', '.join([METRICS, *_MAKERS])}",
+        )
+    return Page(title=title or folder.resolve().name, note=extent(rows), sections=found)
+
+
+def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Path:
+    """Write the report into the run's folder, and say where."""
+    return report(run, title=title).save(Path(run) / REPORT)
+
+
+def _rows(path: Path, problems: list[str]) -> list[Row]:
+    """The rows in the order of their steps; of a killed run the last line may be cut off."""
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read ({error})")
+        return []
+    rows = [row for line in lines if measured(row := _row(line), "step") is not None]
+    if len(rows) < len(lines):
+        problems.append(f"{path.name}: {len(lines) - len(rows):,} lines are no rows of metrics")
+    return sorted(rows, key=lambda row: row["step"])
+
+
+def _row(line: bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
+    cards = [
+        Card(
+            head=Quote(text=str(one["text"]), marked=MASKS),
+            parts=[
+                Bars(title=when, rows=_pairs(one[when]))
+                for when in ("before", "after")
+                if one.get(when)
+            ],
+        )
+        for one in listed
+    ]
+    note = "What the model puts in the blank, before and after training, with its probability."
+    return Section(title="Fills", note=note, parts=[Grid(parts=cards)])
+
+
+def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
+    cards = [
+        Card(
+            head=Quote(text=str(one["text"])),
+            parts=[Bars(rows=_pairs(one["neighbours"]), percents=False)],
+        )
+        for one in listed
+    ]
+    note = "The texts whose vectors lie nearest, with the cosine."
+    return Section(title="Neighbours", note=note, parts=[Grid(parts=cards)])
+
+
+def _pairs(listed: Sequence[tuple[Any, Any]]) -> list[tuple[str, float]]:
+    return [(str(text), float(value)) for text, value in listed]
+
+
+def _data(description: Mapping[str, Any]) -> Section:
+    summary = dict(description.get("summary", description))
+    if "unknown" in summary and summary.get("tokens"):
+        summary.setdefault("unknown_rate", summary["unknown"] / summary["tokens"])
+    facts = [_fact(key, summary[key]) for key in summary if measured(summary, key) is not None]
+    return Section(title="Data", parts=[Facts(facts)])
+
+
+def _fact(key: str, value: int | float) -> Fact:
+    label = key.replace("_", " ")
+    if key.endswith(("rate", "share")):
+        return Fact(label=label, text=percent(value, 2), value=value)
+    if key == "bytes":
+        return Fact(label="on disk", text=size(value), value=value, detail=f"{value:,} bytes")
+    if value < _LONG:
+        return Fact(label=label, text=f"{value:,}", value=value)
+    return Fact(label=label, text=short(value), value=value, detail=f"{value:,}")
+
+
+def _configuration(settings: Mapping[str, Any]) -> Section:
+    """A table for each group of settings; those in no group come first."""
+    groups = {name: value for name, value in settings.items() if isinstance(value, dict) and value}
+    loose = {name: value for name, value in settings.items() if name not in groups}
+    tables = [
+        Table(title=name, rows=list(_flat(group)))
+        for name, group in [("run", loose), *groups.items()]
+        if group
+    ]
+    return Section(title="Configuration", parts=[Grid(parts=tables, packed=True)])
+
+
+def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Cell]]:
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{within}{name}.")
+        elif value is None or isinstance(value, str | int | float):
+            yield f"{within}{name}", value
+        else:
+            yield f"{within}{name}", json.dumps(value, ensure_ascii=False)
+
+
+_MAKERS: Mapping[str, Callable[[Any], Section]] = {
+    "fills.json": _fills,
+    "neighbours.json": _neighbours,
+    "corpus.json": _data,
+    "run.json": _configuration,
+}

@@ -1,0 +1,171 @@
+"""What a pre-training run works with, made from its recipe: tokenizer, corpus, model, batches."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
+from cloze.data.batch import PackedBatch
+from cloze.data.corpus import Corpus
+from cloze.data.packing import Batches, Epoch
+from cloze.data.prepare import Progress as Preparing
+from cloze.data.prepare import prepare
+from cloze.data.samples import Samples
+from cloze.data.streams import Source, rows
+from cloze.errors import InputError
+from cloze.make.grow import grown
+from cloze.make.recipe import Recipe
+from cloze.objectives.masking import Masking, mask_batch
+from cloze.text.extend import extend
+from cloze.text.learn import learn
+from cloze.text.tokenizer import Tokenizer
+from cloze.train.parallel import Team
+
+TOKENIZER, CORPUS = "tokenizer", "corpus"  # places in a run's folder
+HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
+
+
+@dataclass(frozen=True, kw_only=True)
+class Say:
+    """How the work tells what it does; all of it may be left out."""
+
+    text: Callable[[str], None] = lambda _: None
+    vocabulary: Callable[[str, int, int | None], None] | None = None
+    corpus: Callable[[Preparing], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Everything but the weights' movement."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    corpus: Corpus
+    model: Model
+    batches: Batches
+    masking: Masking
+
+    def step(self, number: int, team: Team) -> list[PackedBatch]:
+        """This process's masked batches of one step."""
+        return [
+            mask_batch(batch, self.masking, seed=self.recipe.run.seed)
+            for batch in self.batches.step(number, rank=team.rank, world=team.world)
+        ]
+
+    def held_out(self) -> list[PackedBatch]:
+        """Batches to judge by: the same documents, pairs and masks every time."""
+        if not len(self.corpus.held_out):
+            return []
+        sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
+        epoch = Epoch(
+            Samples(self.corpus.held_out, self.tokenizer, sampling), self.recipe.batch.batching()
+        )
+        count = min(len(epoch), self.recipe.run.evaluate_batches)
+        return [mask_batch(epoch[n], self.masking, seed=HELD_OUT_SEED) for n in range(count)]
+
+
+def open_workshop(
+    sources: Sequence[Source],
+    out: Path,
+    recipe: Recipe,
+    *,
+    start: str | Path | None = None,
+    extra_pieces: int = 0,
+    corpus: Path | None = None,
+    team: Team,
+    workers: int | None = None,
+    sizes: Iterable[int] = (),
+    say: Say,
+) -> Workshop:
+    """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
+
+    The first process does the work on the disk; the others wait, and find it done.
+    """
+    base = None if start is None else load(start, device="cpu", quiet=not team.first)
+    place = corpus or out / CORPUS
+    if team.first:
+        tokenizer = _tokenizer(sources, out, recipe, base, extra_pieces, say)
+        say.text("preparing the corpus")
+        prepare(
+            list(sources),
+            tokenizer,
+            place,
+            recipe.corpus.options(),
+            workers=workers,
+            progress=say.corpus,
+        )
+    team.total([0.0])  # the others wait here
+    tokenizer = Tokenizer.load(out / TOKENIZER)
+    opened = Corpus.open(place)
+    return Workshop(
+        recipe=recipe,
+        tokenizer=tokenizer,
+        corpus=opened,
+        model=_model(recipe, tokenizer, base),
+        batches=Batches(
+            opened.train,
+            tokenizer,
+            recipe.samples.sampling(recipe.run.seed),
+            recipe.batch.batching(),
+            sizes=sizes,
+        ),
+        masking=recipe.masking.masking(tokenizer),
+    )
+
+
+def unigram_accuracy(corpus: Corpus, batches: Sequence[PackedBatch]) -> float:
+    """How often the most frequent token is right: what a model must beat to have learned any."""
+    targets = np.concatenate([batch.targets for batch in batches])
+    return float((targets == corpus.train.counts().argmax()).mean())
+
+
+def _tokenizer(
+    sources: Sequence[Source],
+    out: Path,
+    recipe: Recipe,
+    base: Model | None,
+    extra_pieces: int,
+    say: Say,
+) -> Tokenizer:
+    place, table = out / TOKENIZER, recipe.vocabulary
+    if place.is_dir():  # of an earlier sitting of this run
+        return Tokenizer.load(place)
+    if base is not None and table.folder is not None:
+        raise InputError(
+            "a model to go on from brings its own vocabulary",
+            fix="leave vocabulary.folder out; --extra-pieces adds words of the new text",
+        )
+    texts = (row.text for row in rows(list(sources), column=recipe.corpus.column))
+    if base is not None:
+        tokenizer = base.tokenizer
+        if extra_pieces:
+            say.text(f"looking for {extra_pieces:,} words to add to the vocabulary")
+            tokenizer = extend(tokenizer, texts, extra_pieces, progress=say.vocabulary)
+    elif table.folder is not None:
+        tokenizer = Tokenizer.load(table.folder)
+    else:
+        say.text(f"learning a vocabulary of {table.size:,} pieces")
+        tokenizer = learn(
+            texts,
+            kind=table.kind,
+            size=table.size,
+            lowercase=table.lowercase,
+            byte_fallback=table.byte_fallback,
+            min_count=table.min_count,
+            progress=say.vocabulary,
+        )
+    limit = recipe.model.positions if base is None else base.limit
+    tokenizer.with_limit(limit).save(place)
+    return tokenizer
+
+
+def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
+    heads = ("mlm",) if recipe.samples.pairs == "none" else ("mlm", "nsp")
+    rng = torch.Generator().manual_seed(recipe.run.seed)
+    if base is None:
+        return Model.new(recipe.model.config(tokenizer.size), tokenizer, heads, rng=rng)
+    return grown(base, tokenizer, heads, rng=rng)

@@ -1,0 +1,162 @@
+"""What people look at while a model trains: one more consumer around the rows of metrics.
+
+    for row in showing(rows): ...
+
+On a terminal it is a panel that stays in place, elsewhere a plain line now and then. A row may hold
+`kind` (train or eval), `step`, `tokens`, `seconds`, `fraction` (of the budget), `lr`, `loss`,
+`mlm_loss`, `nsp_loss`, `mlm_accuracy`, `nsp_accuracy`, `grad_norm`, `tokens_per_second`,
+`real_share`, `perplexity` and `unigram_accuracy`; what is missing is not shown.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Self, TypeVar
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from cloze.train.panel import HEIGHT, WIDTH, Row, Seen, held_out_line, panel, training_line
+
+R = TypeVar("R", bound=Row)
+
+EVERY = 10.0  # seconds between two plain lines
+_REFRESH = 0.2  # seconds between two pictures of the panel
+
+
+def showing(
+    rows: Iterable[R],
+    *,
+    title: str = "training",
+    quiet: bool = False,
+    console: Console | None = None,
+    seconds: float = EVERY,
+    logs: int | None = None,
+) -> Iterator[R]:
+    """Show rows and pass them on.
+
+    Args:
+        rows: of metrics, as they come.
+        title: of the panel.
+        quiet: show nothing.
+        console: where to show them; by default on standard error.
+        seconds: from one plain line to the next; evaluations are always told.
+        logs: count rows instead of seconds: a line for every so many.
+    """
+    with Display(title=title, quiet=quiet, console=console, seconds=seconds, logs=logs) as display:
+        for row in rows:
+            display.show(row)
+            yield row
+
+
+class Display:
+    """Shows one row after another. Whatever happens to the terminal, training goes on."""
+
+    def __init__(
+        self,
+        *,
+        title: str = "training",
+        quiet: bool = False,
+        console: Console | None = None,
+        seconds: float = EVERY,
+        logs: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title = title
+        self._off = quiet
+        self._console = console or _Console(stderr=True)
+        self._seconds, self._logs = seconds, logs
+        self._clock = clock
+        self._seen = Seen()
+        self._live: Live | None = None
+        self._unshown = 0  # rows since the last line or picture
+        self._shown_at: float | None = None
+
+    def __enter__(self) -> Self:
+        if self._off:
+            return self
+        with self._survived():
+            if self._console.is_terminal and not self._console.is_dumb_terminal:
+                self._live = Live(
+                    console=self._console,
+                    auto_refresh=False,  # a thread of its own would also fail on its own
+                    redirect_stdout=sys.stdout.isatty(),  # what goes to a file stays there
+                )
+                self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._off:
+            return
+        with self._survived():
+            if self._unshown:
+                self._show()
+            self._stop()
+
+    def show(self, row: Row) -> None:
+        """Take in a row, and show it if it is time."""
+        if self._off:
+            return
+        with self._survived():
+            self._seen.add(row)
+            if row.get("kind") == "eval":
+                self._show(held_out=True)
+                return
+            self._unshown += 1
+            if self._due():
+                self._show()
+
+    def _due(self) -> bool:
+        if self._live is None and self._logs is not None:
+            return self._unshown >= self._logs
+        pause = self._seconds if self._live is None else _REFRESH
+        return self._shown_at is None or self._clock() - self._shown_at >= pause
+
+    def _show(self, *, held_out: bool = False) -> None:
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+        else:
+            line = held_out_line if held_out else training_line
+            self._console.print(Text(line(self._seen)), soft_wrap=True)
+            if held_out:  # does not count as news of training
+                return
+        self._unshown = 0
+        self._shown_at = self._clock()
+
+    def _picture(self) -> RenderableType:
+        width, height = self._console.size
+        if width < WIDTH or height < HEIGHT:
+            return Text(training_line(self._seen), no_wrap=True, overflow="ellipsis")
+        plain = self._console.options.ascii_only
+        return panel(self._seen, title=self._title, width=width, ascii_only=plain)
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    @contextmanager
+    def _survived(self) -> Iterator[None]:
+        """A terminal that is gone, or anything else that goes wrong here, ends only the display."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:  # rich leaves the program when a pipe is closed
+            self._off = True
+            with suppress(Exception, SystemExit):
+                self._stop()
+            with suppress(Exception, SystemExit):
+                reason = f"{type(error).__name__}: {error}"
+                self._console.print(Text(f"the display ended ({reason}), training goes on"))
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("nobody reads any more")  # where rich would leave the program

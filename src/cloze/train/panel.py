@@ -1,0 +1,205 @@
+"""Metrics as a person reads them off a terminal: as a panel, or in one line."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cloze.draw.numbers import duration, percent, short
+
+Row: TypeAlias = Mapping[str, Any]
+Write: TypeAlias = Callable[[float], str]
+
+WIDTH, HEIGHT = 64, 15  # that a panel needs
+_WIDEST = 88
+_SPARK = 28  # letters of the spark line
+_KEPT = 16 * _SPARK  # values that it is drawn from, however long the run
+_LARGE = 1000  # for a loss
+_BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.,-=*%#"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _loss(value: float) -> str:
+    """Always with the same decimals, so that the number does not jump about."""
+    return f"{value:.3f}" if abs(value) < _LARGE else short(value)
+
+
+# How each number is told in words.
+_WORDS: Mapping[str, tuple[str, Write]] = {
+    "step": ("step {}", _count),
+    "tokens": ("{} tokens", short),
+    "loss": ("loss {}", _loss),
+    "mlm_loss": ("MLM loss {}", _loss),
+    "perplexity": ("perplexity {}", short),
+    "mlm_accuracy": ("MLM accuracy {}", percent),
+    "unigram_accuracy": ("unigram {}", percent),
+    "nsp_accuracy": ("NSP accuracy {}", percent),
+    "lr": ("learning rate {}", short),
+    "tokens_per_second": ("{} tokens/s", short),
+    "real_share": ("{} real", percent),
+    "seconds": ("{}", duration),
+    "fraction": ("{} done", percent),
+    "left": ("{} left", duration),
+}
+_EXTENT = ("step", "tokens")
+_TIME = ("seconds", "fraction", "left")
+_TRAINING = (
+    *_EXTENT,
+    *("loss", "mlm_accuracy", "nsp_accuracy", "lr", "tokens_per_second", "real_share"),
+    *_TIME,
+)
+_HELD_OUT = ("step", "mlm_loss", "perplexity", "mlm_accuracy", "unigram_accuracy", "nsp_accuracy")
+# What a panel shows of both, each beside the other.
+_ROWS: Sequence[tuple[str, str, Write]] = (
+    ("loss", "loss", _loss),
+    ("MLM loss", "mlm_loss", _loss),
+    ("NSP loss", "nsp_loss", _loss),
+    ("MLM accuracy", "mlm_accuracy", percent),
+    ("NSP accuracy", "nsp_accuracy", percent),
+    ("learning rate", "lr", short),
+    ("gradient norm", "grad_norm", short),
+)
+
+
+class Trace:
+    """All values of a run in bounded memory: when it is full, each two become their mean."""
+
+    def __init__(self) -> None:
+        self._means: list[float] = []
+        self._open: list[float] = []  # not yet enough for a mean
+        self._each = 1
+
+    def add(self, value: float) -> None:
+        self._open.append(value)
+        if len(self._open) < self._each:
+            return
+        self._means.append(_mean(self._open))
+        self._open = []
+        if len(self._means) == _KEPT:
+            self._means = _means(self._means, 2)
+            self._each *= 2
+
+    def spark(self, levels: str = _BLOCKS) -> str:
+        """The whole run in a few letters, from its lowest mean to its highest."""
+        heights = _means(self._means, max(1, math.ceil(len(self._means) / _SPARK)))
+        low, high = min(heights, default=0.0), max(heights, default=0.0)
+        scale = (len(levels) - 1) / (high - low) if high > low else 0.0
+        return "".join(levels[round((height - low) * scale)] for height in heights)
+
+
+class Seen:
+    """What the rows have said so far."""
+
+    def __init__(self) -> None:
+        self.training: dict[str, float] = {}
+        self.held_out: dict[str, float] = {}
+        self.losses = Trace()
+        self._began: tuple[float, float] | None = None  # seconds and fraction, in this sitting
+
+    def add(self, row: Row) -> None:
+        numbers = {key: number for key in row if (number := _number(row[key])) is not None}
+        if row.get("kind") == "eval":
+            self.held_out = numbers
+            return
+        self.training |= numbers
+        if math.isfinite(loss := numbers.get("loss", math.nan)):
+            self.losses.add(loss)
+        if {"seconds", "fraction"} <= numbers.keys():
+            self._began = self._began or (numbers["seconds"], numbers["fraction"])
+            self.training["left"] = self._left(numbers["seconds"], numbers["fraction"])
+
+    def _left(self, seconds: float, fraction: float) -> float:
+        """Until the budget is spent, at the pace of this sitting."""
+        assert self._began is not None
+        since, done = seconds - self._began[0], fraction - self._began[1]
+        if done <= 0:  # the first row: all sittings together must do
+            since, done = seconds, fraction
+        return since / done * (1 - fraction) if done > 0 else math.nan
+
+
+def training_line(seen: Seen) -> str:
+    """The last row of training."""
+    return _said(seen.training, *_TRAINING)
+
+
+def held_out_line(seen: Seen) -> str:
+    """The last evaluation."""
+    return f"held out: {_said(seen.held_out, *_HELD_OUT)}"
+
+
+def panel(seen: Seen, *, title: str, width: int, ascii_only: bool = False) -> RenderableType:
+    """All that is known, in a frame."""
+    levels = _ASCII if ascii_only else _BLOCKS
+    return Panel(
+        Group(_numbers(seen, levels), Text(), _progress(seen.training)),
+        title=Text(title),
+        title_align="left",
+        subtitle=Text(_said(seen.training, *_EXTENT)),
+        subtitle_align="right",
+        width=min(width, _WIDEST),
+        padding=(1, 2),
+    )
+
+
+def _numbers(seen: Seen, levels: str) -> Table:
+    """Each number of training, the same on held-out text, and what to compare them with."""
+    beside = {
+        "loss": seen.losses.spark(levels),
+        "mlm_loss": _said(seen.held_out, "perplexity"),
+        "mlm_accuracy": _said(seen.held_out, "unigram_accuracy"),
+    }
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="dim", no_wrap=True, min_width=13)
+    table.add_column(justify="right", style="bold", no_wrap=True, min_width=8)
+    table.add_column(justify="right", style="cyan", no_wrap=True, min_width=8)
+    table.add_column(no_wrap=True)
+    if seen.held_out:
+        table.add_row("", Text("training", "dim"), Text("held out", "dim"), "")
+    for label, key, write in _ROWS:
+        numbers = [known.get(key) for known in (seen.training, seen.held_out)]
+        if numbers != [None, None]:
+            cells = ["" if number is None else write(number) for number in numbers]
+            table.add_row(label, *cells, Text(beside.get(key, "")))
+    if "tokens_per_second" in seen.training:
+        real = _said(seen.training, "real_share")
+        table.add_row("tokens/s", short(seen.training["tokens_per_second"]), "", real)
+    return table
+
+
+def _progress(known: Mapping[str, float]) -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    cells: list[RenderableType] = []
+    if math.isfinite(fraction := known.get("fraction", math.nan)):
+        table.add_column(ratio=1)
+        cells.append(ProgressBar(total=1.0, completed=min(max(fraction, 0.0), 1.0)))
+    table.add_column(no_wrap=True)
+    table.add_row(*cells, Text(_said(known, *_TIME)))
+    return table
+
+
+def _said(known: Mapping[str, float], *keys: str) -> str:
+    told = ((known[key], *_WORDS[key]) for key in keys if key in known)
+    return " · ".join(words.format(write(number)) for number, words, write in told)
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value)  # type: ignore[arg-type] # a tensor of one number is one too
+    except (TypeError, ValueError):
+        return None
+
+
+def _means(values: Sequence[float], of: int) -> list[float]:
+    return [_mean(values[at : at + of]) for at in range(0, len(values), of)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,182 @@
+"""Masking follows the original rules for every sequence."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from cloze.data.packing import Batches, Batching
+from cloze.data.randomness import Purpose, generator
+from cloze.data.samples import Sampling
+from cloze.errors import ConfigError, InputError
+from cloze.objectives.masking import Masking, mask, mask_batch
+from corpora import InMemory
+from helpers import SPECIAL, tiny_tokenizer
+
+MASK, VOCAB = 4, np.arange(len(SPECIAL), 1000)
+SEQUENCES = st.lists(
+    st.tuples(st.integers(0, 999), st.booleans()), min_size=1, max_size=120
+)  # (id, a word starts here)
+SURE = 1e-9
+
+
+def prepared(sequence):
+    ids = np.array([i for i, _ in sequence])
+    starts = np.array([s for _, s in sequence])
+    starts[0] = True
+    return ids, starts, ids >= len(SPECIAL)
+
+
+@given(SEQUENCES, st.integers(0, 2**32), st.booleans(), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
+def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, seed, whole, rate):
+    ids, starts, maskable = prepared(sequence)
+    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate, whole_words=whole)
+    before = ids.copy()
+    masked, positions, targets = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    assert np.array_equal(ids, before)
+    assert (np.diff(positions) > 0).all()
+    assert maskable[positions].all()
+    assert np.array_equal(targets, ids[positions])
+    others = np.setdiff1d(np.arange(len(ids)), positions)
+    assert np.array_equal(masked[others], ids[others])
+    assert np.isin(masked[positions], [MASK, *VOCAB]).all()
+
+
+@given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
+def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
+    ids, starts, maskable = prepared(sequence)
+    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate)
+    _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    assert len(positions) == min(max(1, round(len(ids) * rate)), maskable.sum())
+
+
+@given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
+def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
+    ids, starts, maskable = prepared(sequence)
+    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate, whole_words=True)
+    _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    budget = max(1, round(len(ids) * rate))
+    words = np.cumsum(starts)
+    left = []
+    for word in np.unique(words):
+        own = np.flatnonzero((words == word) & maskable)
+        chosen = np.isin(own, positions)
+        assert chosen.all() or not chosen.any()
+        if len(own) and not chosen.any():
+            left.append(len(own))
+    assert len(positions) <= budget
+    assert all(size > budget - len(positions) for size in left)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_fates_of_the_chosen_are_80_10_10(whole):
+    size, sequences = 510, 400
+    how = Masking(mask_id=MASK, vocab=VOCAB, whole_words=whole)
+    ids = np.full(size, 7)  # an id that a random one is only once in a thousand times
+    starts = np.arange(size) % 3 == 0
+    hidden = kept = total = 0
+    where = np.zeros(size)
+    for number in range(sequences):
+        rng = generator(0, 0, Purpose.MASKING, number)
+        masked, positions, _ = mask(ids, starts, np.ones(size, bool), rng, how)
+        hidden += int((masked[positions] == MASK).sum())
+        kept += int((masked[positions] == 7).sum())
+        total += len(positions)
+        where[positions] += 1
+    for count, share in ((hidden, 0.8), (kept, 0.1 + 0.1 / len(VOCAB))):
+        low, high = binom.ppf([SURE, 1 - SURE], total, share)
+        assert low <= count <= high
+    assert total == (75 if whole else 76) * sequences  # 25 words of three tokens
+    # Every place is as likely as any other.
+    low, high = binom.ppf([SURE / size, 1 - SURE / size], sequences, total / sequences / size)
+    assert low <= where.min() <= where.max() <= high
+
+
+def test_random_replacements_are_any_ordinary_token():
+    how = Masking(mask_id=MASK, vocab=np.arange(5, 25), rate=1.0, split=(0.0, 1.0, 0.0))
+    ids, every = np.full(500, 900), np.ones(500, bool)
+    masked, _, _ = mask(ids, every, every, np.random.default_rng(0), how)
+    assert set(masked.tolist()) == set(range(5, 25))
+
+
+# Batches.
+
+
+def some_batch(epoch: int = 0, tokens: int = 200, seed: int = 5):
+    corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
+    sampling = Sampling(length=24, seed=seed)
+    made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(epoch)
+    how = Masking.of(corpus.tokenizer, whole_words=True)
+    return [mask_batch(made[n], how, seed=seed) for n in range(len(made))]
+
+
+def by_sample(batches) -> dict[int, tuple[bytes, bytes]]:
+    found = {}
+    for batch in batches:
+        places = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
+        for sample, own in zip(batch.sample_ids.tolist(), places, strict=True):
+            chosen = np.isin(batch.positions, own)
+            relative = batch.positions[chosen] - own[0]
+            found[sample] = batch.input_ids[own].tobytes(), relative.tobytes()
+    return found
+
+
+def test_a_sample_is_masked_alike_in_any_batch():
+    assert by_sample(some_batch(tokens=60)) == by_sample(some_batch(tokens=400))
+
+
+def test_another_epoch_has_other_masks():
+    one, two = (
+        generator(3, epoch, Purpose.MASKING, 7).permutation(50).tolist() for epoch in (0, 1)
+    )
+    assert one != two
+
+
+def test_targets_are_what_stood_there_and_special_tokens_stay():
+    corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
+    sampling = Sampling(length=24, seed=5)
+    made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
+    how = Masking.of(corpus.tokenizer)
+    for number in range(len(made)):
+        plain, masked = made[number], mask_batch(made[number], how, seed=5)
+        assert np.array_equal(plain.input_ids[masked.positions], masked.targets)
+        assert plain.maskable[masked.positions].all()
+        special = ~plain.maskable
+        assert np.array_equal(plain.input_ids[special], masked.input_ids[special])
+        expected = [max(1, round(0.15 * length)) for length in plain.lengths.tolist()]
+        assert masked.counts == {"mlm": sum(expected), "nsp": len(plain)}
+
+
+def test_generators_are_their_own():
+    draws = {
+        tuple(generator(seed, epoch, purpose, number).integers(2**62, size=2).tolist())
+        for seed in (0, 1, 2**64 - 1)
+        for epoch in (0, 1)
+        for purpose in Purpose
+        for number in (0, 1, 2)
+    }
+    assert len(draws) == 3 * 2 * len(Purpose) * 3
+
+
+def test_settings_that_make_no_sense_are_told():
+    with pytest.raises(ConfigError, match="the mask rate is 0"):
+        Masking(mask_id=MASK, vocab=VOCAB, rate=0)
+    with pytest.raises(ConfigError, match="do not sum to 1"):
+        Masking(mask_id=MASK, vocab=VOCAB, split=(0.8, 0.1, 0.2))
+
+
+def test_the_tokenizer_says_what_may_stand_in():
+    tokenizer = tiny_tokenizer()
+    how = Masking.of(tokenizer)
+    assert how.mask_id == tokenizer.mask_id
+    assert set(how.vocab.tolist()) == set(range(tokenizer.size)) - tokenizer.special_ids
+
+
+def test_a_tokenizer_without_mask_is_told():
+    from cloze.text import backends
+    from cloze.text.tokenizer import Tokenizer
+
+    gpt2 = backends.byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, [])
+    with pytest.raises(InputError, match=r"no \[MASK\][^$]*wordpiece"):
+        Masking.of(Tokenizer(gpt2, tokens={}))

@@ -1,0 +1,146 @@
+"""Packing loses nothing, doubles nothing, wastes little, and is the same for everyone."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloze.data.batch import in_rows
+from cloze.data.packing import Batches, Batching, pack
+from cloze.data.samples import Sampling
+from cloze.errors import ConfigError
+from corpora import InMemory
+
+LENGTHS = st.lists(st.integers(1, 60), max_size=200).map(lambda a: np.array(a, np.int64))
+
+
+@given(LENGTHS, st.integers(60, 300), st.integers(1, 40))
+def test_every_sequence_is_in_one_batch_and_fits(lengths, capacity, window):
+    packing = pack(lengths, capacity, window=window)
+    batches = [packing[number] for number in range(len(packing))]
+    assert sorted(n for batch in batches for n in batch.tolist()) == list(range(len(lengths)))
+    for batch in batches:
+        assert 0 < lengths[batch].sum() <= capacity
+        assert (np.diff(lengths[batch]) <= 0).all()  # equal lengths are neighbours
+
+
+@given(LENGTHS, st.integers(60, 300), st.integers(1, 40))
+def test_a_sequence_overtakes_fewer_than_the_window(lengths, capacity, window):
+    packing = pack(lengths, capacity, window=window)
+    batch_of = np.repeat(np.arange(len(packing)), np.diff(packing.starts))
+    batch_of = batch_of[np.argsort(packing.members)]
+    for number, batch in enumerate(batch_of.tolist()):
+        assert (batch_of[:number] > batch).sum() < window
+
+
+@given(LENGTHS)
+def test_the_same_lengths_give_the_same_batches(lengths):
+    assert np.array_equal(pack(lengths, 100).members, pack(lengths.copy(), 100).members)
+
+
+def as_in_text(count: int, length: int, full: float, seed: int) -> np.ndarray:
+    """Many samples full to the brim, the others of any length, as the ends of documents are."""
+    rng = np.random.default_rng(seed)
+    rest = rng.integers(8, length, count)
+    return np.where(rng.random(count) < full, length, rest)
+
+
+@pytest.mark.parametrize("length", [128, 512])
+@pytest.mark.parametrize("full", [0.0, 0.4, 0.7])
+@pytest.mark.parametrize("places", [4, 16, 64])
+def test_nearly_all_places_are_filled(length, full, places):
+    packing = pack(as_in_text(20_000, length, full, seed=places), length * places)
+    assert packing.real_share >= 0.98
+
+
+def test_rows_of_one_sequences_length_are_filled_too():
+    assert pack(as_in_text(5000, 128, 0.5, seed=0), 128).real_share >= 0.98
+
+
+def test_a_sequence_that_fits_nowhere_is_told():
+    with pytest.raises(ConfigError, match="a sequence of 9 tokens does not fit 8 places"):
+        pack(np.array([3, 9]), 8)
+
+
+# Steps.
+
+
+def batches(per_step: int = 1, sizes=(), **settings) -> Batches:
+    corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
+    sampling = Sampling(**{"length": 24, "seed": 7, **settings})
+    batching = Batching(tokens=100, per_step=per_step)
+    return Batches(corpus.view, corpus.tokenizer, sampling, batching, sizes=sizes)
+
+
+def taken(made: Batches, steps: int, start: int = 0, **share) -> list[list[tuple[int, int]]]:
+    """The (epoch, sample) pairs of each step."""
+    return [
+        [(batch.epoch, n) for batch in mine for n in batch.sample_ids.tolist()]
+        for mine in islice(made.steps(start, **share), steps)
+    ]
+
+
+def test_every_epoch_has_all_its_samples_though_steps_run_on():
+    made = batches(per_step=3, pairs="none")
+    seen = taken(made, -(-(len(made.epoch(0)) + len(made.epoch(1))) // 3))
+    samples = [sample for step in seen for sample in step if sample[0] < 2]
+    expected = [(e, n) for e in (0, 1) for n in range(len(made.epoch(e).samples))]
+    assert sorted(samples) == expected
+    assert all(len(step) > 0 for step in seen)
+
+
+@pytest.mark.parametrize("stop", [1, 13, 29])
+def test_a_run_resumed_by_number_sees_the_same(stop):
+    first = batches(per_step=2)
+    straight = taken(first, 30)
+    assert straight[-1][-1][0] >= 1
+    assert taken(batches(per_step=2), 30 - stop, stop) == straight[stop:]
+
+
+def test_known_sizes_spare_planning_what_is_past():
+    first = batches(per_step=2)
+    straight = taken(first, 40)
+    later = next(n for n, step in enumerate(straight) if all(epoch == 1 for epoch, _ in step))
+    resumed = batches(per_step=2, sizes=first.sizes)
+    assert taken(resumed, 1, later) == straight[later : later + 1]
+    assert list(resumed._epochs) == [1]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_steps_are_the_same_however_many_processes_share_them(world):
+    alone = taken(batches(per_step=4), 20)
+    shares = [taken(batches(per_step=4), 20, rank=rank, world=world) for rank in range(world)]
+    for step, together in enumerate(alone):
+        parts = [share[step] for share in shares]
+        assert all(parts)
+        assert sorted(sample for part in parts for sample in part) == sorted(together)
+
+
+def test_a_step_that_cannot_be_shared_is_told():
+    with pytest.raises(ConfigError, match="3 batches a step cannot be shared by 2[^$]*of 2"):
+        batches(per_step=3).step(0, world=2)
+
+
+def test_a_batch_holds_its_samples_one_after_another():
+    epoch = batches().epoch(0)
+    for number in range(len(epoch)):
+        batch = epoch[number]
+        assert len(batch.input_ids) == batch.lengths.sum() <= batch.capacity == 100
+        parts = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
+        for sample, places in zip(batch.sample_ids.tolist(), parts, strict=True):
+            single = epoch.samples[sample]
+            assert np.array_equal(batch.input_ids[places], single.ids)
+            assert np.array_equal(batch.token_type_ids[places], single.type_ids)
+            assert np.array_equal(batch.word_starts[places], single.word_starts)
+            assert np.array_equal(batch.maskable[places], single.maskable)
+
+
+def test_rows_hold_the_batches():
+    epoch = batches().epoch(0)
+    some = [epoch[n] for n in range(3)]
+    rows = in_rows(some, 100, padding=0)
+    real = rows.sequence_ids > 0
+    assert rows.input_ids[real].tolist() == np.concatenate([b.input_ids for b in some]).tolist()
+    assert rows.real_share == pytest.approx(np.mean([b.real_share for b in some]))

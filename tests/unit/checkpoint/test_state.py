@@ -1,0 +1,215 @@
+import errno
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+from helpers import files_of
+from safetensors import SafetensorError
+from saving_jobs import die_at_every_operation, kill_while_saving, numbered, step_of
+from training import in_one_process
+
+from cloze.checkpoint import state as room
+from cloze.checkpoint.state import (
+    MANIFEST,
+    DamagedStateWarning,
+    newest_state,
+    read_state,
+    save_state,
+    verify,
+)
+from cloze.errors import FolderError
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    path = save_state(tmp_path / "state", numbered(12))
+    assert path.name == "000001-step-12"
+    assert files_of(path) == {"model.safetensors", "optimiser.safetensors", "facts.json", MANIFEST}
+    assert step_of(tmp_path / "state") == 12
+
+
+def test_a_state_without_tensors_of_a_kind(tmp_path):
+    """As before the first step, when the optimiser has no moments yet."""
+    empty = room.SavedState(step=0, tensors={"model": {}, "optimiser": {}}, facts={})
+    read = read_state(save_state(tmp_path, empty))
+    assert read == empty
+
+
+def test_only_the_newest_are_kept_and_none_replaces_another(tmp_path):
+    for step in (1, 2, 3, 3):
+        save_state(tmp_path, numbered(step), keep=3)
+    assert names(tmp_path) == ["000002-step-2", "000003-step-3", "000004-step-3"]
+    save_state(tmp_path, numbered(1), keep=1)
+    assert names(tmp_path) == ["000005-step-1"], "what was saved last counts, not the highest step"
+    save_state(tmp_path, numbered(2), keep=0)
+    assert names(tmp_path) == ["000006-step-2"], "the last one always stays"
+
+
+def test_no_state_at_all(tmp_path):
+    assert newest_state(tmp_path / "absent") is None
+    (tmp_path / "notes").mkdir()
+    assert newest_state(tmp_path) is None
+
+
+def flipped(content: bytes, place: int, bit: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimiser.safetensors", "facts.json", MANIFEST]
+)
+def test_any_damage_to_any_file_is_found(tmp_path, name):
+    old, new = (save_state(tmp_path, numbered(step)) for step in (1, 2))
+    file = new / name
+    sound = file.read_bytes()
+    rng = random.Random(0)
+    places = [0, 7, 8, len(sound) // 2, len(sound) - 1, *rng.sample(range(len(sound)), 50)]
+    damaged = [
+        *(flipped(sound, place, rng.randrange(8)) for place in places),
+        *(sound[:size] for size in (0, 1, 8, len(sound) // 2, len(sound) - 1)),
+        sound + b"\0",
+        sound + b" ",
+        bytes(len(sound)),
+    ]
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(FolderError, match=f"{name} is"):
+            verify(new)
+        with pytest.warns(DamagedStateWarning, match=f"passed over a state: .*{name} is"):
+            assert newest_state(tmp_path) == old
+    file.unlink()
+    with pytest.raises(FolderError, match=f"no {name}|{name} is missing"):
+        read_state(new)
+    file.write_bytes(sound)
+    assert newest_state(tmp_path) == new
+
+
+def test_every_bit_of_the_manifest_counts(tmp_path):
+    path = save_state(tmp_path, numbered(1, size=1))
+    sound = (path / MANIFEST).read_bytes()
+    for place in range(len(sound)):
+        for bit in range(8):
+            (path / MANIFEST).write_bytes(flipped(sound, place, bit))
+            with pytest.raises(FolderError):
+                verify(path)
+    (path / MANIFEST).write_bytes(sound)
+    assert newest_state(tmp_path) == path
+
+
+@pytest.mark.parametrize("files", [{"facts.json": 3}, {"../../x": [1, "a"]}, {"facts.json": [1]}])
+def test_a_manifest_of_another_make_is_refused(tmp_path, files):
+    path = save_state(tmp_path, numbered(1))
+    (path / MANIFEST).write_bytes(room._text(room._manifest(files)))
+    with pytest.raises(FolderError, match=f"{MANIFEST} is not as it was written"):
+        verify(path)
+
+
+def test_a_state_of_a_later_version_says_so(tmp_path):
+    path = save_state(tmp_path, numbered(1))
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps(manifest | {"format_version": 99}))
+    with pytest.raises(FolderError, match="later version"):
+        read_state(path)
+
+
+def test_when_all_are_damaged_nothing_is_taken_and_nothing_removed(tmp_path):
+    for step in (1, 2):
+        (save_state(tmp_path, numbered(step)) / "model.safetensors").write_bytes(b"")
+    with pytest.warns(DamagedStateWarning):
+        assert newest_state(tmp_path) is None
+    assert len(names(tmp_path)) == 2
+
+
+def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_path, monkeypatch):
+    """A disk that lies: what was just written reads back as something else."""
+    good = save_state(tmp_path, numbered(1), keep=1)
+    write = room._write
+
+    def lying(work, state):
+        write(work, state)
+        (work / "model.safetensors").write_bytes(b"something else")
+
+    monkeypatch.setattr(room, "_write", lying)
+    with pytest.raises(FolderError, match=r"model\.safetensors is 14 bytes instead of"):
+        save_state(tmp_path, numbered(2), keep=1)
+    with pytest.warns(DamagedStateWarning):
+        assert newest_state(tmp_path) == good
+
+
+def full(*_args, **_kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def full_for_safetensors(*_args, **_kwargs):
+    raise SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("cloze.checkpoint.state.save_file", full_for_safetensors),
+        ("cloze.checkpoint.state.flush", full),
+        ("cloze.checkpoint.atomic.flush", full),
+        ("pathlib.Path.write_bytes", full),
+        ("pathlib.Path.rename", full),
+        ("tempfile.mkdtemp", full),
+    ],
+)
+def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, where, what):
+    save_state(tmp_path, numbered(1))
+    save_state(tmp_path, numbered(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what)
+        with pytest.raises(FolderError, match="the disk is full: step 3 was not saved"):
+            save_state(tmp_path, numbered(3))
+    assert names(tmp_path) == ["000001-step-1", "000002-step-2"]
+    assert step_of(tmp_path) == 2
+    save_state(tmp_path, numbered(3))
+    assert step_of(tmp_path) == 3
+
+
+def test_the_second_of_two_files_may_be_the_one_that_does_not_fit(tmp_path, monkeypatch):
+    def second(tensors, path):
+        full_for_safetensors() if path.name.startswith("opt") else safetensors.torch.save_file(
+            tensors, path
+        )
+
+    monkeypatch.setattr(room, "save_file", second)
+    with pytest.raises(FolderError, match="the disk is full"):
+        save_state(tmp_path, numbered(1))
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_says_why(tmp_path):
+    (tmp_path / "state").write_text("a file in the way")
+    with pytest.raises(FolderError, match="step 1 was not saved in .*exists"):
+        save_state(tmp_path / "state", numbered(1))
+
+
+def test_what_a_killed_process_left_is_swept_up(tmp_path):
+    left = tmp_path / ".000001-step-9.abc"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    (tmp_path / ".keep").write_text("not ours")
+    assert newest_state(tmp_path) is None
+    save_state(tmp_path, numbered(1))
+    assert names(tmp_path) == [".keep", "000001-step-1"]
+
+
+def test_death_at_any_operation_leaves_the_state_before_or_the_one_after(tmp_path):
+    in_one_process(die_at_every_operation, tmp_path)
+
+
+def test_20_kills_while_saving(tmp_path):
+    in_one_process(kill_while_saving, tmp_path, 20)
+
+
+@pytest.mark.stress
+def test_200_kills_while_saving(tmp_path):
+    in_one_process(kill_while_saving, tmp_path, 200)

@@ -1,0 +1,279 @@
+"""`pretrain`: from text to a folder that others open; resumed runs; going on from a model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.load import load
+from cloze.config import read_toml
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.make.plan import plan
+from cloze.make.pretrain import Start, Watch, pretrain, resume_run
+from cloze.make.recipe import Recipe, recipe, recipes
+from cloze.text.extend import extend
+from helpers import tiny_tokenizer
+
+SMALL = [
+    "model.preset=tiny",
+    "model.layers=1",
+    "model.width=16",
+    "model.positions=32",
+    "vocabulary.size=200",
+    "samples.length=32",
+    "batch.tokens=256",
+    "corpus.hold_out=0.2",
+    "run.steps=8",
+    "run.evaluate_every=4",
+    "run.log_every=1",
+]
+SUBJECTS = ["the cat", "a dog", "my old horse", "her bird", "one fish"]
+VERBS = ["sat on", "slept under", "looked at", "ran from", "sang to"]
+OBJECTS = ["the mat", "a tree", "our house", "the king", "some water"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Sixty little stories."""
+    rng = np.random.default_rng(0)
+    stories = [
+        "\n".join(
+            " ".join(str(rng.choice(part)) for part in (SUBJECTS, VERBS, OBJECTS)) + "."
+            for _ in range(6)
+        )
+        for _ in range(60)
+    ]
+    path = tmp_path_factory.mktemp("text") / "stories.txt"
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+def small(*settings):
+    return recipe(settings=[*SMALL, *settings])
+
+
+def train(text, out, *settings, **options):
+    return pretrain(
+        Start(sources=[text]), out, small(*settings), workers=1, device="cpu", **options
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    return train(text, out), out
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_folder_is_a_model(trained):
+    ended, out = trained
+    assert (ended.steps, ended.stopped) == (8, None)
+    model = cloze.load(out)
+    assert model.heads == ("mlm", "nsp")
+    assert not model.report
+    assert cloze.fill(model, "the [MASK] sat on the mat.").blanks[0].guesses
+    assert cloze.embed(model, ["the cat"]).shape == (1, 16)
+    for name in ("recipe.toml", "metrics.jsonl", "report.html", "fills.json", "corpus.json"):
+        assert (out / name).is_file(), name
+
+
+@pytest.mark.parity
+def test_transformers_opens_it(trained):
+    import transformers
+
+    _, out = trained
+    peer, loading = transformers.BertForPreTraining.from_pretrained(out, output_loading_info=True)
+    assert not any(loading.values()), loading
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    ids = tokenizer("the cat sat on the mat.", return_tensors="pt")
+    model = cloze.load(out)
+    assert ids["input_ids"][0].tolist() == model.tokenizer.encode("the cat sat on the mat.").ids
+    with torch.no_grad():
+        theirs = peer.eval()(**ids).prediction_logits
+        ours = model.module.logits("mlm", model.module(ids["input_ids"]))
+    assert (ours - theirs).abs().max() <= 1e-5
+
+
+def test_the_written_recipe_is_complete_and_runs_the_same(trained, text, tmp_path):
+    _, out = trained
+    again = recipe(out / "recipe.toml")
+    assert again == small()
+    pretrain(Start(sources=[text]), tmp_path / "again", again, workers=1, device="cpu")
+    assert_same_weights(out, tmp_path / "again")
+
+
+def assert_same_weights(one, other):
+    ours, theirs = load(one).module.state_dict(), load(other).module.state_dict()
+    for name, weight in ours.items():
+        assert torch.equal(weight, theirs[name]), name
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path):
+    class Killed(Exception):
+        pass
+
+    def kill_after_five(steps, _):
+        for step in steps:
+            yield step
+            if step.number == 5:
+                raise Killed
+
+    with pytest.raises(Killed):
+        train(text, tmp_path / "run", "run.save_every=3", watch=Watch(steps=kill_after_five))
+    ended = resume_run(tmp_path / "run", workers=1, device="cpu")
+    assert ended.steps == 8
+    assert_same_weights(trained[1], tmp_path / "run")
+    rows = [row["step"] for row in metrics(tmp_path / "run") if row.get("kind") == "train"]
+    assert rows == list(range(1, 9))
+
+
+def test_scores_stand_beside_the_unigram_baseline(trained):
+    ended, out = trained
+    assert {"eval.mlm", "eval.mlm.accuracy", "eval.nsp.accuracy", "eval.unigram"} <= set(
+        ended.scores
+    )
+    assert ended.scores["eval.perplexity"] == pytest.approx(np.exp(ended.scores["eval.mlm"]))
+    assert 0 < ended.scores["eval.unigram"] < 1
+    assert [row["step"] for row in metrics(out) if row.get("kind") == "eval"] == [4, 8]
+
+
+def test_loss_falls(text, tmp_path):
+    ended = train(text, tmp_path / "m", "run.steps=60", "optimiser.rate=3e-3")
+    first = metrics(tmp_path / "m")[0]["mlm_loss"]
+    assert ended.scores["eval.mlm"] < 0.8 * first
+
+
+@pytest.mark.parametrize(("pairs", "heads"), [("none", ("mlm",)), ("sop", ("mlm", "nsp"))])
+def test_other_objectives(text, tmp_path, pairs, heads):
+    train(text, tmp_path / "m", f"samples.pairs={pairs}", "masking.whole_words=true", "run.steps=2")
+    assert cloze.load(tmp_path / "m").heads == heads
+
+
+def test_budgets(text, tmp_path):
+    by_tokens = train(text, tmp_path / "a", "run.steps=8").tokens
+    flags = {"run": {"tokens": by_tokens}}
+    values = recipe(settings=[s for s in SMALL if "steps" not in s], flags=flags)
+    ended = pretrain(Start(sources=[text]), tmp_path / "b", values, workers=1, device="cpu")
+    assert ended.steps == 8
+    one = recipe(settings=[s for s in SMALL if "steps" not in s], flags={"run": {"epochs": 1.0}})
+    ended = pretrain(Start(sources=[text]), tmp_path / "c", one, workers=1, device="cpu")
+    assert ended.steps > 8
+
+
+def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
+    _, out = trained
+    other = tmp_path / "new.txt"
+    other.write_text("\n\n".join(["the kingfish sat on the doghouse."] * 40))
+    base = cloze.load(out)
+    assert len(base.tokenizer.ids(["doghouse"], special=False)[0]) > 1
+    start = Start(sources=[other], model=out, extra_pieces=2)
+    pretrain(start, tmp_path / "m", small("run.steps=1"), workers=1, device="cpu")
+    model = cloze.load(tmp_path / "m")
+    assert model.tokenizer.size == base.tokenizer.size + 2
+    (new,) = model.tokenizer.ids(["doghouse"], special=False)[0:1]
+    assert len(new) == 1
+    assert model.config.vocab_size == base.config.vocab_size + 2
+    # one step at most moves a weight by the learning rate; a word not met again stays where it was
+    old = base.module.embeddings.word.weight
+    moved = (model.module.embeddings.word.weight[: old.shape[0]] - old).abs().max()
+    assert moved < 1e-3
+
+
+def test_new_rows_begin_as_the_mean_of_their_pieces(trained):
+    from cloze.make.grow import grown
+
+    base = cloze.load(trained[1])
+    wider = extend(base.tokenizer, ["kingfish doghouse"] * 9, 2)
+    model = grown(base, wider, ("mlm", "nsp"), rng=torch.Generator())
+    pieces = base.tokenizer.ids(["kingfish"], special=False)[0]
+    table = base.module.embeddings.word.weight
+    assert torch.allclose(
+        model.module.embeddings.word.weight[wider.id("kingfish")], table[pieces].mean(0)
+    )
+    ids = torch.tensor([base.tokenizer.encode("the cat sat.").ids])
+    assert torch.allclose(model.module(ids), base.module(ids), atol=1e-6)
+
+
+def test_extending_needs_wordpieces(tmp_path):
+    from cloze.text.learn import learn
+
+    with pytest.raises(ConfigError, match="kind char cannot take words in"):
+        extend(learn(["abc abc"], kind="char", size=20), ["abc"], 1)
+    same = extend(tiny_tokenizer(), ["the cat"], 5)
+    assert same.size == tiny_tokenizer().size
+
+
+def test_a_plan_trains_nothing(text, tmp_path):
+    made = plan(Start(sources=[text]), tmp_path / "m", small("run.steps=100"), device="cpu")
+    assert made.steps == pytest.approx(100, rel=0.1)
+    assert made.tokens_per_second > 0
+    assert made.real_share > 0.9
+    assert made.epochs == pytest.approx(made.tokens / made.tokens_per_epoch)
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+    assert not (tmp_path / "m" / "state").exists()
+    # and the run goes on with what the plan prepared
+    assert train(text, tmp_path / "m", "run.steps=1", force=True).steps == 1
+
+
+# What a user can get wrong
+
+
+def test_nothing_to_resume(tmp_path):
+    with pytest.raises(FolderError, match="there is no run to resume in .*\n.*recipe.toml"):
+        resume_run(tmp_path)
+
+
+def test_a_run_is_not_overwritten(trained, text):
+    _, out = trained
+    before = (out / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        train(text, out)
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
+    train(text, tmp_path / "m", "run.steps=2")
+    file = tmp_path / "m" / "recipe.toml"
+    file.write_text(file.read_text().replace("rate = 0.0001", "rate = 0.01"))
+    with pytest.raises(FolderError, match="optimiser"):
+        resume_run(tmp_path / "m", workers=1, device="cpu")
+
+
+def test_no_budget(text, tmp_path):
+    values = recipe(settings=[s for s in SMALL if "steps" not in s])
+    with pytest.raises(ConfigError, match="no budget\n.*--minutes"):
+        pretrain(Start(sources=[text]), tmp_path / "m", values, workers=1, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["run.step=3"], "no setting run.step\n.*did you mean 'steps'"),
+        (["modle.width=3"], "no setting modle\n.*did you mean 'model'"),
+        (["run.steps=2", "run.minutes=3"], "a budget in steps and in minutes"),
+        (["masking.split=[1.0]"], "masking.split"),
+        (["samples.pairs=xyz"], "samples.pairs 'xyz' is unknown"),
+        (["model.preset=giant"], "model.preset 'giant' is unknown"),
+        (["optimiser.name=sgdd"], "optimiser 'sgdd' is unknown"),
+        (["vocabulary.size=many"], "vocabulary.size is 'many'"),
+    ],
+)
+def test_recipes_refuse_what_they_do_not_know(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=settings).masking.masking(tiny_tokenizer())
+
+
+def test_recipes_that_come_with_the_package():
+    assert set(recipes()) >= {"bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base"}
+    for name, path in recipes().items():
+        made = recipe(name)
+        assert isinstance(made, Recipe)
+        assert made.batch.tokens * made.batch.per_step == 131_072
+        assert read_toml(path)["model"]["preset"] == name.removeprefix("bert-")
+    with pytest.raises(ConfigError, match="no recipe bert-mimi\n.*did you mean 'bert-mini'"):
+        recipe("bert-mimi")

@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import scramble
+from torch.nn import functional as F
+from training import packed, tiny_bert
+
+from cloze.data.batch import NO_LABEL
+from cloze.models import BertConfig, fresh
+from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
+from cloze.objectives.pretraining import pretraining
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scramble(tiny_bert()).eval()
+
+
+def test_the_sums_are_those_of_each_sequence_alone(model):
+    batch = packed(range(6))
+    terms = pretraining(model, batch)
+    singles = [pretraining(model, one) for one in batch.split(6)]
+    assert len(singles) == 6
+    assert set(terms) == {"mlm", "mlm.accuracy", "nsp", "nsp.accuracy"}
+    for name, total in terms.items():
+        torch.testing.assert_close(total, torch.stack([one[name] for one in singles]).sum())
+
+
+def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
+    batch = packed([4])
+    ids, types = torch.from_numpy(batch.input_ids), torch.from_numpy(batch.token_type_ids)
+    hidden = model(ids[None], torch.ones(1, len(ids)), types[None])[0]
+    words = model.logits("mlm", hidden)[batch.positions]
+    targets = torch.from_numpy(batch.targets)
+    terms = pretraining(model, batch)
+    torch.testing.assert_close(terms["mlm"], F.cross_entropy(words, targets) * len(targets))
+    assert terms["mlm.accuracy"] == (words.argmax(-1) == targets).sum()
+    pair = model.logits("nsp", hidden[:1])
+    torch.testing.assert_close(terms["nsp"], F.cross_entropy(pair, torch.from_numpy(batch.labels)))
+
+
+def test_only_losses_carry_a_gradient(model):
+    terms = pretraining(model, packed([1]))
+    assert {name for name, term in terms.items() if term.requires_grad} == {"mlm", "nsp"}
+
+
+def test_pairs_without_a_label_teach_nothing(model):
+    batch = packed([1, 2])
+    batch = replace(batch, labels=np.full(2, NO_LABEL))
+    terms = pretraining(model, batch)
+    assert terms["nsp"] == 0
+    assert terms["nsp.accuracy"] == 0
+    assert batch.counts["nsp"] == 0
+
+
+def test_a_model_without_the_head_learns_words_only():
+    config = BertConfig(vocab_size=50, width=16, layers=1, heads=2, hidden=32, positions=16)
+    words = fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
+    assert set(pretraining(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
+
+
+def test_a_batch_without_a_masked_word_gives_zero_and_a_gradient(model):
+    none = np.zeros(0, np.int64)
+    batch = replace(packed([1]), positions=none, targets=none)
+    terms = pretraining(model, batch)
+    assert terms["mlm"] == 0
+    terms["mlm"].backward()
+    assert model.embeddings.word.weight.grad is not None
+    model.zero_grad()
+
+
+def test_half_precision_scores_are_summed_in_float32():
+    logits, targets = torch.randn(300, 7).bfloat16(), torch.zeros(300, dtype=torch.long)
+    total = cross_entropy(logits, targets)
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total, F.cross_entropy(logits.float(), targets) * 300)
+
+
+def test_ignored_targets_are_neither_lost_on_nor_hit():
+    logits, targets = torch.eye(3), torch.tensor([0, NO_LABEL, 0])
+    assert cross_entropy(logits, targets) == cross_entropy(logits[[0, 2]], targets[[0, 2]])
+    assert correct(logits, targets) == 1
+
+
+def test_a_learner_is_the_objective_on_the_model(model):
+    batch = packed([1, 2])
+    terms, direct = Learner(model, pretraining)(batch), pretraining(model, batch)
+    assert {name: term.item() for name, term in terms.items()} == {
+        name: term.item() for name, term in direct.items()
+    }
+
+
+def test_names_of_terms_say_what_counts_them():
+    assert counted_as("mlm.accuracy") == counted_as("mlm") == "mlm"
+
+
+def test_arrays_go_to_a_device_as_they_are():
+    array = np.arange(5)
+    assert on_device(array, torch.device("cpu")).tolist() == array.tolist()

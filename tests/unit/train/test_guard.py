@@ -1,0 +1,208 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from training import data, new_state, same, steps_of, tiny_bert
+
+from cloze.errors import ConfigError
+from cloze.objectives.pretraining import pretraining
+from cloze.train.budget import Budget
+from cloze.train.guard import (
+    Guard,
+    SkippedStepWarning,
+    TrainingError,
+    is_bad,
+    name_samples,
+    no_norms,
+)
+from cloze.train.loop import run
+from cloze.train.schedule import Schedule
+from cloze.train.state import snapshot
+from cloze.train.step import Later
+
+
+class Poison:
+    """The objective of pre-training, its loss multiplied in some steps (of four micro-batches)."""
+
+    def __init__(self, factors: dict[int, float], term: str = "mlm") -> None:
+        self.factors, self.term, self.calls = factors, term, 0
+
+    def __call__(self, model, batch, rng):
+        step, part = divmod(self.calls, 4)
+        self.calls += 1
+        terms = dict(pretraining(model, batch, rng))
+        if part == 2 and step + 1 in self.factors:
+            terms[self.term] = terms[self.term] * self.factors[step + 1]
+        return terms
+
+
+def memory_of(state):
+    """Copies of all weights and moments."""
+    saved = snapshot(state, {})
+    return saved.tensors["model"] | saved.tensors["optimiser"]
+
+
+def until_it_stops(state, steps=8):
+    """Train until it raises: the error, and what the weights were after each step."""
+    seen = [memory_of(state)]
+    with pytest.raises(TrainingError) as error:
+        for _ in run(state, data(), budget=Budget(steps=steps), schedule=Schedule(warmup=0.1)):
+            seen.append(memory_of(state))
+    return str(error.value), seen
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), -float("inf"), 1e30])
+@pytest.mark.parametrize("term", ["mlm", "nsp"])
+@pytest.mark.parametrize("bad", [1, 4])
+def test_a_bad_step_raises_before_it_touches_anything(factor, term, bad):
+    state = new_state(objective=Poison({bad: factor}, term))
+    message, seen = until_it_stops(state)
+    assert len(seen) == bad
+    after = memory_of(state)
+    same({name: after[name] for name in seen[-1]}, seen[-1])  # at first there are no moments yet
+    assert all(not after[name].any() for name in after.keys() - seen[-1].keys())
+    assert state.progress.step == bad - 1
+    first = (bad - 1) * 8
+    assert f"step {bad} went wrong" in message
+    assert ", ".join(map(str, range(first, first + 8))) in message
+    assert "weights are as they were" in message
+
+
+def test_after_a_stop_the_state_goes_on_as_if_nothing_had_been():
+    """Whoever mends the cause and runs on gets what a sound run would have given."""
+    state = new_state(objective=Poison({3: float("nan")}))
+    until_it_stops(state)
+    state.learner.objective.factors = {}
+    steps_of(state, 8)
+    sound = new_state()
+    steps_of(sound, 8)
+    same(memory_of(state), memory_of(sound))
+    assert state.norms[:8].tolist() == sound.norms[:8].tolist()
+
+
+def test_skipping_leaves_one_step_out_and_goes_on():
+    guard = Guard(action="skip")
+    state = new_state(objective=Poison({3: float("nan")}), guard=guard)
+    after, taken = [], []
+    with pytest.warns(
+        SkippedStepWarning, match="step 3 went wrong: mlm nan.*samples 16, 17"
+    ) as told:
+        for step in run(state, data(), budget=Budget(steps=5), schedule=Schedule()):
+            taken.append(step)
+            after.append(memory_of(state))
+    assert len(told) == 1
+    assert [step.bad for step in taken] == [False, False, True, False, False]
+    assert [step.number for step in taken] == [1, 2, 3, 4, 5]
+    same(after[1], after[2])
+    assert not torch.equal(after[2]["embeddings.word.weight"], after[3]["embeddings.word.weight"])
+    assert taken[2].record()["skipped"] is True
+    assert "skipped" not in taken[3].record()
+
+
+def test_too_many_bad_steps_in_a_row_stop_the_run_all_the_same():
+    always = {n: float("nan") for n in (2, 4, 5, 6)}
+    state = new_state(objective=Poison(always), guard=Guard(action="skip", patience=3))
+    with (
+        pytest.warns(SkippedStepWarning),
+        pytest.raises(TrainingError, match="step 6, bad step 3 in a row, went wrong"),
+    ):
+        steps_of(state, 9)
+    assert state.progress.step == 5
+
+
+def test_a_spike_is_judged_by_the_median_of_the_last_norms():
+    guard = Guard(spike=10.0, window=8)
+    recent = no_norms(guard, torch.device("cpu"))
+    means = torch.ones(2)
+
+    def bad(norm: float) -> bool:
+        return bool(is_bad(guard, means, torch.tensor(norm), recent))
+
+    recent[:3] = torch.tensor([1.0, 2.0, 3.0])
+    assert not bad(1e6), "too few to judge by"
+    recent[3] = 1000.0  # the median of 1, 2, 3, 1000 is not their mean
+    assert bad(20.5)
+    assert not bad(19.5)
+    assert bad(float("nan"))
+    assert bool(is_bad(guard, torch.tensor([1.0, torch.inf]), torch.tensor(1.0), recent))
+
+
+def test_a_spike_in_a_run_is_held_back_and_not_remembered():
+    guard = Guard(action="skip", spike=10.0, window=6)
+    state = new_state(objective=Poison({7: 1e4, 8: 1e4}), guard=guard)
+    with pytest.warns(SkippedStepWarning, match="step [78] went wrong"):
+        steps = steps_of(state, 10)
+    assert [step.number for step in steps if step.bad] == [7, 8]
+    assert int(state.norms.isnan().sum()) == 2
+
+
+def test_an_optimiser_that_cannot_read_the_flag_on_the_device_is_not_called():
+    state = new_state(objective=Poison({3: float("nan")}))
+    state.optimiser = torch.optim.SGD(state.model.parameters(), lr=0.1)
+    for group in state.optimiser.param_groups:
+        group["peak"] = 0.1
+    message, seen = until_it_stops(state)
+    assert "step 3 went wrong" in message
+    same(memory_of(state), seen[-1])
+
+
+class Slow(Later):
+    """A device that is always a step behind: nothing is ready until someone waits for it."""
+
+    ready = False
+
+
+def test_a_device_that_lags_behind_is_told_to_hold_back_all_that_follows(monkeypatch):
+    """As on a GPU: the verdict on step 3 is read when step 4 is under way."""
+    monkeypatch.setattr("cloze.train.loop.Later", Slow)
+    state = new_state(objective=Poison({3: float("nan")}))
+    seen = []
+    with pytest.raises(TrainingError, match="step 3 went wrong"):
+        for step in run(state, data(), budget=Budget(steps=8), schedule=Schedule()):
+            weights = {name: w.detach().clone() for name, w in state.model.named_parameters()}
+            seen.append((step.number, weights))
+    assert [number for number, _ in seen] == [1, 2, 3], "step 4 was taken and not told"
+    same(seen[1][1], seen[2][1])
+    same(seen[1][1], dict(state.model.named_parameters()))
+    assert state.progress.step == 2
+
+
+def test_a_bad_step_whose_verdict_is_out_cannot_be_saved(monkeypatch):
+    monkeypatch.setattr("cloze.train.loop.Later", Slow)
+    state = new_state(objective=Poison({3: float("nan")}))
+    steps = run(state, data(), budget=Budget(steps=8), schedule=Schedule())
+    for _ in range(3):
+        next(steps)
+    with pytest.raises(TrainingError, match="step 3 went wrong"):
+        snapshot(state, {})
+    assert snapshot(state, {}).step == 2
+
+
+def test_the_last_step_is_judged_too(monkeypatch):
+    monkeypatch.setattr("cloze.train.loop.Later", Slow)
+    with pytest.raises(TrainingError, match="step 3 went wrong"):
+        steps_of(new_state(objective=Poison({3: float("nan")})), 3)
+
+
+def test_a_sound_run_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps_of(new_state(tiny_bert(0.1)), 5)
+
+
+def test_many_samples_are_named_in_part():
+    assert name_samples([np.arange(3), np.arange(3, 20)]).endswith("14, 15 and 4 more")
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ({"action": "ski"}, "did you mean 'skip'"),
+        ({"spike": 0.5}, "spike is 0.5"),
+        ({"window": 1}, "2"),
+    ],
+)
+def test_settings_are_checked(setting, text):
+    with pytest.raises(ConfigError, match=text):
+        Guard(**setting)

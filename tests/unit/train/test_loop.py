@@ -1,0 +1,213 @@
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
+
+from cloze.errors import ConfigError, InputError
+from cloze.objectives.pretraining import pretraining
+from cloze.train.budget import Budget
+from cloze.train.evaluate import averages
+from cloze.train.loop import grouped, run
+from cloze.train.memory import recompute
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig
+
+FLAT = Schedule(shape="constant", warmup=0.0)
+
+
+def in_groups(parts: int, steps: int = 3):
+    """The same eight samples to a step, cut into so many micro-batches."""
+    return lambda start: (
+        [*packed(range(8 * n, 8 * n + 8)).split(parts)] for n in range(start, steps)
+    )
+
+
+def test_accumulation_equals_one_big_batch():
+    whole, cut = new_state(tiny_bert().double()), new_state(tiny_bert().double())
+    one, many = steps_of(whole, 3, source=in_groups(1)), steps_of(cut, 3, source=in_groups(5))
+    assert [len(step.sample_ids) for step in many] == [5, 5, 5]
+    for a, b in zip(one, many, strict=True):
+        assert a.means == pytest.approx(b.means, rel=1e-12)
+        assert a.norm == pytest.approx(b.norm, rel=1e-12)
+        assert np.concatenate(a.sample_ids).tolist() == np.concatenate(b.sample_ids).tolist()
+    for a, b in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_the_mean_of_means_would_be_another_loss():
+    """The batches above must be able to tell the two apart."""
+    state = new_state()
+    parts = packed(range(8)).split(5)
+    naive = np.mean([averages(state, [part])["mlm"] for part in parts])
+    assert averages(state, parts)["mlm"] != pytest.approx(naive, rel=1e-5)
+    assert averages(state, parts)["mlm"] == pytest.approx(
+        averages(state, [packed(range(8))])["mlm"]
+    )
+
+
+def test_it_learns():
+    state = new_state(rate=5e-3)
+    batch = [packed(range(16))]
+    steps = steps_of(state, 120, source=lambda _: (batch for _ in range(120)))
+    assert steps[-1].means["mlm"] < 0.2 * steps[0].means["mlm"]
+    assert steps[-1].means["mlm.accuracy"] > 0.9
+    assert averages(state, batch)["mlm"] < steps[-1].means["mlm"] + 0.1
+
+
+def test_the_rate_follows_the_budget_to_its_end():
+    state = new_state(rate=1.0)
+    steps = list(run(state, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.5)))
+    assert [step.rate for step in steps] == [0.25, 0.75, 0.75, 0.25]
+    assert [step.last for step in steps] == [False, False, False, True]
+
+
+def test_a_budget_of_tokens_ends_with_the_tokens():
+    steps = list(run(new_state(), data(), budget=Budget(tokens=200), schedule=FLAT))
+    assert steps[-1].tokens >= 200 > steps[-2].tokens
+    assert steps[-1].tokens == sum(
+        int(batch.lengths.sum()) for n in range(len(steps)) for batch in micro_batches(n)
+    )
+
+
+def test_a_budget_of_minutes_goes_by_the_clock_of_all_sittings(monkeypatch):
+    """One tick of ten seconds to a step; the first sitting ended in the middle."""
+    clock = iter(range(1000, 9000, 10))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    state, budget, schedule = new_state(rate=1.0), Budget(minutes=1), Schedule(warmup=0.0)
+    steps = run(state, data(), budget=budget, schedule=schedule)
+    first = [next(steps) for _ in range(3)]
+    assert [step.seconds for step in first] == [10, 20, 30]
+    steps.close()
+    second = list(run(state, data(), budget=budget, schedule=schedule))
+    assert [step.seconds for step in second] == [40, 50]
+    assert [step.rate for step in second] == pytest.approx([1 / 3, 1 / 6])
+    assert state.progress.seconds == 60
+    assert schedule(budget.fraction(state.progress)) == 0
+
+
+def test_data_that_end_too_soon_say_so():
+    with pytest.raises(InputError, match=r"ended after step 3, before the budget was spent"):
+        steps_of(new_state(), 5, source=in_groups(1))
+
+
+def test_a_batch_without_targets_says_so():
+    none = np.zeros(0, np.int64)
+    empty = replace(packed([1]), positions=none, targets=none, labels=np.array([-100]))
+    with pytest.raises(InputError, match="step 1 has nothing to learn from"):
+        steps_of(new_state(), 1, source=lambda _: iter([[empty]]))
+
+
+def test_a_loss_without_targets_in_the_whole_batch_is_not_reported():
+    quiet = replace(packed([1, 2]), labels=np.full(2, -100))
+    (step,) = steps_of(new_state(), 1, source=lambda _: iter([[quiet]]))
+    assert set(step.means) == {"mlm", "mlm.accuracy"}
+
+
+def test_stop_ends_after_the_step_in_hand_and_the_next_sitting_goes_on():
+    wish: list[int] = []
+    state = new_state()
+    steps = run(state, data(), budget=Budget(steps=9), schedule=FLAT, stop=lambda: bool(wish))
+    taken = []
+    for step in steps:
+        taken.append(step.number)
+        if step.number == 4:
+            wish.append(1)
+    assert taken == [1, 2, 3, 4]
+    rest = run(state, data(), budget=Budget(steps=9), schedule=FLAT)
+    assert [step.number for step in rest] == [5, 6, 7, 8, 9]
+
+
+def test_clipping_bounds_the_gradient_and_the_norm_is_told_as_it_was():
+    wide, narrow = new_state(clip_norm=math.inf), new_state(clip_norm=1e-3)
+    seen: list[float] = []
+    for state in (wide, narrow):
+        plain = state.optimiser.step
+
+        def step(state=state, plain=plain):
+            grads = [weight.grad.norm() for weight in state.model.parameters()]
+            seen.append(torch.stack(grads).norm().item())
+            plain()
+
+        state.optimiser.step = step  # type: ignore[method-assign]
+    (one,), (other,) = steps_of(wide, 1), steps_of(narrow, 1)
+    assert one.norm == other.norm == pytest.approx(seen[0])
+    assert seen[1] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_dropout_follows_from_the_key_and_leaves_the_global_generator_alone():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    one, other = new_state(tiny_bert(0.3), seed=5), new_state(tiny_bert(0.3), seed=6)
+    first = [step.means["mlm"] for step in steps_of(one, 3)]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(8)  # whatever others draw in between
+    assert [step.means["mlm"] for step in steps_of(new_state(tiny_bert(0.3), seed=5), 3)] == first
+    assert [step.means["mlm"] for step in steps_of(other, 3)] != first
+
+
+def test_an_evaluation_between_two_steps_disturbs_nothing():
+    plain, watched = new_state(tiny_bert(0.3)), new_state(tiny_bert(0.3))
+    steps_of(plain, 4)
+    for _ in run(watched, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.1)):
+        averages(watched, [packed(range(5))])
+        torch.rand(3)
+    same(dict(plain.model.named_parameters()), dict(watched.model.named_parameters()))
+
+
+def test_evaluation_is_without_dropout_and_leaves_the_mode_as_it_was():
+    state = new_state(tiny_bert(0.5))
+    state.learner.train()
+    batches = [packed(range(3)), packed([7])]
+    assert averages(state, batches) == averages(state, batches)
+    assert state.model.training
+    assert all(weight.grad is None for weight in state.model.parameters())
+
+
+def test_recomputing_gives_the_same_gradients_with_dropout_too():
+    plain, thrifty = new_state(tiny_bert(0.3)), new_state(tiny_bert(0.3))
+    calls: list[int] = []
+    thrifty.model.blocks[0].attention.register_forward_hook(lambda *_: calls.append(1))
+    steps_of(plain, 3)
+    with recompute(thrifty.model.blocks):
+        steps_of(thrifty, 3)
+    assert len(calls) == 2 * 3 * 4, "forwards and again backwards, in 3 steps of 4 micro-batches"
+    same(dict(plain.model.named_parameters()), dict(thrifty.model.named_parameters()))
+    assert "forward" not in vars(thrifty.model.blocks[0])
+
+
+def test_bf16_computes_in_bf16_and_keeps_float32():
+    seen: list[torch.dtype] = []
+
+    def looking(model, batch, rng):
+        terms = pretraining(model, batch, rng)
+        seen.append(model.blocks[0].feed_forward.inner(torch.zeros(1, 16)).dtype)
+        return terms
+
+    half, full = new_state(objective=looking, precision="bf16"), new_state()
+    (a,), (b,) = steps_of(half, 1), steps_of(full, 1)
+    assert set(seen) == {torch.bfloat16}
+    assert a.means["mlm"] == pytest.approx(b.means["mlm"], rel=1e-2)
+    assert a.means["mlm"] != b.means["mlm"]
+    assert {weight.dtype for weight in half.model.parameters()} == {torch.float32}
+
+
+def test_an_unknown_precision_says_which_there_are():
+    with pytest.raises(ConfigError, match="did you mean 'bf16'"):
+        LoopConfig(precision="bf")
+
+
+def test_grouped_leaves_out_what_makes_no_whole_step():
+    batches = [packed([n]) for n in range(5)]
+    assert [len(group) for group in grouped(batches, 2)] == [2, 2]
+
+
+def test_a_step_is_all_there_is_to_log():
+    (step,) = steps_of(new_state(), 1)
+    assert set(step.record()) == {
+        "step", "tokens", "seconds", "rate", "norm", "mlm", "mlm.accuracy", "nsp", "nsp.accuracy",
+    }  # fmt: skip
+    assert copy.copy(step).means == step.means

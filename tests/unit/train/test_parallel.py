@@ -1,0 +1,119 @@
+import json
+
+import pytest
+import torch
+from parallel_jobs import RUN, several_things, trained
+from training import data, in_processes, new_state, same, steps_of
+
+from cloze.checkpoint.state import read_state
+from cloze.errors import ConfigError
+from cloze.train.guard import TrainingError
+from cloze.train.parallel import ALONE, Team, assemble, distribute
+from cloze.train.state import resume
+
+
+def read(folder, world):
+    return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process sees and learns."""
+    folder = tmp_path_factory.mktemp("alone")
+    trained(ALONE, folder, "ddp")
+    return read(folder, 1)[0], read_state(folder / "state-1" / "000001-step-12")
+
+
+@pytest.mark.parametrize(("world", "way"), [(2, "ddp"), (4, "ddp"), (2, "fsdp")])
+def test_several_processes_learn_what_one_would(tmp_path, alone, world, way):
+    """Same samples in every step, losses within 1e-5, the same weights."""
+    in_processes(world, trained, tmp_path, way)
+    one, state = alone
+    reports = read(tmp_path, world)
+    for report in reports:
+        assert report["losses"] == reports[0]["losses"], "all are told the same"
+        assert report["scores"] == reports[0]["scores"]
+        assert report["tokens"] == one["tokens"]
+    for ours, theirs in zip(reports[0]["losses"], one["losses"], strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert reports[0]["norms"] == pytest.approx(one["norms"], abs=1e-5)
+    assert reports[0]["scores"] == pytest.approx(one["scores"], abs=1e-5)
+    for step, expected in enumerate(one["samples"]):
+        seen = [number for report in reports for number in report["samples"][step]]
+        assert sorted(seen) == sorted(expected)
+    together = read_state(tmp_path / f"state-{world}" / "000001-step-12")
+    for name, weight in state.tensors["model"].items():
+        torch.testing.assert_close(together.tensors["model"][name], weight, atol=1e-4, rtol=1e-4)
+    back = new_state()  # saved by several, read by one
+    resume(back, tmp_path / f"state-{world}", RUN)
+    same(back.model.state_dict(), together.tensors["model"])
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two processes that meet with one thing after another."""
+    folder = tmp_path_factory.mktemp("two")
+    in_processes(2, several_things, folder)
+    return folder
+
+
+def test_all_stop_after_the_same_step_when_one_is_asked(two):
+    seen = [json.loads((two / f"{rank}.json").read_text()) for rank in range(2)]
+    assert seen[0] == seen[1] == [1, 2, 3, 4]
+
+
+def test_all_begin_a_step_again_when_one_runs_out_of_memory(two):
+    reports = [json.loads((two / f"cramped-{rank}.json").read_text()) for rank in range(2)]
+    assert reports[0] == reports[1]
+    expected = steps_of(new_state(), 6, source=data(parts=2, size=4))
+    for ours, step in zip(reports[0]["losses"], expected, strict=True):
+        assert ours == pytest.approx(step.means, abs=1e-5)
+
+
+def test_a_nan_in_one_part_stops_all_before_the_step(two):
+    texts = [(two / f"poisoned-{rank}.txt").read_text() for rank in range(2)]
+    assert all("step 4 went wrong: mlm nan" in text for text in texts)
+    assert "samples 24, 25, 28, 29" in texts[0]
+    assert "samples 26, 27, 30, 31" in texts[1]
+
+
+def test_a_proven_size_that_fails_in_a_parallel_step_says_what_to_do(monkeypatch):
+    """FSDP, or DDP after the first steps: the others are waiting with gradients half joined."""
+    from cloze.train import gradients as room
+
+    state = new_state()
+    state.team = Team(rank=0, world=2)
+    monkeypatch.setattr(room, "_accumulate", _burst)
+    with pytest.raises(TrainingError, match="out of memory in step 1 of a parallel run"):
+        room.gradients(state, [], {}, biggest=10)
+
+
+def _burst(*_, **__):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_without_torchrun_there_is_one(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with assemble("cpu") as team:
+        assert team == Team(rank=0, world=1, device=torch.device("cpu"))
+        assert team.first
+        assert team.total([1, 2.5]) == [1, 2.5]
+        assert team.largest([3]) == [3]
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_shares_make_up_the_whole(world):
+    items = list(range(8))
+    shares = [Team(rank=rank, world=world).share(items) for rank in range(world)]
+    assert sorted(item for share in shares for item in share) == items
+    assert {len(share) for share in shares} == {8 // world}
+
+
+def test_a_batch_that_does_not_split_evenly_is_refused():
+    with pytest.raises(ConfigError, match="6 parts does not split over 4 processes"):
+        Team(rank=0, world=4).share(range(6))
+
+
+def test_an_unknown_way_names_those_there_are():
+    with pytest.raises(ConfigError, match="did you mean 'fsdp'"):
+        distribute(torch.nn.Linear(1, 1), ALONE, way="fsdp2")

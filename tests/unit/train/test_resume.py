@@ -1,0 +1,134 @@
+import pytest
+import torch
+from parallel_jobs import RUN, other_bert, resumed, told
+from saving_jobs import kill_while_training
+from training import data, in_one_process, in_processes, new_state, same, steps_of, tiny_bert
+
+from cloze.checkpoint.state import read_state
+from cloze.errors import FolderError
+from cloze.models import BertConfig, fresh
+from cloze.objectives.core import Learner
+from cloze.objectives.pretraining import pretraining
+from cloze.train.guard import Guard
+from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.parallel import ALONE
+from cloze.train.state import TrainState, restore, resume, save, snapshot
+
+
+def everything(state):
+    saved = snapshot(state, RUN)
+    return {f"{kind}/{name}": t for kind, of in saved.tensors.items() for name, t in of.items()}
+
+
+@pytest.mark.parametrize(
+    "source", [data(parts=1, size=4), data(parts=4)], ids=["plain", "accumulated"]
+)
+def test_100_steps_are_37_and_63(tmp_path, source):
+    config = {"seed": 3, "guard": Guard(window=40)}
+    straight = new_state(tiny_bert(0.1), **config)
+    expected = told(steps_of(straight, 100, source=source))
+
+    stopped = new_state(tiny_bert(0.1), **config)
+    first = told(steps_of(stopped, 100, upto=37, source=source))
+    save(stopped, tmp_path, RUN)
+    again = new_state(other_bert(0.1), **config)
+    path = resume(again, tmp_path, RUN)
+    assert path == tmp_path / "000001-step-37"
+    second = told(steps_of(again, 100, source=source))
+
+    assert first + second == expected
+    same(everything(straight), everything(again))
+    moments = [name for name in everything(again) if name.startswith("optimiser/")]
+    assert len(moments) == 3 * len(list(again.model.parameters())), "step and two moments of each"
+
+
+def test_what_is_learned_after_a_resume_depends_on_the_moments():
+    """The test above must be able to fail: without its moments a run goes another way."""
+    straight, forgetful = new_state(), new_state()
+    for state in (straight, forgetful):
+        steps_of(state, 10, upto=5)
+    forgetful.optimiser.state.clear()
+    assert told(steps_of(straight, 10)) != told(steps_of(forgetful, 10))
+
+
+def test_everything_else_comes_back_too(tmp_path):
+    state = new_state()
+    steps_of(state, 5, upto=3)
+    state.limit, state.skipped, state.notes = 123, 2, {"early_stopping": {"best": 1.5}}
+    save(state, tmp_path, RUN)
+    back = new_state()
+    resume(back, tmp_path, RUN)
+    assert back.progress == state.progress
+    assert (back.limit, back.skipped, back.notes) == (123, 2, {"early_stopping": {"best": 1.5}})
+    assert back.norms.tolist()[:3] == state.norms.tolist()[:3]
+    assert back.optimiser.param_groups[0]["betas"] == (0.9, 0.999)
+
+
+def test_saving_goes_on_while_training_goes_on():
+    """A snapshot holds copies."""
+    state = new_state()
+    steps_of(state, 6, upto=3)
+    saved = snapshot(state, RUN)
+    before = {name: tensor.clone() for name, tensor in saved.tensors["model"].items()}
+    steps_of(state, 6)
+    same(saved.tensors["model"], before)
+
+
+def test_weights_that_two_names_share_are_saved_once():
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4, bias=False)
+            self.outer = torch.nn.Linear(4, 4, bias=False)
+            self.outer.weight = self.inner.weight
+
+    model = Tied()
+    made = optimiser(model, OptimiserConfig())
+    state = TrainState(Learner(model, pretraining), model, made)
+    saved = snapshot(state, RUN)
+    assert list(saved.tensors["model"]) == ["inner.weight"]
+    restore(state, saved, RUN)
+
+
+def test_nothing_to_resume_from(tmp_path):
+    assert resume(new_state(), tmp_path, RUN) is None
+    assert resume(new_state(), tmp_path / "absent", RUN) is None
+
+
+def test_another_run_is_refused(tmp_path):
+    state = new_state()
+    before = everything(state)
+    save(state, tmp_path, RUN | {"rate": 0.1})
+    with pytest.raises(
+        FolderError, match=r"another run: corpus was 'abc' and is 'xyz'; rate was 0.1"
+    ):
+        resume(state, tmp_path, RUN | {"corpus": "xyz"})
+    same(everything(state), before)
+
+
+def test_another_model_is_refused(tmp_path):
+    save(new_state(), tmp_path, RUN)
+    config = BertConfig(vocab_size=50, width=16, layers=1, heads=2, hidden=32, positions=16)
+    model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0))
+    with pytest.raises(FolderError, match=r"another model: blocks\.1\.attention.*differs"):
+        resume(new_state(model), tmp_path, RUN)
+
+
+@pytest.mark.parametrize(("way", "total", "stop"), [("ddp", 100, 37), ("fsdp", 16, 7)])
+def test_100_steps_are_37_and_63_in_two_processes(tmp_path, way, total, stop):
+    """Two micro-batches to a step in each process."""
+    in_processes(2, resumed, tmp_path, way, total, stop)
+    straight = read_state(tmp_path / "straight" / f"000001-step-{total}")
+    again = read_state(tmp_path / "resumed" / f"000001-step-{total}")
+    for kind in straight.tensors:
+        same(straight.tensors[kind], again.tensors[kind])
+    assert straight.facts["progress"]["tokens"] == again.facts["progress"]["tokens"]
+
+    alone = new_state()  # and a run may go on with fewer processes
+    resume(alone, tmp_path / "stopped", RUN)
+    assert alone.team == ALONE
+    assert [step.number for step in steps_of(alone, stop + 2)] == [stop + 1, stop + 2]
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
+    in_one_process(kill_while_training, tmp_path, 60)
