@@ -5,7 +5,6 @@ import warnings
 from pathlib import Path
 
 import torch
-from training import data, new_state, packed, steps_of, tiny_bert
 
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
@@ -14,6 +13,7 @@ from cloze.train.guard import TrainingError
 from cloze.train.loop import run
 from cloze.train.schedule import Schedule
 from cloze.train.state import resume, save
+from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
 

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from training import data, new_state, same, steps_of, tiny_bert
 
 from cloze.checkpoint.state import SavedState, newest_state, read_state, save_state
 from cloze.train.budget import Budget
@@ -18,6 +17,7 @@ from cloze.train.consumers import saving
 from cloze.train.loop import run
 from cloze.train.schedule import Schedule
 from cloze.train.state import resume, save, snapshot
+from training import data, new_state, same, steps_of, tiny_bert
 
 
 def numbered(step: int, size: int = 4000) -> SavedState:
@@ -76,17 +76,23 @@ def _save_forever(folder: Path, step: int, done: mmap.mmap) -> None:
 def kill_while_training(folder: Path, steps: int) -> None:
     """Train, be killed, resume, be killed …: in the end it is the run that was never killed."""
     rng = random.Random(7)
-    sittings = 0
+    killed = 0
     while True:
         if not (child := os.fork()):
             _train(folder, steps)
-        time.sleep(rng.uniform(0.1, 0.4))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        sittings += 1
+        before, status = newest_state(folder), None
+        while status is None and newest_state(folder) == before:
+            time.sleep(0.01)
+            ended, status = os.waitpid(child, os.WNOHANG)
+            status = status if ended else None
+        if status is None:
+            time.sleep(rng.uniform(0.0, 0.2))
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) == 0:
             break
-    assert sittings > 2, "it was killed"
+        killed += 1
+    assert killed, "it came to a kill"
     straight = new_state(tiny_bert(0.1), seed=3)
     steps_of(straight, steps)
     expected, found = snapshot(straight, {}), read_state(newest_state(folder))

@@ -27,7 +27,7 @@ from cloze.train.step import Step
 torch.set_num_threads(1)  # for nets this small a second thread only waits for the first
 
 VOCABULARY = 50
-PRELOADED = ["parallel_jobs", "saving_jobs"]
+PRELOADED = ["torch._dynamo", "torch.distributed.fsdp", "parallel_jobs", "saving_jobs"]
 SHAPE = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 16}
 
 
@@ -43,12 +43,15 @@ def packed(sample_ids) -> PackedBatch:
     lengths = np.array([rng.integers(5, 10) for rng in draws])
     starts = lengths.cumsum() - lengths
     ids = np.concatenate(
-        [(rng.integers(VOCABULARY) + np.arange(n)) % VOCABULARY for rng, n in zip(draws, lengths)]
+        [
+            (rng.integers(VOCABULARY) + np.arange(n)) % VOCABULARY
+            for rng, n in zip(draws, lengths, strict=True)
+        ]
     )
     positions = np.concatenate(
         [
             s + np.sort(rng.choice(n, 1 + rng.integers(3), replace=False))
-            for rng, s, n in zip(draws, starts, lengths)
+            for rng, s, n in zip(draws, starts, lengths, strict=True)
         ]
     )
     targets = ids[positions]
@@ -124,7 +127,7 @@ def in_processes(world: int, job: Callable[..., None], *args) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # importing torch takes longer than what is done with it: one server does it for all processes
+    # importing takes longer than what is done then: one server does it for all processes
     multiprocessing.set_forkserver_preload(PRELOADED)
     processes.start_processes(
         _begin, (world, port, job, args), nprocs=world, start_method="forkserver"

@@ -14,6 +14,7 @@ from cloze.cli.demo import demo
 from cloze.cli.embed import embed
 from cloze.cli.fill import fill
 from cloze.cli.info import info
+from cloze.cli.pretrain import pretrain
 from cloze.cli.tokenize import tokenize
 from cloze.cli.vocabulary import vocabulary
 
@@ -39,6 +40,7 @@ add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."'
 add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
 add(info, USE, example="cloze info runs/bert")
 add(tokenize, USE, example='cloze tokenize runs/bert "The cat sat." --pair "It slept."')
+add(pretrain, MAKE, example="cloze pretrain text/*.txt.xz --out runs/my-bert --minutes 30")
 add(demo, MAKE, example="cloze demo --out my-demo")
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")
 

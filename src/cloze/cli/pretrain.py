@@ -1,20 +1,23 @@
 """`cloze pretrain`: text to a model."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Device, Force, Json, Quiet, Threads, print_json, print_table, progress
+from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table, progress
 from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cloze.make.metrics import Meter
     from cloze.make.plan import Plan
     from cloze.make.pretrain import Pretrained
-
-FRACTION = 100
+    from cloze.make.workshop import Say
+    from cloze.train.step import Step
 
 
 def pretrain(
@@ -114,7 +117,116 @@ def pretrain(
             "optimiser.rate": rate,
         }
     )
-    ...
+
+    from cloze.make.plan import plan as make_plan
+    from cloze.make.pretrain import Start, Watch, pretrain, resume_run
+    from cloze.make.recipe import recipe as make_recipe
+
+    if resume and (inputs or flags or recipe or settings):
+        raise ConfigError(
+            "a resumed run goes on by the recipe it began with",
+            fix="give --resume and --out alone, or start a new run with --from",
+        )
+    if not resume and not inputs:
+        raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
+    with ExitStack() as stack:
+        say = _say(stack.enter_context(progress(quiet)), quiet)
+        watch = Watch(
+            say=say,
+            steps=partial(_shown, title=str(out), quiet=quiet or as_json),
+            tensorboard=tensorboard,
+        )
+        if resume:
+            ended = resume_run(out, device=device, workers=workers, watch=watch)
+        else:
+            begin = Start(
+                sources=inputs or [], model=start, extra_pieces=extra_pieces, corpus=corpus
+            )
+            made = make_recipe(recipe, flags=flags, settings=settings or [])
+            if plan:
+                _print_plan(make_plan(begin, out, made, device=device, say=say), as_json)
+                return
+            ended = pretrain(
+                begin, out, made, device=device, workers=workers, force=force, watch=watch
+            )
+    _print_end(ended, as_json)
+
+
+def _say(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
+    from cloze.make.workshop import Say
+
+    return Say(
+        text=(lambda _: None) if quiet else (lambda text: typer.echo(text, err=True)),
+        vocabulary=show,
+        corpus=lambda done: show("documents prepared", done.documents, None),
+    )
+
+
+def _shown(steps: "Iterator[Step]", meter: "Meter", *, title: str, quiet: bool) -> "Iterator[Step]":
+    """The steps, with a live display around them."""
+    from cloze.train.display import Display
+
+    with Display(title=title, quiet=quiet) as display:
+        for step in steps:
+            if step.ready and not quiet:
+                for row in meter.rows(step):
+                    display.show(row)
+            yield step
+
+
+def _print_plan(made: "Plan", as_json: bool) -> None:
+    if as_json:
+        print_json(dataclasses.asdict(made))
+        return
+    rows = [
+        ("parameters", made.parameters),
+        ("vocabulary", made.vocabulary),
+        ("documents", made.documents),
+        ("tokens in an epoch", made.tokens_per_epoch),
+        ("tokens in a step", made.tokens_per_step),
+        ("places filled with tokens", f"{made.real_share:.1%}"),
+        ("tokens a second, in a trial", round(made.tokens_per_second)),
+        ("steps", made.steps),
+        ("tokens", made.tokens),
+        ("epochs", f"{made.epochs:.2f}"),
+        ("time", _duration(made.hours * 3600)),
+        ("memory of weights and optimiser", f"{made.weights_mib:,.0f} MiB"),
+        ("most memory in the trial", f"{made.peak_mib:,.0f} MiB"),
+    ]
+    print_table(("plan", ""), rows)
+
+
+def _print_end(ended: "Pretrained", as_json: bool) -> None:
+    if as_json:
+        print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
+        return
+    scores = {
+        "eval.mlm": ("held-out loss", "{:.3f}"),
+        "eval.perplexity": ("held-out perplexity", "{:,.1f}"),
+        "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
+        "eval.unigram": ("by the commonest word", "{:.1%}"),
+        "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
+    }
+    rows: list[tuple[str, object]] = [
+        ("steps", ended.steps),
+        ("tokens", ended.tokens),
+        ("time", _duration(ended.seconds)),
+        *(
+            (name, f.format(ended.scores[k]))
+            for k, (name, f) in scores.items()
+            if k in ended.scores
+        ),
+        ("report", str(ended.folder / "report.html")),
+    ]
+    print_table(("trained", str(ended.folder)), rows)
+    if ended.stopped:
+        again = f"cloze pretrain --resume --out {ended.folder}"
+        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:

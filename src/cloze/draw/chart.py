@@ -111,18 +111,19 @@ class LineChart:
         if not drawn:
             middle = (box.top + box.bottom) / 2
             drawn = [label("no values", box.width / 2, middle, class_="muted middle")]
+        names = ", ".join(line.name for line in layout.lines)
         frame = grid(box, layout.x, layout.y, x_label=self.x_label, percents=self.percent)
         return Element(
             "svg",
             *children,
             heading(self.title, self.y_label),
-            *layout.legend,
-            *(frame if layout.lines else ()),
-            *drawn,
+            Element("g", *layout.legend),
+            Element("g", *(frame if layout.lines else ())),
+            Element("g", *drawn, class_="data"),
             class_="lines",
             viewBox=f"{-_EDGE} {-_EDGE} {box.width + 2 * _EDGE} {box.height + 2 * _EDGE}",
             role="img",
-            aria_label=": ".join([self.title, *(line.name for line in layout.lines)]),
+            aria_label=f"{self.title}: {names or 'no values'}",
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -101,11 +101,12 @@ class Bars:
     rows: Sequence[tuple[str, float]]
     title: str = ""
     percents: bool = True
+    right: str | None = None  # the word that stands out among them
 
     @property
     def data(self) -> dict[str, Any]:
         rows = [[label, plain(value)] for label, value in self.rows]
-        return {"kind": "bars", "title": self.title, "rows": rows}
+        return {"kind": "bars", "title": self.title, "rows": rows, "right": self.right}
 
     def element(self) -> Element:
         caption = [Element("caption", self.title)] if self.title else []
@@ -128,6 +129,7 @@ class Bars:
                 "td", Element("div", drawing, Element("span", label, dir="auto"), class_="bar")
             ),
             Element("td", shown, class_="number"),
+            class_="right" if label == self.right else None,
         )
 
 
@@ -137,13 +139,15 @@ class Quote:
 
     text: str
     marked: Sequence[str] = ()
+    note: str = ""
 
     @property
     def data(self) -> dict[str, Any]:
-        return {"kind": "quote", "text": self.text}
+        return {"kind": "quote", "text": self.text, "note": self.note}
 
     def element(self) -> Element:
-        return Element("blockquote", *_marked(self.text, self.marked), dir="auto")
+        note = [Element("div", self.note, class_="muted", dir="auto")] if self.note else []
+        return Element("blockquote", *_marked(self.text, self.marked), *note, dir="auto")
 
 
 @dataclass(frozen=True, kw_only=True)

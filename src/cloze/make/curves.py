@@ -110,6 +110,7 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         title="NSP accuracy",
         x_label="step",
         percent=True,
+        include=[CHANCE - 0.05],  # so that its line does not lie on the axis
         series=[*pairs, _across(rows, "chance", CHANCE)] if pairs else [],
         note=f"Pairs told right: do they follow each other? Chance is {percent(CHANCE, 0)}.",
     )

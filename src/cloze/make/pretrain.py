@@ -33,7 +33,13 @@ from cloze.make.workshop import Say, Workshop, open_workshop, unigram_accuracy
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
-from cloze.train.consumers import append_metrics, evaluating, saving, writing_metrics
+from cloze.train.consumers import (
+    append_metrics,
+    evaluating,
+    saving,
+    writing_metrics,
+    writing_tensorboard,
+)
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
@@ -54,6 +60,7 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,15 +195,17 @@ def _train(
             minutes=recipe.run.save_minutes,
         )
         if team.first:
-            meter = Meter(budget, workshop.batches.epoch(0).packing.real_share, state.progress)
+            share = workshop.batches.epoch(0).packing.real_share
             steps = writing_metrics(
                 steps,
                 out / METRICS,
-                rows=meter.rows,
+                rows=Meter(budget, share, state.progress).rows,
                 every=recipe.run.log_every,
                 after=state.progress.step,
             )
-            steps = watch.steps(steps, meter)
+            if watch.tensorboard:
+                steps = writing_tensorboard(steps, out / "tensorboard", every=recipe.run.log_every)
+            steps = watch.steps(steps, Meter(budget, share, state.progress))
         evaluated = _take(steps)
         scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
         trained = _whole_model(model)

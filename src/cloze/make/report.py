@@ -3,7 +3,7 @@
 | file | holds |
 |---|---|
 | metrics.jsonl | a row to a line: `kind` (train or eval), `step`, `loss`, `mlm_accuracy` … |
-| fills.json | [{"text": …, "before": [[word, probability], …], "after": …}, …] |
+| fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | corpus.json | what the corpus holds, or a description with that as its `summary` |
 | run.json | the complete configuration |
@@ -88,19 +88,19 @@ def _row(line: bytes) -> Row:
 
 
 def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
-    cards = [
-        Card(
-            head=Quote(text=str(one["text"]), marked=MASKS),
-            parts=[
-                Bars(title=when, rows=_pairs(one[when]))
-                for when in ("before", "after")
-                if one.get(when)
-            ],
-        )
-        for one in listed
-    ]
     note = "What the model puts in the blank, before and after training, with its probability."
-    return Section(title="Fills", note=note, parts=[Grid(parts=cards)])
+    return Section(title="Fills", note=note, parts=[Grid(parts=[_fill(one) for one in listed])])
+
+
+def _fill(one: Mapping[str, Any]) -> Card:
+    truth = None if one.get("truth") is None else str(one["truth"])
+    said = f"it was: {truth}" if truth else ""
+    bars = [
+        Bars(title=when, rows=_pairs(one[when]), right=truth)
+        for when in ("before", "after")
+        if one.get(when)
+    ]
+    return Card(head=Quote(text=str(one["text"]), marked=MASKS, note=said), parts=bars)
 
 
 def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:

@@ -36,7 +36,7 @@ def extend(
     backend = tokenizer.backend
     split = partial(split_bert, chinese=True)
     chunks = count_chunks(texts, split, max_words=MAX_WORDS, progress=progress)
-    words = count_words(chunks, backend.normalizer, backend.pre_tokenizer)
+    words = count_words(chunks, backend.pre_tokenizer, backend.normalizer)
     known = backend.get_vocab()
     common = [word for word, times in words.items() if times >= min_count and word not in known]
     saved = {word: words[word] * (_cost(tokenizer, word) - 1) for word in common}

@@ -144,8 +144,10 @@ def write(folder: Path, parts: Parts) -> None:
     (folder / "tokenizer_config.json").write_text(
         json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    if peer["tokenizer_class"] == "BertTokenizer":
-        pieces = sorted(vocab := parts.backend.get_vocab(), key=vocab.__getitem__)
+    vocab = parts.backend.get_vocab()
+    pieces = sorted(vocab, key=vocab.__getitem__)
+    # In vocab.txt the line is the id, so there can be no ids without a piece.
+    if peer["tokenizer_class"] == "BertTokenizer" and vocab[pieces[-1]] == len(pieces) - 1:
         (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
 
 

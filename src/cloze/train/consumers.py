@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.config import one_of, suggest
-from cloze.errors import ConfigError
+from cloze.errors import ConfigError, MissingExtraError
 from cloze.train.step import Step
 
 SECONDS = 60
@@ -126,6 +126,20 @@ def writing_metrics(
                 yield step
         finally:
             write(wait=True)
+
+
+def writing_tensorboard(steps: Iterable[Step], folder: Path, *, every: int = 1) -> Iterator[Step]:
+    """The same numbers as curves in TensorBoard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtraError("writing for TensorBoard", extra="tensorboard") from None
+    with SummaryWriter(str(folder)) as writer:
+        for step in steps:
+            if step.scores or step.number % every == 0:
+                for name, value in step.record().items():
+                    writer.add_scalar(name, value, step.number)
+            yield step
 
 
 def append_metrics(path: Path, record: Mapping[str, Any]) -> None:

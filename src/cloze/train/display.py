@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloze.train.panel import HEIGHT, WIDTH, Row, Seen, held_out_line, panel, training_line
+from cloze.train.panel import HEIGHT, WIDTH, Ascii, Row, Seen, held_out_line, panel, training_line
 
 R = TypeVar("R", bound=Row)
 
@@ -125,7 +125,7 @@ class Display:
             self._live.update(self._picture(), refresh=True)
         else:
             line = held_out_line if held_out else training_line
-            self._console.print(Text(line(self._seen)), soft_wrap=True)
+            self._console.print(self._fit(Text(line(self._seen))), soft_wrap=True)
             if held_out:  # does not count as news of training
                 return
         self._unshown = 0
@@ -134,9 +134,12 @@ class Display:
     def _picture(self) -> RenderableType:
         width, height = self._console.size
         if width < WIDTH or height < HEIGHT:
-            return Text(training_line(self._seen), no_wrap=True, overflow="ellipsis")
+            return self._fit(Text(training_line(self._seen), no_wrap=True, overflow="ellipsis"))
         plain = self._console.options.ascii_only
-        return panel(self._seen, title=self._title, width=width, ascii_only=plain)
+        return self._fit(panel(self._seen, title=self._title, width=width, ascii_only=plain))
+
+    def _fit(self, shown: RenderableType) -> RenderableType:
+        return Ascii(shown) if self._console.options.ascii_only else shown
 
     def _stop(self) -> None:
         live, self._live = self._live, None

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -18,9 +19,11 @@ Write: TypeAlias = Callable[[float], str]
 WIDTH, HEIGHT = 64, 15  # that a panel needs
 _WIDEST = 88
 _SPARK = 28  # letters of the spark line
+_BESIDE = 44  # columns that the panel needs beside it
 _KEPT = 16 * _SPARK  # values that it is drawn from, however long the run
 _LARGE = 1000  # for a loss
 _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.,-=*%#"
+_PLAIN = str.maketrans({"·": "|", "\N{NO-BREAK SPACE}": " ", "–": "-", "…": "."})
 
 
 def _count(value: float) -> str:
@@ -69,6 +72,18 @@ _ROWS: Sequence[tuple[str, str, Write]] = (
 )
 
 
+class Ascii:
+    """A renderable for terminals and files that know no other letters."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._shown, options):
+            plain = segment.text.translate(_PLAIN).encode("ascii", "replace").decode()
+            yield Segment(plain, segment.style, segment.control)
+
+
 class Trace:
     """All values of a run in bounded memory: when it is full, each two become their mean."""
 
@@ -87,9 +102,9 @@ class Trace:
             self._means = _means(self._means, 2)
             self._each *= 2
 
-    def spark(self, levels: str = _BLOCKS) -> str:
+    def spark(self, letters: int = _SPARK, levels: str = _BLOCKS) -> str:
         """The whole run in a few letters, from its lowest mean to its highest."""
-        heights = _means(self._means, max(1, math.ceil(len(self._means) / _SPARK)))
+        heights = _means(self._means, max(1, math.ceil(len(self._means) / letters)))
         low, high = min(heights, default=0.0), max(heights, default=0.0)
         scale = (len(levels) - 1) / (high - low) if high > low else 0.0
         return "".join(levels[round((height - low) * scale)] for height in heights)
@@ -137,22 +152,23 @@ def held_out_line(seen: Seen) -> str:
 
 def panel(seen: Seen, *, title: str, width: int, ascii_only: bool = False) -> RenderableType:
     """All that is known, in a frame."""
-    levels = _ASCII if ascii_only else _BLOCKS
+    width = min(width, _WIDEST)
+    spark = seen.losses.spark(min(_SPARK, width - _BESIDE), _ASCII if ascii_only else _BLOCKS)
     return Panel(
-        Group(_numbers(seen, levels), Text(), _progress(seen.training)),
+        Group(_numbers(seen, spark), Text(), _progress(seen.training)),
         title=Text(title),
         title_align="left",
         subtitle=Text(_said(seen.training, *_EXTENT)),
         subtitle_align="right",
-        width=min(width, _WIDEST),
+        width=width,
         padding=(1, 2),
     )
 
 
-def _numbers(seen: Seen, levels: str) -> Table:
+def _numbers(seen: Seen, spark: str) -> Table:
     """Each number of training, the same on held-out text, and what to compare them with."""
     beside = {
-        "loss": seen.losses.spark(levels),
+        "loss": spark,
         "mlm_loss": _said(seen.held_out, "perplexity"),
         "mlm_accuracy": _said(seen.held_out, "unigram_accuracy"),
     }

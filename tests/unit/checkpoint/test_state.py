@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from helpers import files_of
 from safetensors import SafetensorError
-from saving_jobs import die_at_every_operation, kill_while_saving, numbered, step_of
-from training import in_one_process
 
 from cloze.checkpoint import state as room
 from cloze.checkpoint.state import (
@@ -21,6 +18,9 @@ from cloze.checkpoint.state import (
     verify,
 )
 from cloze.errors import FolderError
+from helpers import files_of
+from saving_jobs import die_at_every_operation, kill_while_saving, numbered, step_of
+from training import in_one_process
 
 
 def names(folder: Path) -> list[str]:
@@ -140,6 +140,33 @@ def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_pat
         save_state(tmp_path, numbered(2), keep=1)
     with pytest.warns(DamagedStateWarning):
         assert newest_state(tmp_path) == good
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
+def test_a_state_gets_its_name_when_the_disk_has_all_of_it_and_the_parent_learns_it(
+    tmp_path, monkeypatch
+):
+    """Every file flushed, the manifest last; then the name; then the folder that holds the name."""
+    done = []
+    fsync, rename = os.fsync, Path.rename
+
+    def flushed(handle):
+        done.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    def renamed(path, target):
+        done.append(f"-> {target.name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    path = save_state(tmp_path, numbered(1))
+    name = done.index("-> 000001-step-1")
+    contents = files_of(path) - {MANIFEST}
+    assert contents < set(done[:name])
+    assert max(done.index(file) for file in contents) < done.index(MANIFEST) < name
+    assert done[name - 1].startswith(".000001-step-1."), "the folder's own list of names"
+    assert done[name + 1 :] == [tmp_path.name]
 
 
 def full(*_args, **_kwargs):

@@ -3,14 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import scramble
 from torch.nn import functional as F
-from training import packed, tiny_bert
 
 from cloze.data.batch import NO_LABEL
 from cloze.models import BertConfig, fresh
 from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
 from cloze.objectives.pretraining import pretraining
+from helpers import scramble
+from training import packed, tiny_bert
 
 
 @pytest.fixture(scope="module")

@@ -111,6 +111,17 @@ def test_a_token_that_bert_does_not_know_keeps_the_file_as_it_is(tmp_path: Path)
     assert not (tmp_path / "vocab.txt").exists()
 
 
+def test_no_list_of_pieces_is_written_where_ids_are_left_out(tmp_path: Path):
+    tiny_tokenizer().save(tmp_path / "dense")
+    found = json.loads((tmp_path / "dense" / "tokenizer.json").read_text(encoding="utf-8"))
+    found["model"]["vocab"]["later"] = 99
+    (tmp_path / "tokenizer.json").write_text(json.dumps(found))
+    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer.save(tmp_path / "again")
+    assert (tokenizer.size, tokenizer.id("later")) == (100, 99)
+    assert files_of(tmp_path / "again") == {"tokenizer.json", "tokenizer_config.json"}
+
+
 # What others wrote.
 
 

@@ -42,7 +42,7 @@ def test_a_schedule_rises_to_one_and_never_above(shape):
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0.0, 0.3])
 def test_a_falling_schedule_ends_at_zero(shape, warmup):
-    falling = [Schedule(shape=shape, warmup=warmup)(warmup + n / 1000) for n in range(0, 701)]
+    falling = [Schedule(shape=shape, warmup=warmup)(warmup + n / 1000) for n in range(701)]
     assert falling == sorted(falling, reverse=True)
     assert Schedule(shape=shape, warmup=warmup)(1.0) == pytest.approx(0.0, abs=1e-15)
 

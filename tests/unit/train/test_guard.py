@@ -3,7 +3,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from training import data, new_state, same, steps_of, tiny_bert
 
 from cloze.errors import ConfigError
 from cloze.objectives.pretraining import pretraining
@@ -20,6 +19,7 @@ from cloze.train.loop import run
 from cloze.train.schedule import Schedule
 from cloze.train.state import snapshot
 from cloze.train.step import Later
+from training import data, new_state, same, steps_of, tiny_bert
 
 
 class Poison:
@@ -43,12 +43,16 @@ def memory_of(state):
     return saved.tensors["model"] | saved.tensors["optimiser"]
 
 
+def weights_of(state):
+    return {name: weight.detach().clone() for name, weight in state.model.named_parameters()}
+
+
 def until_it_stops(state, steps=8):
     """Train until it raises: the error, and what the weights were after each step."""
     seen = [memory_of(state)]
+    taken = run(state, data(), budget=Budget(steps=steps), schedule=Schedule(warmup=0.1))
     with pytest.raises(TrainingError) as error:
-        for _ in run(state, data(), budget=Budget(steps=steps), schedule=Schedule(warmup=0.1)):
-            seen.append(memory_of(state))
+        seen.extend(memory_of(state) for _ in taken)
     return str(error.value), seen
 
 
@@ -84,13 +88,11 @@ def test_after_a_stop_the_state_goes_on_as_if_nothing_had_been():
 def test_skipping_leaves_one_step_out_and_goes_on():
     guard = Guard(action="skip")
     state = new_state(objective=Poison({3: float("nan")}), guard=guard)
-    after, taken = [], []
-    with pytest.warns(
-        SkippedStepWarning, match="step 3 went wrong: mlm nan.*samples 16, 17"
-    ) as told:
-        for step in run(state, data(), budget=Budget(steps=5), schedule=Schedule()):
-            taken.append(step)
-            after.append(memory_of(state))
+    steps = run(state, data(), budget=Budget(steps=5), schedule=Schedule())
+    found = "step 3 went wrong: mlm nan.*samples 16, 17"
+    with pytest.warns(SkippedStepWarning, match=found) as told:
+        taken = [(step, memory_of(state)) for step in steps]
+    taken, after = zip(*taken, strict=True)
     assert len(told) == 1
     assert [step.bad for step in taken] == [False, False, True, False, False]
     assert [step.number for step in taken] == [1, 2, 3, 4, 5]
@@ -157,14 +159,13 @@ def test_a_device_that_lags_behind_is_told_to_hold_back_all_that_follows(monkeyp
     """As on a GPU: the verdict on step 3 is read when step 4 is under way."""
     monkeypatch.setattr("cloze.train.loop.Later", Slow)
     state = new_state(objective=Poison({3: float("nan")}))
+    steps = run(state, data(), budget=Budget(steps=8), schedule=Schedule())
     seen = []
     with pytest.raises(TrainingError, match="step 3 went wrong"):
-        for step in run(state, data(), budget=Budget(steps=8), schedule=Schedule()):
-            weights = {name: w.detach().clone() for name, w in state.model.named_parameters()}
-            seen.append((step.number, weights))
+        seen.extend((step.number, weights_of(state)) for step in steps)
     assert [number for number, _ in seen] == [1, 2, 3], "step 4 was taken and not told"
     same(seen[1][1], seen[2][1])
-    same(seen[1][1], dict(state.model.named_parameters()))
+    same(seen[1][1], weights_of(state))
     assert state.progress.step == 2
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
 
 from cloze.errors import ConfigError, InputError
 from cloze.objectives.pretraining import pretraining
@@ -15,6 +14,7 @@ from cloze.train.loop import grouped, run
 from cloze.train.memory import recompute
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig
+from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
 
 FLAT = Schedule(shape="constant", warmup=0.0)
 
@@ -147,6 +147,20 @@ def test_dropout_follows_from_the_key_and_leaves_the_global_generator_alone():
     torch.manual_seed(8)  # whatever others draw in between
     assert [step.means["mlm"] for step in steps_of(new_state(tiny_bert(0.3), seed=5), 3)] == first
     assert [step.means["mlm"] for step in steps_of(other, 3)] != first
+
+
+def test_every_step_and_every_micro_batch_drops_something_else():
+    same_batch = [[packed([1]), packed([1])]] * 3
+    seen = []
+
+    def looking(model, batch, rng):
+        terms = pretraining(model, batch, rng)
+        seen.append(terms["mlm"].item())
+        return terms
+
+    state = new_state(tiny_bert(0.3), objective=looking, rate=0.0)
+    steps_of(state, 3, source=lambda _: iter(same_batch))
+    assert len(set(seen)) == 6
 
 
 def test_an_evaluation_between_two_steps_disturbs_nothing():

@@ -3,12 +3,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training import data, new_state, packed, steps_of, tiny_bert
 
 from cloze.objectives.core import tokens_of
 from cloze.objectives.pretraining import pretraining
 from cloze.train.guard import TrainingError
 from cloze.train.memory import SmallerBatchWarning, out_of_memory, pieces
+from training import data, new_state, packed, steps_of, tiny_bert
 
 SAMPLES = 8  # to a step, in one micro-batch
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
 from torch import nn
-from training import tiny_bert
 
 from cloze.errors import ConfigError
 from cloze.train.optim import OPTIMISERS, OptimiserConfig, optimiser, set_rate
+from training import tiny_bert
 
 
 def test_norms_and_biases_do_not_decay_and_all_else_does():

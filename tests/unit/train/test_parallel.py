@@ -2,14 +2,14 @@ import json
 
 import pytest
 import torch
-from parallel_jobs import RUN, several_things, trained
-from training import data, in_processes, new_state, same, steps_of
 
 from cloze.checkpoint.state import read_state
 from cloze.errors import ConfigError
 from cloze.train.guard import TrainingError
 from cloze.train.parallel import ALONE, Team, assemble, distribute
 from cloze.train.state import resume
+from parallel_jobs import RUN, several_things, trained
+from training import data, in_processes, new_state, same, steps_of
 
 
 def read(folder, world):

@@ -1,8 +1,5 @@
 import pytest
 import torch
-from parallel_jobs import RUN, other_bert, resumed, told
-from saving_jobs import kill_while_training
-from training import data, in_one_process, in_processes, new_state, same, steps_of, tiny_bert
 
 from cloze.checkpoint.state import read_state
 from cloze.errors import FolderError
@@ -13,6 +10,9 @@ from cloze.train.guard import Guard
 from cloze.train.optim import OptimiserConfig, optimiser
 from cloze.train.parallel import ALONE
 from cloze.train.state import TrainState, restore, resume, save, snapshot
+from parallel_jobs import RUN, other_bert, resumed, told
+from saving_jobs import kill_while_training
+from training import data, in_one_process, in_processes, new_state, same, steps_of, tiny_bert
 
 
 def everything(state):
