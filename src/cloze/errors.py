@@ -9,6 +9,13 @@ class ClozeError(Exception):
         self.problem = problem
         self.fix = fix
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (
+            type(self),
+            self.problem,
+            self.fix,
+        )  # from worker processes they come pickled
+
 
 class ConfigError(ClozeError, ValueError):
     """A setting is unknown, missing, out of range, or at odds with another."""
@@ -30,3 +37,9 @@ class MissingExtraError(ClozeError, ImportError):
             f"{need} needs a library that is not installed",
             fix=f"pip install 'cloze[{extra}]'",
         )
+
+
+def _again(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:
+    error = kind.__new__(kind)
+    ClozeError.__init__(error, problem, fix=fix)
+    return error

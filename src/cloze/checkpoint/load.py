@@ -105,6 +105,8 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
             fix="the two are not of one model; take both from one folder",
         )
     pooling = read_pooling(lambda name: _optional_json(folder, name))
+    if pooling and pooling.lowercase and not tokenizer.lowercase:
+        tokenizer = tokenizer.lowered()
     return Contents(
         folder=folder, published=published, stored=stored, tokenizer=tokenizer, pooling=pooling
     )

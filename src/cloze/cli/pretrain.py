@@ -1,6 +1,7 @@
 """`cloze pretrain`: text to a model."""
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -133,7 +134,7 @@ def pretrain(
         say = _say(stack.enter_context(progress(quiet)), quiet)
         watch = Watch(
             say=say,
-            steps=partial(_shown, title=str(out), quiet=quiet or as_json),
+            steps=partial(_shown, before=stack, title=str(out), quiet=quiet or as_json),
             tensorboard=tensorboard,
         )
         if resume:
@@ -162,14 +163,22 @@ def _say(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
     )
 
 
-def _shown(steps: "Iterator[Step]", meter: "Meter", *, title: str, quiet: bool) -> "Iterator[Step]":
-    """The steps, with a live display around them."""
+def _shown(
+    steps: "Iterator[Step]", meter: "Meter", *, before: ExitStack, title: str, quiet: bool
+) -> "Iterator[Step]":
+    """The steps, with a live display around them in place of the bars of the preparation."""
     from cloze.train.display import Display
 
-    with Display(title=title, quiet=quiet) as display:
+    before.close()
+    if quiet:
+        yield from steps
+        return
+    waiting: deque[Step] = deque()  # on their way from a GPU, which nobody waits for
+    with Display(title=title) as display:
         for step in steps:
-            if step.ready and not quiet:
-                for row in meter.rows(step):
+            waiting.append(step)
+            while waiting and (waiting[0].ready or waiting[0].last):
+                for row in meter.rows(waiting.popleft()):
                     display.show(row)
             yield step
 

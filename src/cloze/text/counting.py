@@ -98,5 +98,5 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
             "a vocabulary is learned from many texts, this is a single one",
             fix="give a list of texts, or an open file, which gives its lines",
         )
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, 1):
         yield check_text(text, f"text {number:,}")

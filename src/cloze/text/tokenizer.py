@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 import tokenizers
+from tokenizers import normalizers
 
 from cloze.config import one_of
 from cloze.errors import InputError
@@ -119,6 +120,13 @@ class Tokenizer:
         """The same tokenizer for a model that takes inputs of another length."""
         return type(self)(self.backend, tokens=self.tokens, limit=limit)
 
+    def lowered(self) -> Self:
+        """The same tokenizer for text in lower case, whatever case it is given in."""
+        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
+        backend.normalizer = normalizers.Sequence(steps)
+        return type(self)(backend, tokens=self.tokens, limit=self.limit)
+
     # Text to ids.
 
     def encode(
@@ -152,7 +160,7 @@ class Tokenizer:
         many = len(found) > 1
         return [
             _fit(whole, limit, policy, f"text {number:,}" if many else "the text")
-            for number, whole in enumerate(found)
+            for number, whole in enumerate(found, 1)
         ]
 
     def windows(
@@ -221,7 +229,7 @@ class Tokenizer:
 def _checked(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         raise InputError("a batch is a list of texts, this is a single one", fix="put it in a list")
-    return [check_text(text, f"text {number:,}") for number, text in enumerate(texts)]
+    return [check_text(text, f"text {number:,}") for number, text in enumerate(texts, 1)]
 
 
 def _kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str:

@@ -1,8 +1,10 @@
 """Model folders: old spellings, shards, reports, and folders that are broken or hostile."""
 
 import json
+import pickle
 import struct
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -206,6 +208,15 @@ def test_both_spellings_of_pooling(tmp_path):
         cloze.load(folder)
 
 
+def test_lower_case_asked_for_beside_a_cased_tokenizer(tmp_path):
+    cased = tiny_tokenizer([*PIECES[:-1], "B"], lowercase=False)
+    model = replace(model_with((), Pooling(lowercase=True)), tokenizer=cased)
+    assert cased.encode("B b").pieces[1:-1] == ["B", "b"]
+    opened = cloze.load(model.save(tmp_path / "m"))
+    assert opened.tokenizer.encode("B b").pieces[1:-1] == ["b", "b"]
+    assert opened.tokenizer.encode("B b").offsets[1:-1] == [(0, 1), (2, 3)]
+
+
 def test_modules_are_never_imported(tmp_path):
     folder = model_with((), Pooling()).save(tmp_path / "m")
     modules = json.loads((folder / "modules.json").read_text())
@@ -403,5 +414,8 @@ def test_a_configuration_too_large_to_be_one(folder):
         cloze.load(folder)
 
 
-def test_input_errors_are_value_errors():
+def test_errors_are_ordinary_errors_and_travel_between_processes():
     assert issubclass(InputError, ValueError)
+    for error in (InputError("wrong", fix="right"), MissingExtraError("this", extra="that")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.fix) == (type(error), str(error), error.fix)

@@ -216,5 +216,5 @@ def test_too_few_layers():
 
 
 def test_a_text_that_is_not_text(model):
-    with pytest.raises(InputError, match="text 1 is of type int"):
+    with pytest.raises(InputError, match="text 2 is of type int"):
         cloze.embed(model, ["a", 3])

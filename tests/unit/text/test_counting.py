@@ -64,10 +64,10 @@ def test_one_string_is_not_a_stream_of_texts():
 
 
 def test_something_else_than_text_is_refused():
-    with pytest.raises(InputError, match="text 1 is of type bytes\n  fix: give it as a str"):
+    with pytest.raises(InputError, match="text 2 is of type bytes\n  fix: give it as a str"):
         count_chunks(["a", b"b"], str.split, max_words=9)  # type: ignore[list-item]
 
 
 def test_half_a_surrogate_pair_is_refused():
-    with pytest.raises(InputError, match="text 0 has half a surrogate pair at character 1"):
+    with pytest.raises(InputError, match="text 1 has half a surrogate pair at character 1"):
         count_chunks(["a\ud83d"], str.split, max_words=9)

@@ -56,7 +56,7 @@ def test_a_text_too_long_is_refused_without_a_policy():
 
 
 def test_in_a_batch_the_text_too_long_is_named():
-    with pytest.raises(InputError, match="text 1 has 11 pieces"):
+    with pytest.raises(InputError, match="text 2 has 11 pieces"):
         tiny_tokenizer().encode_batch(["a", letters(9)], limit=10)
 
 
@@ -220,12 +220,12 @@ def test_a_tokenizer_travels_to_another_process():
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda t: t.encode(5), "text 0 is of type int"),
-        (lambda t: t.encode("a", b"b"), "text 0 is of type bytes"),
-        (lambda t: t.encode_batch(["a", None]), "text 1 is of type NoneType"),
+        (lambda t: t.encode(5), "text 1 is of type int"),
+        (lambda t: t.encode("a", b"b"), "text 1 is of type bytes"),
+        (lambda t: t.encode_batch(["a", None]), "text 2 is of type NoneType"),
         (lambda t: t.encode_batch("abc"), "a batch is a list of texts, this is a single one"),
         (lambda t: t.ids("abc"), "a batch is a list of texts, this is a single one"),
-        (lambda t: t.ids(["a", "b\udc00"]), "text 1 has half a surrogate pair at character 1"),
+        (lambda t: t.ids(["a", "b\udc00"]), "text 2 has half a surrogate pair at character 1"),
         (lambda t: t.encode_batch(["a", "b"], ["c"]), "2 texts have 1 pairs"),
     ],
 )

@@ -1,0 +1,131 @@
+"""What only a GPU can show: nothing waits for it, and its memory really runs out."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+from cloze.objectives.pretraining import pretraining
+from cloze.train.budget import Budget
+from cloze.train.evaluate import averages
+from cloze.train.guard import Guard, TrainingError
+from cloze.train.loop import run
+from cloze.train.memory import SmallerBatchWarning, recompute
+from cloze.train.parallel import Team
+from cloze.train.schedule import Schedule
+from cloze.train.state import restore, snapshot
+from training import data, new_state, packed, steps_of, tiny_bert
+
+pytestmark = pytest.mark.gpu
+
+GPU = Team(device=torch.device("cuda", 0))
+
+
+def test_no_step_waits_for_the_gpu():
+    """After the first steps, which set things up, any wait is an error."""
+    state = new_state(tiny_bert(0.1), team=GPU, precision="bf16")
+    steps = run(state, data(), budget=Budget(steps=30), schedule=Schedule())
+    for _ in range(5):
+        next(steps)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        taken = [next(steps) for _ in range(20)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [step.number for step in taken] == list(range(6, 26))
+    assert all(step.means["mlm"] > 0 for step in taken)
+
+
+def test_a_bad_step_on_a_gpu_leaves_the_weights_as_they_were():
+    def objective(model, batch, rng):
+        terms = dict(pretraining(model, batch, rng))
+        if 24 in batch.sample_ids:  # the fourth step
+            terms["mlm"] = terms["mlm"] * torch.nan
+        return terms
+
+    bad, sound = new_state(objective=objective, team=GPU), new_state(team=GPU)
+    steps_of(sound, 9, upto=3)
+    with pytest.raises(TrainingError, match=r"step 4 went wrong: mlm nan.*24, 25, 26"):
+        steps_of(bad, 9)
+    assert bad.progress.step == 3
+    for a, b in zip(bad.model.parameters(), sound.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # GPU sums differ from run to run
+    assert all(weight.isfinite().all() for weight in bad.model.parameters())
+
+
+def test_skipping_on_a_gpu_goes_on():
+    def objective(model, batch, rng):
+        terms = dict(pretraining(model, batch, rng))
+        if 24 in batch.sample_ids:
+            terms["mlm"] = terms["mlm"] * torch.inf
+        return terms
+
+    state = new_state(objective=objective, team=GPU, guard=Guard(action="skip"))
+    with pytest.warns(UserWarning, match="step 4 went wrong"):
+        steps = steps_of(state, 9)
+    assert [step.bad for step in steps] == [n == 4 for n in range(1, 10)]
+
+
+def test_a_gpu_that_runs_out_of_memory_gives_the_same_gradients():
+    """A large batch, and a GPU that is told to hold only part of what it needs."""
+    wide = {"width": 512, "layers": 6, "heads": 8, "hidden": 2048}
+    source = data(parts=1, size=4096)
+    roomy = new_state(tiny_bert(**wide), team=GPU, rate=1e-4)
+    torch.cuda.reset_peak_memory_stats()
+    expected = [(step.means, step.norm) for step in steps_of(roomy, 2, source=source)]
+    peak, total = torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
+    del roomy
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.5 * peak / total)
+    try:
+        tight = new_state(tiny_bert(**wide), team=GPU, rate=1e-4)
+        with pytest.warns(SmallerBatchWarning, match="micro-batches of at most"):
+            found = [(step.means, step.norm) for step in steps_of(tight, 2, source=source)]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    for (means, norm), (other, size) in zip(found, expected, strict=True):
+        assert means == pytest.approx(other, rel=1e-3)
+        assert norm == pytest.approx(size, rel=1e-3)
+
+
+def test_recomputing_saves_memory_and_draws_the_same_dropout():
+    wide = {"width": 256, "layers": 8, "heads": 4, "hidden": 1024}
+    source = data(parts=1, size=1024)
+    peaks, losses = [], []
+    for thrifty in (False, True):
+        state = new_state(tiny_bert(0.2, **wide), team=GPU, rate=1e-4)
+        torch.cuda.reset_peak_memory_stats()
+        with recompute(state.model.blocks if thrifty else []):
+            losses.append([step.means["mlm"] for step in steps_of(state, 3, source=source)])
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[1] < 0.6 * peaks[0]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_gpu_run_resumes_where_it_was():
+    source = data(parts=2, size=8)
+    straight = new_state(tiny_bert(0.1), team=GPU)
+    expected = [step.means["mlm"] for step in steps_of(straight, 20, source=source)]
+    stopped = new_state(tiny_bert(0.1), team=GPU)
+    first = [step.means["mlm"] for step in steps_of(stopped, 20, upto=7, source=source)]
+    saved = copy.deepcopy(snapshot(stopped, {}))
+    assert saved is not None
+    again = new_state(tiny_bert(0.1), team=GPU)
+    restore(again, saved, {})
+    second = [step.means["mlm"] for step in steps_of(again, 20, source=source)]
+    assert first + second == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_gpu_learns_what_a_cpu_does():
+    here, there = new_state(), new_state(team=GPU)
+    batches = [packed(range(900, 910))]
+    for a, b in zip(steps_of(here, 10), steps_of(there, 10), strict=True):
+        assert a.means == pytest.approx(b.means, rel=1e-2, abs=1e-3)
+    assert averages(here, batches) == pytest.approx(averages(there, batches), rel=1e-2, abs=1e-3)
+
+
+def test_a_sound_run_on_a_gpu_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps_of(new_state(tiny_bert(0.1), team=GPU, precision="bf16"), 5)
