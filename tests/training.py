@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -151,5 +152,6 @@ def _begin(rank: int, world: int, port: int, job: Callable[..., None], args) -> 
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
+    warnings.simplefilter("error")
     with assemble("cpu") as team:
         job(team, *args)

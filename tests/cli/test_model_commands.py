@@ -187,10 +187,13 @@ def test_info(run, folder):
 
 def test_demo(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ran = run("demo")
+    ran = run("demo", "--minutes", "0.05", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
-    assert "cosine similarity" in ran.stdout or "sentence" in ran.stdout
+    for fact in ("masked words right", "sentence\twas\tbefore\tafter", "cosine", "try: cloze fill"):
+        assert fact in ran.stdout
     assert cloze.load(tmp_path / "cloze-demo").heads == ("mlm", "nsp")
+    page = (tmp_path / "cloze-demo" / "report.html").read_text()
+    assert "Return a new list containing the items of the sequence." in page
     ran = run("demo")
     assert ran.returncode == 1
     assert "exists already" in ran.stderr

@@ -65,7 +65,7 @@ def test_the_commands_run_from_the_wheel(installed, tmp_path):
     assert str(installed.parents[1]) in where
     for arguments in (
         ["--help"],
-        ["demo", "--quiet"],
+        ["demo", "--quiet", "--minutes", "0.02"],
         ["info", "cloze-demo"],
         ["tokenize", "cloze-demo", "Read the file."],
         ["fill", "cloze-demo", "Return a new [MASK]."],

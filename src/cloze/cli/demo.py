@@ -1,12 +1,19 @@
-"""`cloze demo`: all of it on text that every Python carries, with no download."""
+"""`cloze demo`: from text to a trained model, with no download."""
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Quiet, Seed, print_table, progress
-from cloze.cli.info import info
+from cloze.cli.common import Device, Force, Quiet, Seed, print_table, progress
+from cloze.cli.pretrain import print_end, say_on, shown
+
+if TYPE_CHECKING:
+    from cloze.make.demo import Demo
+
+FEW = 3  # words of a fill
 
 
 def demo(
@@ -14,22 +21,36 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to save the model.")] = Path(
         "cloze-demo"
     ),
+    minutes: Annotated[float, typer.Option(metavar="N", help="How long to train.")] = 2.5,
     force: Force = False,
     seed: Seed = 0,
+    device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a vocabulary, make a small BERT, save, open and embed."""
+    """Train a small BERT on Python's own documentation and look at it."""
     from cloze.make.demo import demo
+    from cloze.make.pretrain import Watch
 
-    with progress(quiet) as show:
-        tell = (lambda _: None) if quiet else (lambda text: typer.echo(text, err=True))
-        made = demo(out, force=force, seed=seed, progress=show, tell=tell)
-    info(str(made.folder))
-    numbers = range(1, len(made.sentences) + 1)
-    likeness = made.vectors @ made.vectors.T
-    rows = [
-        (n, sentence, *(f"{x:.2f}" for x in row))
-        for n, sentence, row in zip(numbers, made.sentences, likeness, strict=True)
+    with ExitStack() as stack:
+        say = say_on(stack.enter_context(progress(quiet)), quiet)
+        steps = partial(shown, before=stack, title=str(out), quiet=quiet)
+        watch = Watch(say=say, steps=steps)
+        made = demo(out, minutes=minutes, seed=seed, force=force, device=device, watch=watch)
+    print_end(made.trained, as_json=False)
+    _show(made)
+    typer.echo(f'try: cloze fill {out} "Return a new [MASK]."')
+
+
+def _show(made: "Demo") -> None:
+    fills = [
+        (fill["text"], fill["truth"], _words(fill["before"]), _words(fill["after"]))
+        for fill in made.fills
     ]
-    print_table(("", "sentence", *map(str, numbers)), rows, title="cosine similarity (untrained)")
-    typer.echo(f'try: cloze embed {made.folder} "Read the file." --pooling none')
+    print_table(("sentence", "was", "before", "after"), fills, title="blanks filled")
+    for found in made.neighbours:
+        rows = [(text, f"{cosine:.2f}") for text, cosine in found["neighbours"]]  # type: ignore[attr-defined]
+        print_table((str(found["text"]), "cosine"), rows)
+
+
+def _words(guesses: object) -> str:
+    return ", ".join(word for word, _ in list(guesses)[:FEW])  # type: ignore[call-overload]

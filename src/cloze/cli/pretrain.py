@@ -29,7 +29,10 @@ def pretrain(
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's and the model's folder.")],
     recipe: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="bert-tiny … bert-base, or a TOML file.")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="laptop (default), bert-tiny … bert-base, or a file."
+        ),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(metavar="SIZE", help="tiny, mini, small, medium, base, large.")
@@ -121,6 +124,7 @@ def pretrain(
 
     from cloze.make.plan import plan as make_plan
     from cloze.make.pretrain import Start, Watch, pretrain, resume_run
+    from cloze.make.recipe import DEFAULT
     from cloze.make.recipe import recipe as make_recipe
 
     if resume and (inputs or flags or recipe or settings):
@@ -131,10 +135,10 @@ def pretrain(
     if not resume and not inputs:
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
     with ExitStack() as stack:
-        say = _say(stack.enter_context(progress(quiet)), quiet)
+        say = say_on(stack.enter_context(progress(quiet)), quiet)
         watch = Watch(
             say=say,
-            steps=partial(_shown, before=stack, title=str(out), quiet=quiet or as_json),
+            steps=partial(shown, before=stack, title=str(out), quiet=quiet or as_json),
             tensorboard=tensorboard,
         )
         if resume:
@@ -143,17 +147,17 @@ def pretrain(
             begin = Start(
                 sources=inputs or [], model=start, extra_pieces=extra_pieces, corpus=corpus
             )
-            made = make_recipe(recipe, flags=flags, settings=settings or [])
+            made = make_recipe(recipe or DEFAULT, flags=flags, settings=settings or [])
             if plan:
                 _print_plan(make_plan(begin, out, made, device=device, say=say), as_json)
                 return
             ended = pretrain(
                 begin, out, made, device=device, workers=workers, force=force, watch=watch
             )
-    _print_end(ended, as_json)
+    print_end(ended, as_json)
 
 
-def _say(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
+def say_on(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
     from cloze.make.workshop import Say
 
     return Say(
@@ -163,7 +167,7 @@ def _say(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
     )
 
 
-def _shown(
+def shown(
     steps: "Iterator[Step]", meter: "Meter", *, before: ExitStack, title: str, quiet: bool
 ) -> "Iterator[Step]":
     """The steps, with a live display around them in place of the bars of the preparation."""
@@ -205,7 +209,7 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
     print_table(("plan", ""), rows)
 
 
-def _print_end(ended: "Pretrained", as_json: bool) -> None:
+def print_end(ended: "Pretrained", as_json: bool) -> None:
     if as_json:
         print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
         return

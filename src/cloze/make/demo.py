@@ -1,66 +1,87 @@
-"""`demo`: the way from text to vectors in a minute, on text that every Python carries."""
+"""`demo`: text to a trained model in about three minutes, on text that every Python carries."""
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
+import numpy as np
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
-from cloze.models import BertConfig
-from cloze.tasks.embed import Vectors, embed
-from cloze.text.counting import Progress
-from cloze.text.learn import learn
+from cloze.make.pretrain import FILLS, Pretrained, Start, Watch, pretrain
+from cloze.make.recipe import recipe
+from cloze.make.report import write_report
+from cloze.tasks.embed import embed
+from cloze.text.sentences import sentences
 
-SENTENCES = (
+TEXT, NEIGHBOURS = "python-documentation.txt", "neighbours.json"
+QUERIES = (
     "Return a new list containing the items of the sequence.",
-    "Raise an error if the key is not found.",
-    "The file is opened for reading in text mode.",
-    "Open the file and read its text.",
+    "An exception is raised if the file cannot be opened.",
+    "The default value of the argument is None.",
 )
+NEAREST = 3
+CANDIDATES = 4000  # sentences to look for neighbours among
+SHORTEST, LONGEST = 30, 120  # characters of a sentence worth showing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
     """What the demo made and saw."""
 
-    folder: Path
-    paragraphs: int
-    characters: int
-    sentences: tuple[str, ...]
-    vectors: Vectors
+    trained: Pretrained
+    fills: list[dict[str, object]]  # text, truth, before, after
+    neighbours: list[dict[str, object]]  # text, neighbours
 
 
 def demo(
     out: str | os.PathLike[str] = "cloze-demo",
     *,
-    force: bool = False,
+    minutes: float = 2.5,
     seed: int = 0,
-    progress: Progress | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    force: bool = False,
+    device: str | None = None,
+    watch: Watch | None = None,
 ) -> Demo:
-    """A vocabulary from Python's documentation, a small BERT saved, opened and embedded with.
+    """A vocabulary, a small BERT with both of its tasks, fills and neighbours: no download.
 
-    The model is new: its weights are random, and it has learned nothing yet.
+    The run is an ordinary one (recipe `demo`); its folder opens in every verb.
     """
-    folder = fresh_path(out, force)
-    tell("reading the documentation that Python carries")
-    texts = [text for document in documents() for text in paragraphs(document)]
-    tell(f"learning a vocabulary from {len(texts):,} paragraphs")
-    tokenizer = learn(texts, size=4000, progress=progress).with_limit(128)
-    config = BertConfig.preset("tiny", vocab_size=tokenizer.size, positions=128)
-    tell("making a small BERT, saving it and opening it again")
-    rng = torch.Generator().manual_seed(seed)
-    Model.new(config, tokenizer, ("mlm", "nsp"), rng=rng).save(folder, overwrite=force)
-    vectors = embed(load(folder), SENTENCES, normalize=True)
-    return Demo(
-        folder=folder,
-        paragraphs=len(texts),
-        characters=sum(map(len, texts)),
-        sentences=SENTENCES,
-        vectors=vectors,
-    )
+    folder, watch = fresh_path(out, force), watch or Watch()
+    folder.mkdir(parents=True, exist_ok=True)
+    watch.say.text("reading the documentation that Python carries")
+    texts = [text for document in documents() if (text := paragraphs(document))]
+    file = folder / TEXT
+    file.write_text("\n\n".join("\n".join(text) for text in texts) + "\n", encoding="utf-8")
+    made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed}})
+    start = Start(sources=[file])
+    trained = pretrain(start, folder, made, device=device, force=True, watch=watch)
+    model = load(folder, device=device)
+    every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
+    found = neighbours(model, QUERIES, every, seed=seed)
+    (folder / NEIGHBOURS).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_report(folder)
+    fills = json.loads((folder / FILLS).read_text(encoding="utf-8"))
+    return Demo(trained=trained, fills=fills, neighbours=found)
+
+
+def neighbours(
+    model: Model, queries: Sequence[str], among: Sequence[str], *, seed: int
+) -> list[dict[str, object]]:
+    """For each query the sentences whose vectors lie nearest, of a random few thousand."""
+    fit = sorted({text for text in among if SHORTEST <= len(text) <= LONGEST} - set(queries))
+    chosen = np.random.default_rng(seed).permutation(len(fit))[:CANDIDATES]
+    texts = [fit[number] for number in chosen.tolist()]
+    # Mean vectors of a BERT share a large common part; without it the differences show.
+    vectors = embed(model, [*queries, *texts], policy="head")
+    vectors -= vectors.mean(0)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    likeness = vectors[: len(queries)] @ vectors[len(queries) :].T
+    best = np.argsort(-likeness, axis=1)[:, :NEAREST]
+    return [
+        {"text": query, "neighbours": [[texts[n], float(row[n])] for n in places.tolist()]}
+        for query, row, places in zip(queries, likeness, best, strict=True)
+    ]

@@ -24,6 +24,9 @@ from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig
 
+DEFAULT = "laptop"  # the recipe when none is named
+UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeTable:
@@ -38,6 +41,7 @@ class ShapeTable:
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    deviation: float = 0.02  # of the first weights
 
     def __post_init__(self) -> None:
         one_of("model.preset", self.preset, PRESETS)
@@ -143,9 +147,7 @@ class RunTable:
     keep: int = 2
 
     def __post_init__(self) -> None:
-        given = [
-            n for n in ("steps", "tokens", "minutes", "epochs") if getattr(self, n) is not None
-        ]
+        given = [unit for unit in UNITS if getattr(self, unit) is not None]
         if len(given) > 1:
             raise ConfigError(
                 f"a budget in {' and in '.join(given)}",
@@ -190,18 +192,16 @@ class Recipe:
 
 
 def recipe(
-    source: str | Path | None = None,
+    source: str | Path = DEFAULT,
     *,
     flags: dict[str, Any] | None = None,
     settings: tuple[str, ...] | list[str] = (),
 ) -> Recipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    values = {} if source is None else read_toml(find_recipe(source))
-    # a budget in one unit takes the place of a budget in another
-    for name in ("steps", "tokens", "minutes", "epochs"):
-        given = (flags or {}).get("run", {})
-        if any(given.get(unit) is not None for unit in ("steps", "tokens", "minutes", "epochs")):
-            values.get("run", {}).pop(name, None)
+    values = read_toml(find_recipe(source))
+    asked = (flags or {}).get("run", {})
+    if any(unit in asked for unit in UNITS):  # takes the place of a budget in another unit
+        values["run"] = {k: v for k, v in values.get("run", {}).items() if k not in UNITS}
     return from_mapping(Recipe, override(merge(values, flags or {}), settings))
 
 

@@ -42,6 +42,11 @@ class Guard:
         in_range("window", self.window, 2, 1 << 20)
         in_range("patience", self.patience, 1, 1 << 20)
 
+    @property
+    def most(self) -> int:
+        """So many bad steps in a row end a run."""
+        return 1 if self.action == "stop" else self.patience
+
 
 def no_norms(guard: Guard, device: torch.device) -> Tensor:
     """The memory of a run that has not begun: NaN stands for a norm that is not known."""

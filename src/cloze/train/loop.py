@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cloze.errors import InputError
 from cloze.objectives.core import B, tokens_of
@@ -116,12 +116,11 @@ def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) ->
     )
 
 
-def _judge(state: TrainState, means: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-    """Whether to hold the step back; with "stop", everything after a bad step is held back too."""
+def _judge(state: TrainState, means: Tensor, norm: Tensor) -> Tensor:
+    """Whether to hold the step back; after one bad step too many all that follow are held back."""
     guard = state.config.guard
-    bad = is_bad(guard, means, norm, state.norms) | state.halted
-    if guard.action == "stop":
-        state.halted = bad
+    bad = is_bad(guard, means, norm, state.norms) | (state.streak >= guard.most)
+    state.streak = (state.streak + 1) * bad
     state.norms[state.progress.step % guard.window] = torch.where(bad, torch.nan, norm)
     return bad
 

@@ -105,9 +105,10 @@ def distribute(
     if team.world == 1:
         return learner.to(team.device)
     if way == "ddp":
-        return DistributedDataParallel(
-            learner.to(team.device), broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        joined = DistributedDataParallel(learner.to(team.device), gradient_as_bucket_view=True)
+        if team.device.type == "cpu":
+            joined.register_comm_hook(team, _join_bucket)
+        return joined
     from torch.distributed.device_mesh import init_device_mesh  # slow to import, seldom needed
     from torch.distributed.fsdp import fully_shard
 
@@ -123,12 +124,37 @@ def unjoined(learner: nn.Module) -> AbstractContextManager[object]:
     return learner.no_sync() if isinstance(learner, DistributedDataParallel) else nullcontext()
 
 
-@torch.no_grad()
 def join_gradients(learner: nn.Module, team: Team) -> None:
     """What DDP does as it goes backwards, afterwards: the mean of each gradient."""
     for weight in learner.parameters():
         if weight.grad is not None:
-            dist.all_reduce(weight.grad.div_(team.world))
+            _mean(weight.grad, team)
+
+
+@torch.no_grad()
+def _mean(tensor: Tensor, team: Team) -> Tensor:
+    """The mean over the processes, in place.
+
+    The libraries' sums depend in their last bits on where in a message a number stands, and DDP
+    changes its messages as it goes. On the CPU, where a resumed run is to end with the same bits,
+    the processes' parts are therefore added one after another.
+    """
+    if team.device.type != "cpu":
+        dist.all_reduce(tensor.div_(team.world))
+        return tensor
+    parts = [torch.empty_like(tensor) for _ in range(team.world)]
+    dist.all_gather(parts, tensor)
+    return tensor.copy_(sum(parts[1:], start=parts[0]).div_(team.world))
+
+
+def _join_bucket(
+    team: Team,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """For DDP to call with several gradients at once."""
+    joined: torch.futures.Future[Tensor] = torch.futures.Future()
+    joined.set_result(_mean(bucket.buffer(), team))
+    return joined
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -65,18 +65,16 @@ class TrainState:
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
-        self.norms = no_norms(
-            self.config.guard, self.device
-        )  # of the last steps' gradients, a ring
-        self.halted = torch.zeros((), dtype=torch.bool, device=self.device)
+        self.norms = no_norms(self.config.guard, self.device)  # a ring of the last gradients'
+        self.streak = torch.zeros((), device=self.device)  # `skipped`, as the device knows it
         self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
         self.proven = 0  # tokens of the largest micro-batch that fitted so far
 
     def settle(self, *, wait: bool = True) -> None:
         """Read the verdict on the steps taken; `wait` for the very last one too.
 
-        With "stop" a bad step raises, and the state is that of the step before it: the weights
-        have not moved since, whatever was sent to the GPU in the meantime.
+        Where a bad step is one too many it raises, and the state is that of the step before it: the
+        weights have not moved since, whatever was sent to the GPU in the meantime.
         """
         while self.unsettled and (wait or len(self.unsettled) > 1 or self.unsettled[0][0].ready):
             step, before = self.unsettled.popleft()
@@ -84,13 +82,13 @@ class TrainState:
                 self.skipped = 0
                 continue
             self.skipped += 1
-            guard = self.config.guard
-            if guard.action == "stop" or self.skipped >= guard.patience:
-                self.progress = before
-                self.halted = torch.zeros_like(self.halted)
+            if self.skipped >= self.config.guard.most:
+                fault = _fault(step, self.skipped)
+                self.progress, self.skipped = before, 0
+                self.streak = torch.zeros_like(self.streak)
                 self.unsettled.clear()
                 raise TrainingError(
-                    f"{_fault(step, self.skipped)} The weights are as they were before it.",
+                    f"{fault} The weights are as they were before it.",
                     fix="look at these samples; lower the learning rate or warm up longer, "
                     "then resume; or let such steps be skipped (guard.action = skip)",
                 )
@@ -118,7 +116,7 @@ def resume(state: TrainState, folder: Path, run: Mapping[str, Any]) -> Path | No
     return path
 
 
-def snapshot(state: TrainState, run: Mapping[str, Any], team: Team = ALONE) -> SavedState | None:
+def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
     """The state as it goes to the disk, in the first process; None in the others.
 
     `run` says which run this is: whatever must be the same for a resumed run to go on exactly (the
@@ -156,12 +154,19 @@ def restore(state: TrainState, saved: SavedState, run: Mapping[str, Any]) -> Non
     _same_run(saved.facts["run"], run)
     ours, theirs = _weights(state.model), saved.tensors["model"]
     _same_names(ours, theirs)
+    norms = saved.tensors["guard"]["norms"]
+    if norms.shape != state.norms.shape:
+        raise FolderError(
+            f"the guard's window was {len(norms)} and is {len(state.norms)}",
+            fix="resume with the settings it was started with",
+        )
     for name, weight in ours.items():
         weight.copy_(parted(theirs[name], weight))
     _restore_optimiser(state, saved)
-    state.norms.copy_(saved.tensors["guard"]["norms"])
+    state.norms.copy_(norms)
     state.progress = Progress(**saved.facts["progress"])
     state.skipped = saved.facts["skipped"]
+    state.streak.fill_(state.skipped)
     state.limit = saved.facts["limit"]
     state.notes = dict(saved.facts["notes"])
 

@@ -273,6 +273,8 @@ def test_recipes_that_come_with_the_package():
     for name, path in recipes().items():
         made = recipe(name)
         assert isinstance(made, Recipe)
+        if not name.startswith("bert-"):
+            continue
         assert made.batch.tokens * made.batch.per_step == 131_072
         assert read_toml(path)["model"]["preset"] == name.removeprefix("bert-")
     with pytest.raises(ConfigError, match="no recipe bert-mimi\n.*did you mean 'bert-mini'"):

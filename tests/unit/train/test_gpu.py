@@ -22,6 +22,7 @@ pytestmark = pytest.mark.gpu
 GPU = Team(device=torch.device("cuda", 0))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_no_step_waits_for_the_gpu():
     """After the first steps, which set things up, any wait is an error."""
     state = new_state(tiny_bert(0.1), team=GPU, precision="bf16")

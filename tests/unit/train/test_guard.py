@@ -169,6 +169,23 @@ def test_a_device_that_lags_behind_is_told_to_hold_back_all_that_follows(monkeyp
     assert state.progress.step == 2
 
 
+def test_a_device_that_lags_behind_counts_the_bad_steps_itself(monkeypatch):
+    """Step 5 is sound, but step 4 was one bad step too many."""
+    monkeypatch.setattr("cloze.train.loop.Later", Slow)
+    guard = Guard(action="skip", patience=2)
+    state = new_state(objective=Poison({3: float("nan"), 4: float("nan")}), guard=guard)
+    steps = run(state, data(), budget=Budget(steps=8), schedule=Schedule())
+    seen = []
+    with (
+        pytest.warns(SkippedStepWarning, match="step 3"),
+        pytest.raises(TrainingError, match="step 4, bad step 2 in a row, went wrong"),
+    ):
+        seen.extend(weights_of(state) for _ in steps)
+    assert len(seen) == 4
+    same(weights_of(state), seen[1])
+    assert state.progress.step == 3
+
+
 def test_a_bad_step_whose_verdict_is_out_cannot_be_saved(monkeypatch):
     monkeypatch.setattr("cloze.train.loop.Later", Slow)
     state = new_state(objective=Poison({3: float("nan")}))

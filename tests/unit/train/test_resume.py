@@ -114,10 +114,19 @@ def test_another_model_is_refused(tmp_path):
         resume(new_state(model), tmp_path, RUN)
 
 
-@pytest.mark.parametrize(("way", "total", "stop"), [("ddp", 100, 37), ("fsdp", 16, 7)])
-def test_100_steps_are_37_and_63_in_two_processes(tmp_path, way, total, stop):
-    """Two micro-batches to a step in each process."""
-    in_processes(2, resumed, tmp_path, way, total, stop)
+def test_another_guard_is_refused(tmp_path):
+    save(new_state(), tmp_path, RUN)
+    with pytest.raises(FolderError, match="the guard's window was 100 and is 7"):
+        resume(new_state(guard=Guard(window=7)), tmp_path, RUN)
+
+
+@pytest.mark.parametrize(
+    ("world", "way", "total", "stop"),
+    [(2, "ddp", 100, 37), (4, "ddp", 12, 5), (2, "fsdp", 16, 7)],
+)
+def test_100_steps_are_37_and_63_in_several_processes(tmp_path, world, way, total, stop):
+    """Of two, each takes two micro-batches to a step."""
+    in_processes(world, resumed, tmp_path, way, total, stop)
     straight = read_state(tmp_path / "straight" / f"000001-step-{total}")
     again = read_state(tmp_path / "resumed" / f"000001-step-{total}")
     for kind in straight.tensors:

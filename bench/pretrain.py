@@ -1,0 +1,215 @@
+"""Real tokens per second of pre-training on the CPU, beside transformers' BertForPreTraining.
+
+    python bench/pretrain.py --sizes mini base --json out.json
+
+Both sides take the same sampled and masked sequences (next sentence pairs of real text, at 128),
+the same weights, the same loss and the same AdamW, in the same float32; bfloat16 autocast has rows
+of its own. The peer is used as its documentation advises: batches of equal counts of sequences,
+padded to the longest in the batch, labels of -100 where nothing is asked. What counts are real
+tokens: padding is work that nobody asked for, and its share is printed. The sides take turns, step
+by step, several rounds, and each keeps its best round.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from cloze.checkpoint.model import Model
+from cloze.data.batch import PackedBatch
+from cloze.data.corpus import Corpus
+from cloze.data.packing import Batches, Batching
+from cloze.data.prepare import prepare
+from cloze.data.samples import Sampling
+from cloze.data.streams import rows
+from cloze.models import BertConfig
+from cloze.objectives.masking import Masking, mask_batch
+from cloze.objectives.pretraining import pretraining
+from cloze.text.learn import learn
+from cloze.text.tokenizer import Tokenizer
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "text" / "wiki-03.txt.xz"
+ROWS = 30_000  # lines of text that the corpus is made of
+IGNORED = -100
+
+
+def corpus_of(source: Path, vocabulary: int, folder: Path) -> tuple[Corpus, Tokenizer]:
+    file = folder / "text.txt"
+    with file.open("w", encoding="utf-8") as out:
+        for number, row in enumerate(rows([source])):
+            if number == ROWS:
+                break
+            out.write(row.text + "\n")
+    tokenizer = learn((row.text for row in rows([file])), size=vocabulary)
+    return prepare([file], tokenizer, folder / "corpus"), tokenizer
+
+
+def ours(
+    model: Model, batches: list[PackedBatch], dtype: torch.dtype | None
+) -> Callable[[], float]:
+    module = model.module.train()
+    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
+
+    def round_of() -> float:
+        loss = torch.zeros(())
+        for batch in batches:
+            with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+                terms = pretraining(module, batch)
+            loss = terms["mlm"] / len(batch.positions) + terms["nsp"] / len(batch)
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return round_of
+
+
+def theirs(
+    folder: Path, batches: list[dict[str, torch.Tensor]], dtype: torch.dtype | None
+) -> Callable[[], float]:
+    from transformers import BertForPreTraining
+
+    module = BertForPreTraining.from_pretrained(folder).train()
+    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
+
+    def round_of() -> float:
+        loss = torch.zeros(())
+        for batch in batches:
+            with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+                loss = module(**batch).loss
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return round_of
+
+
+def padded(sequences: list[PackedBatch], size: int) -> list[dict[str, torch.Tensor]]:
+    """The same sequences in batches of `size`, padded to the longest, as the peer takes them."""
+    found = []
+    for first in range(0, len(sequences), size):
+        group = sequences[first : first + size]
+        longest = max(len(one.input_ids) for one in group)
+        shape = (len(group), longest)
+        batch = {
+            "input_ids": np.zeros(shape, np.int64),
+            "token_type_ids": np.zeros(shape, np.int64),
+            "attention_mask": np.zeros(shape, np.int64),
+            "labels": np.full(shape, IGNORED, np.int64),
+        }
+        for row, one in enumerate(group):
+            length = len(one.input_ids)
+            batch["input_ids"][row, :length] = one.input_ids
+            batch["token_type_ids"][row, :length] = one.token_type_ids
+            batch["attention_mask"][row, :length] = 1
+            batch["labels"][row, one.positions] = one.targets
+        tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
+        labels = np.concatenate([one.labels for one in group])
+        found.append({**tensors, "next_sentence_label": torch.from_numpy(labels)})
+    return found
+
+
+def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str, object]]:
+    corpus, tokenizer = corpus_of(given.text, given.vocabulary, folder / size)
+    sampling = Sampling(pairs="nsp", length=given.length)
+    batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
+    masking = Masking.of(tokenizer)
+    packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]
+    singles = [one for batch in packed for one in batch.split(10**6)]
+    tokens = sum(len(one.input_ids) for one in singles)
+    np.random.default_rng(0).shuffle(singles)  # the peer does not sort while it trains
+    peer_batches = padded(singles, round(len(singles) / given.steps))
+    places = sum(batch["input_ids"].numel() for batch in peer_batches)
+    config = BertConfig.preset(size, vocab_size=tokenizer.size)
+    model = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
+    saved = model.save(folder / size / "model")
+    sides: dict[str, Callable[[], float]] = {
+        "transformers float32": theirs(saved, peer_batches, None),
+        "cloze float32": ours(model, packed, None),
+    }
+    if not given.no_bf16:
+        again = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
+        sides["transformers bfloat16"] = theirs(saved, peer_batches, torch.bfloat16)
+        sides["cloze bfloat16"] = ours(again, packed, torch.bfloat16)
+    best = dict.fromkeys(sides, float("inf"))
+    for turn in range(given.rounds + 1):
+        for name, run in sides.items():
+            start = time.perf_counter()
+            run()
+            if turn:  # the first round warms up
+                best[name] = min(best[name], time.perf_counter() - start)
+    base = best["transformers float32"]
+    return [
+        {
+            "size": size,
+            "row": name,
+            "tokens_per_second": tokens / seconds,
+            "ratio": base / seconds,
+            "padding": 1 - tokens / (places if "transformers" in name else tokens),
+        }
+        for name, seconds in best.items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sizes", nargs="*", default=["mini", "base"])
+    parser.add_argument("--text", type=Path, default=DATA)
+    parser.add_argument("--vocabulary", type=int, default=30_000)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=4096, help="places in a packed batch")
+    parser.add_argument("--steps", type=int, default=2, help="batches in a round")
+    parser.add_argument("--rounds", type=int, default=3, help="each row keeps its best")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--no-bf16", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in given.sizes:
+            (Path(folder) / size).mkdir()
+            results += measure(size, given, Path(folder))
+    table = Table(
+        "size",
+        "",
+        "real tokens/s",
+        "× transformers float32",
+        "padding",
+        title=f"pre-training, {given.text.name}",
+    )
+    for row in results:
+        table.add_row(
+            str(row["size"]),
+            str(row["row"]),
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['padding']:.1%}",
+        )
+    console = Console(width=110)
+    console.print(table)
+    names = ("cloze", "torch", "transformers")
+    console.print(
+        f"python {platform.python_version()}  threads {given.threads}  length {given.length}  "
+        f"vocabulary {given.vocabulary:,}  " + "  ".join(f"{n} {version(n)}" for n in names)
+    )
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

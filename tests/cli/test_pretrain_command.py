@@ -1,0 +1,158 @@
+"""`cloze pretrain` as a user runs it: to the end, stopped and resumed, in two processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import cloze
+
+CLOZE = [sys.executable, "-m", "cloze"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TORCHRUN += CLOZE[1:]
+SMALL = [
+    "--preset=tiny",
+    "--vocabulary-size=150",
+    "--length=32",
+    "--batch-tokens=256",
+    "--threads=1",
+    "--workers=1",
+    "--set=model.layers=1",
+    "--set=model.width=16",
+    "--set=model.positions=32",
+    "--set=corpus.hold_out=0.2",
+    "--set=run.log_every=1",
+    "--set=run.evaluate_every=1000",
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(200)]
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+def assert_same(one, other):
+    ours, theirs = (cloze.load(folder).module.state_dict() for folder in (one, other))
+    for name, weight in ours.items():
+        assert torch.equal(weight, theirs[name]), name
+
+
+def test_from_text_to_a_fill(run, text, tmp_path):
+    ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
+    assert ran.returncode == 0, ran.stderr
+    assert "learning a vocabulary" in ran.stderr
+    assert "masked words right" in ran.stdout
+    assert (tmp_path / "m" / "report.html").is_file()
+    ran = run("fill", tmp_path / "m", "the [MASK] sat.", "--json")
+    assert ran.returncode == 0, ran.stderr
+    ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
+    assert ran.returncode == 1
+    assert "exists already" in ran.stderr
+
+
+def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path):
+    straight = run("pretrain", text, "--out", tmp_path / "a", "--steps", "400", *SMALL)
+    assert straight.returncode == 0, straight.stderr
+    process = subprocess.Popen(
+        [*CLOZE, "pretrain", text, "--out", tmp_path / "b", "--steps", "400", *SMALL],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "b" / "metrics.jsonl"
+    until = time.monotonic() + 100
+    while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size > 2000):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "stopped by SIGTERM and saved; to go on: cloze pretrain --resume" in err
+    stopped = int(out.split("steps\t")[1].split()[0].replace(",", ""))
+    assert 0 < stopped < 400
+    # the same number of threads: sums in another order have other last bits
+    resumed = run("pretrain", "--resume", "--out", tmp_path / "b", "--json", "--threads", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["steps"] == 400
+    assert_same(tmp_path / "a", tmp_path / "b")
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 401))
+
+
+def test_two_processes_learn_what_one_does(run, text, tmp_path):
+    settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]
+    settings += ["--set=model.attention_dropout=0.0"]
+    alone = run("pretrain", text, "--out", tmp_path / "one", *settings)
+    assert alone.returncode == 0, alone.stderr
+    together = subprocess.run(
+        [*TORCHRUN, "pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert together.returncode == 0, together.stderr
+    losses = [
+        [
+            row["mlm_loss"]
+            for row in map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+            if row["kind"] == "train"
+        ]
+        for name in ("one", "two")
+    ]
+    assert len(losses[0]) == 6
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_a_plan_is_only_a_plan(run, text, tmp_path):
+    ran = run("pretrain", text, "--out", tmp_path / "m", "--minutes", "3", "--plan", *SMALL)
+    assert ran.returncode == 0, ran.stderr
+    for fact in ("parameters", "tokens in an epoch", "epochs", "time\t0:03:00", "memory"):
+        assert fact in ran.stdout
+    assert not (tmp_path / "m" / "config.json").exists()
+    ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", "--force", *SMALL)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "m", "--steps", "2"], 2, "no text"),
+        (["a.txt", "--out", "m"], 1, "the run has no budget"),
+        (["nowhere.txt", "--out", "m", "--steps", "2"], 1, "nowhere.txt"),
+        (
+            ["a.txt", "--out", "m", "--steps", "2", "--recipe", "bert-huge"],
+            1,
+            "no recipe bert-huge",
+        ),
+        (
+            ["a.txt", "--out", "m", "--steps", "2", "--set", "run.stesp=3"],
+            1,
+            "did you mean 'steps'",
+        ),
+        (["a.txt", "--out", "m", "--steps", "2", "--minutes", "2"], 1, "a budget in steps and in"),
+        (["--resume", "--out", "m"], 1, "there is no run to resume"),
+        (["--resume", "--out", "m", "--steps", "9"], 1, "by the recipe it began with"),
+        (["empty.txt", "--out", "m", "--steps", "2"], 1, "empty.txt"),
+        (["binary.txt", "--out", "m", "--steps", "2"], 1, "binary.txt"),
+        (["broken.jsonl", "--out", "m", "--steps", "2"], 1, "broken.jsonl:2"),
+    ],
+)
+def test_mistakes(run, arguments, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a cat.\na dog.\n")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 50)
+    (tmp_path / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    ran = run("pretrain", *arguments)
+    assert ran.returncode == code, ran.stderr
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
