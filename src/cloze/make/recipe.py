@@ -42,13 +42,15 @@ class ShapeTable:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     deviation: float = 0.02  # of the first weights
+    sines: bool = False  # positions begin as sine waves instead of noise, and are learned as ever
 
     def __post_init__(self) -> None:
         one_of("model.preset", self.preset, PRESETS)
 
     def config(self, vocab_size: int) -> BertConfig:
         """The shape for a vocabulary."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "preset"}
+        shape = [f.name for f in fields(self) if f.name not in ("preset", "sines")]
+        own = {name: getattr(self, name) for name in shape}
         given = {name: value for name, value in own.items() if value is not None}
         if "width" in given:
             given.setdefault("hidden", 4 * given["width"])
