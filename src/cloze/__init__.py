@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from cloze.checkpoint.load import load
     from cloze.checkpoint.model import Model
     from cloze.errors import ClozeError
+    from cloze.make.pretrain import pretrain
+    from cloze.make.recipe import recipe
     from cloze.make.vocabulary import vocabulary
+    from cloze.make.workshop import Start
     from cloze.tasks.embed import embed
     from cloze.tasks.fill import fill
     from cloze.tasks.info import info
@@ -29,6 +32,9 @@ _HOMES = {
     "load": "cloze.checkpoint.load",
     "Model": "cloze.checkpoint.model",
     "ClozeError": "cloze.errors",
+    "pretrain": "cloze.make.pretrain",
+    "recipe": "cloze.make.recipe",
+    "Start": "cloze.make.workshop",
     "vocabulary": "cloze.make.vocabulary",
     "embed": "cloze.tasks.embed",
     "fill": "cloze.tasks.fill",
@@ -40,11 +46,14 @@ _HOMES = {
 __all__ = [
     "ClozeError",
     "Model",
+    "Start",
     "Tokenizer",
     "embed",
     "fill",
     "info",
     "load",
+    "pretrain",
+    "recipe",
     "tokenize",
     "vocabulary",
 ]

@@ -86,9 +86,10 @@ def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path)
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 401))
 
 
-def test_two_processes_learn_what_one_does(run, text, tmp_path):
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_does(run, text, tmp_path, way):
     settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]
-    settings += ["--set=model.attention_dropout=0.0"]
+    settings += ["--set=model.attention_dropout=0.0", f"--set=run.parallel={way}"]
     alone = run("pretrain", text, "--out", tmp_path / "one", *settings)
     assert alone.returncode == 0, alone.stderr
     together = subprocess.run(
@@ -110,6 +111,9 @@ def test_two_processes_learn_what_one_does(run, text, tmp_path):
     ]
     assert len(losses[0]) == 6
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    weights = [cloze.load(tmp_path / name).module.state_dict() for name in ("one", "two")]
+    for name, weight in weights[0].items():
+        assert torch.allclose(weight, weights[1][name], atol=1e-5), name
 
 
 def test_a_plan_is_only_a_plan(run, text, tmp_path):

@@ -123,9 +123,10 @@ def pretrain(
     )
 
     from cloze.make.plan import plan as make_plan
-    from cloze.make.pretrain import Start, Watch, pretrain, resume_run
+    from cloze.make.pretrain import Watch, pretrain, resume_run
     from cloze.make.recipe import DEFAULT
     from cloze.make.recipe import recipe as make_recipe
+    from cloze.make.workshop import Start
 
     if resume and (inputs or flags or recipe or settings):
         raise ConfigError(

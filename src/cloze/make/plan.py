@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from cloze.make.pretrain import Start, new_state
+from cloze.make.pretrain import new_state
 from cloze.make.recipe import Recipe
-from cloze.make.workshop import Say, open_workshop
+from cloze.make.workshop import Say, Start, open_workshop
 from cloze.train.budget import Budget
 from cloze.train.loop import run
 from cloze.train.parallel import assemble
@@ -47,16 +47,7 @@ def plan(
     the trial are thrown away.
     """
     with assemble(device) as team:
-        workshop = open_workshop(
-            start.sources,
-            out,
-            recipe,
-            start=start.model,
-            extra_pieces=start.extra_pieces,
-            corpus=start.corpus,
-            team=team,
-            say=say or Say(),
-        )
+        workshop = open_workshop(start, out, recipe, team=team, say=say or Say())
         (say or Say()).text(f"training for {TRIAL_SECONDS:.0f} seconds")
         state = new_state(workshop, team)
         first, last = None, None

@@ -23,13 +23,12 @@ from cloze.checkpoint.model import Model
 from cloze.config import from_mapping, read_toml, to_mapping, to_toml
 from cloze.data.batch import PackedBatch
 from cloze.data.files import fresh_path
-from cloze.data.streams import Source
 from cloze.errors import FolderError
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.probes import ask, probes, write_fills
-from cloze.make.recipe import Recipe
+from cloze.make.recipe import UNITS, Recipe
 from cloze.make.report import write_report
-from cloze.make.workshop import Say, Workshop, open_workshop, unigram_accuracy
+from cloze.make.workshop import Say, Start, Workshop, open_workshop, unigram_accuracy
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
@@ -61,16 +60,6 @@ class Watch:
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
     tensorboard: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What a run begins with beside its recipe."""
-
-    sources: Sequence[Source]
-    model: str | Path | None = None  # go on from this one
-    extra_pieces: int = 0  # words of the new text for its vocabulary
-    corpus: Path | None = None  # a corpus that several runs share; the run's own when left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,17 +145,7 @@ def _begin(out: Path, start: Start, recipe: Recipe, *, force: bool) -> None:
 def _train(
     start: Start, out: Path, recipe: Recipe, team: Team, workers: int | None, watch: Watch
 ) -> Pretrained:
-    workshop = open_workshop(
-        start.sources,
-        out,
-        recipe,
-        start=start.model,
-        extra_pieces=start.extra_pieces,
-        corpus=start.corpus,
-        team=team,
-        workers=workers,
-        say=watch.say,
-    )
+    workshop = open_workshop(start, out, recipe, team=team, workers=workers, say=watch.say)
     model = workshop.model
     asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=recipe.run.seed)
     before = ask(model, asked)
@@ -274,7 +253,7 @@ def _take(steps: Iterable[Step]) -> Mapping[str, float]:
 def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     """What must be the same for a resumed run to go on exactly."""
     described = to_mapping(recipe)
-    exact = ("steps", "tokens", "minutes", "epochs", "seed", "precision", "clip_norm")
+    exact = (*UNITS, "seed", "precision", "clip_norm", "guard")
     described["run"] = {name: described["run"].get(name) for name in exact}
     return {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
 

@@ -1,6 +1,6 @@
 """What a pre-training run works with, made from its recipe: tokenizer, corpus, model, batches."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +40,16 @@ class Say:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run begins with beside its recipe."""
+
+    sources: Sequence[Source]
+    model: str | Path | None = None  # go on from this one
+    extra_pieces: int = 0  # words of the new text for its vocabulary
+    corpus: Path | None = None  # a corpus that several runs share; the run's own when left out
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workshop:
     """Everything but the weights' movement."""
 
@@ -75,29 +85,19 @@ class Workshop:
 
 
 def open_workshop(
-    sources: Sequence[Source],
-    out: Path,
-    recipe: Recipe,
-    *,
-    start: str | Path | None = None,
-    extra_pieces: int = 0,
-    corpus: Path | None = None,
-    team: Team,
-    workers: int | None = None,
-    sizes: Iterable[int] = (),
-    say: Say,
+    start: Start, out: Path, recipe: Recipe, *, team: Team, workers: int | None = None, say: Say
 ) -> Workshop:
     """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
 
     The first process does the work on the disk; the others wait, and find it done.
     """
-    base = None if start is None else load(start, device="cpu", quiet=not team.first)
-    place = corpus or out / CORPUS
+    base = None if start.model is None else load(start.model, device="cpu", quiet=not team.first)
+    place = start.corpus or out / CORPUS
     if team.first:
-        tokenizer = _tokenizer(sources, out, recipe, base, extra_pieces, say)
+        tokenizer = _tokenizer(start, out, recipe, base, say)
         say.text("preparing the corpus")
         made = prepare(
-            list(sources),
+            list(start.sources),
             tokenizer,
             place,
             recipe.corpus.options(),
@@ -118,7 +118,6 @@ def open_workshop(
             tokenizer,
             recipe.samples.sampling(recipe.run.seed),
             recipe.batch.batching(),
-            sizes=sizes,
         ),
         masking=recipe.masking.masking(tokenizer),
     )
@@ -139,14 +138,7 @@ def unigram_accuracy(corpus: Corpus, batches: Sequence[PackedBatch]) -> float:
     return float((targets == corpus.train.counts().argmax()).mean())
 
 
-def _tokenizer(
-    sources: Sequence[Source],
-    out: Path,
-    recipe: Recipe,
-    base: Model | None,
-    extra_pieces: int,
-    say: Say,
-) -> Tokenizer:
+def _tokenizer(start: Start, out: Path, recipe: Recipe, base: Model | None, say: Say) -> Tokenizer:
     place, table = out / TOKENIZER, recipe.vocabulary
     if place.is_dir():  # of an earlier sitting of this run
         return Tokenizer.load(place)
@@ -155,12 +147,12 @@ def _tokenizer(
             "a model to go on from brings its own vocabulary",
             fix="leave vocabulary.folder out; --extra-pieces adds words of the new text",
         )
-    texts = (row.text for row in rows(list(sources), column=recipe.corpus.column))
+    texts = (row.text for row in rows(list(start.sources), column=recipe.corpus.column))
     if base is not None:
         tokenizer = base.tokenizer
-        if extra_pieces:
-            say.text(f"looking for {extra_pieces:,} words to add to the vocabulary")
-            tokenizer = extend(tokenizer, texts, extra_pieces, progress=say.vocabulary)
+        if start.extra_pieces:
+            say.text(f"looking for {start.extra_pieces:,} words to add to the vocabulary")
+            tokenizer = extend(tokenizer, texts, start.extra_pieces, progress=say.vocabulary)
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
     else:

@@ -11,8 +11,9 @@ from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.plan import plan
-from cloze.make.pretrain import Start, Watch, pretrain, resume_run
+from cloze.make.pretrain import Watch, pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
+from cloze.make.workshop import Start
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
 
