@@ -35,7 +35,7 @@ lint: $(VENV)/.dev       ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 test: lint               ## lint and every quick test
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(JOBS)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 stress: $(VENV)/.dev     ## the long counts
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s

@@ -1,11 +1,15 @@
 """What every test may ask for."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # This machine may be shared: a slow example is not a failing one, and every run draws the same.
 settings.register_profile("cloze", deadline=None, derandomize=True)
