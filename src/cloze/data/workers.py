@@ -146,20 +146,27 @@ def _send(stream: IO[bytes], header: Mapping[str, Any], payload: bytes = b"") ->
     stream.flush()
 
 
-def _header(stream: IO[bytes]) -> dict[str, Any] | None:
-    size = stream.read(8)
-    if not size:
-        return None
-    header: dict[str, Any] = json.loads(stream.read(int.from_bytes(size, "little")))
+def _header(stream: IO[bytes]) -> dict[str, Any]:
+    size = int.from_bytes(_exactly(stream, 8), "little")
+    header: dict[str, Any] = json.loads(_exactly(stream, size))
     return header
 
 
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    """So many bytes. A parent that died while sending leaves fewer: no shard is made of those."""
+    found = stream.read(size)
+    if len(found) < size:
+        raise EOFError
+    return found
+
+
 def _work(source: IO[bytes], answers: IO[bytes]) -> None:
-    recipe = _header(source) or {}
+    recipe = _header(source)
     words = recipe.pop("segmenter")
     encoder = Encoder(Recipe(**recipe, segmenter=_imported(words) if words else None))
-    while job := _header(source):
-        documents = [[source.read(size) for size in sizes] for sizes in job["sizes"]]
+    while True:
+        job = _header(source)
+        documents = [[_exactly(source, size) for size in sizes] for sizes in job["sizes"]]
         answer: dict[str, Any] = {}
         try:
             write(Path(job["path"]), encoder(documents))
@@ -176,7 +183,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints does not garble them
-    with suppress(BrokenPipeError):  # the parent is gone, and its work is on disk
+    with suppress(BrokenPipeError, EOFError):  # the parent is gone, and its work is on disk
         _work(sys.stdin.buffer, answers)
 
 

@@ -240,7 +240,9 @@ def test_a_run_is_not_overwritten(trained, text):
 def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
     train(text, tmp_path / "m", "run.steps=2")
     file = tmp_path / "m" / "recipe.toml"
-    file.write_text(file.read_text().replace("rate = 0.0001", "rate = 0.01"))
+    changed = file.read_text().replace("rate = 0.0005", "rate = 0.01")
+    assert changed != file.read_text()
+    file.write_text(changed)
     with pytest.raises(FolderError, match="optimiser"):
         resume_run(tmp_path / "m", workers=1, device="cpu")
 

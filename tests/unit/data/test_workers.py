@@ -1,0 +1,36 @@
+"""The processes that turn documents into shards, spoken to directly."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from cloze.data.encode import Recipe
+from cloze.data.workers import _send, _to_json
+from helpers import tiny_tokenizer
+
+
+def frames(path) -> tuple[bytes, bytes]:
+    """What a parent sends: the recipe, and a job of two paragraphs."""
+    recipe, job = io.BytesIO(), io.BytesIO()
+    _send(recipe, _to_json(Recipe.of(tiny_tokenizer(), "lines", None)))
+    _send(job, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
+    return recipe.getvalue(), job.getvalue()
+
+
+def work(sent: bytes) -> None:
+    subprocess.run([sys.executable, "-m", "cloze.data.workers"], input=sent, check=True)
+
+
+def test_a_whole_job_is_done(tmp_path):
+    recipe, job = frames(tmp_path / "shard")
+    work(recipe + job)
+    assert (tmp_path / "shard").is_file()
+
+
+@pytest.mark.parametrize("cut", [0, 4, 9, 40, -8, -1])
+def test_a_parent_that_dies_while_sending_leaves_no_shard(tmp_path, cut):
+    recipe, job = frames(tmp_path / "shard")
+    work(recipe + job[:cut])
+    assert list(tmp_path.iterdir()) == []
