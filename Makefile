@@ -25,7 +25,7 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --editable '.[dev,bench]'
 	@touch $@ $(VENV)/.dev $(VENV)/.core
 
-demo: $(VENV)/.core      ## a vocabulary, a small BERT, its vectors: no download
+demo: $(VENV)/.core      ## text to a trained BERT and a report in three minutes: no download
 	$(BIN)/cloze demo --force
 
 lint: $(VENV)/.dev       ## ruff, mypy, import-linter
@@ -42,6 +42,8 @@ stress: $(VENV)/.dev     ## the long counts
 
 bench: $(VENV)/.bench    ## side by side with the peers
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/pretrain.py
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/prepare.py
 
 format: $(VENV)/.dev     ## let ruff tidy
 	$(BIN)/ruff check --fix .
