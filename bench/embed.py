@@ -108,18 +108,32 @@ def onnx(int8: bool, size: int = 32) -> Embed:
     folder = Path(tempfile.mkdtemp())
     file = folder / "model.onnx"
     model = AutoModel.from_pretrained(checkpoint(), attn_implementation="eager").eval()
+
+    class Named(torch.nn.Module):
+        """The exporter passes inputs by place, the model wants them by name."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(
+            self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor
+        ) -> torch.Tensor:
+            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+            return self.model(**given).last_hidden_state
+
     names = ["input_ids", "attention_mask", "token_type_ids"]
     example = tuple(torch.ones(2, 8, dtype=torch.long) for _ in names)
-    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, "hidden"]}
+    shapes = {place: {0: "batch", 1: "tokens"} for place in ("ids", "mask", "types")}
     torch.onnx.export(
-        model,
+        Named().eval(),
         example,
         file,
         input_names=names,
-        output_names=["hidden", "pooled"],
-        dynamic_axes=axes,
-        dynamo=False,
-        opset_version=17,
+        output_names=["hidden"],
+        dynamic_shapes=shapes,
+        dynamo=True,
+        verbose=False,
     )
     if int8:
         quantize_dynamic(file, folder / "int8.onnx")

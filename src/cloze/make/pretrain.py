@@ -50,7 +50,7 @@ from cloze.train.step import Step
 
 RECIPE, RUN, STATE = "recipe.toml", "run.json", "state"
 METRICS, FILLS, SUMMARY, REPORT = "metrics.jsonl", "fills.json", "corpus.json", "report.html"
-ASKED = 8  # sentences filled before and after
+ASKED = 10  # sentences filled before and after
 
 
 @dataclass(frozen=True, kw_only=True)
