@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cloze.make.pretrain import pretrain
     from cloze.make.recipe import recipe
     from cloze.make.vocabulary import vocabulary
-    from cloze.make.workshop import Start
     from cloze.tasks.embed import embed
     from cloze.tasks.fill import fill
     from cloze.tasks.info import info
@@ -34,7 +33,6 @@ _HOMES = {
     "ClozeError": "cloze.errors",
     "pretrain": "cloze.make.pretrain",
     "recipe": "cloze.make.recipe",
-    "Start": "cloze.make.workshop",
     "vocabulary": "cloze.make.vocabulary",
     "embed": "cloze.tasks.embed",
     "fill": "cloze.tasks.fill",
@@ -46,7 +44,6 @@ _HOMES = {
 __all__ = [
     "ClozeError",
     "Model",
-    "Start",
     "Tokenizer",
     "embed",
     "fill",

@@ -1,6 +1,7 @@
 """`cloze pretrain`: text to a model."""
 
 import dataclasses
+import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from cloze.make.pretrain import Pretrained
     from cloze.make.workshop import Say
     from cloze.train.step import Step
+
+
+# flags that change where a run happens and what it shows: a resumed one may take them
+ANYWHERE = {"run.device", "run.tensorboard", "run.save_every", "corpus.workers", "corpus.folder"}
 
 
 def pretrain(
@@ -45,8 +50,8 @@ def pretrain(
         str | None, typer.Option("--from", metavar="MODEL", help="Go on from this model.")
     ] = None,
     extra_pieces: Annotated[
-        int, typer.Option(metavar="N", help="With --from: words of the new text to add.")
-    ] = 0,
+        int | None, typer.Option(metavar="N", help="With --from: words of the new text to add.")
+    ] = None,
     vocabulary: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="A tokenizer; unsaid, one is learned.")
     ] = None,
@@ -76,7 +81,7 @@ def pretrain(
         str | None, typer.Option(metavar="NAME", help="float32 or bf16 (mixed).")
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A prepared corpus to share or reuse.")
+        str | None, typer.Option(metavar="FOLDER", help="A prepared corpus to share or reuse.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -89,8 +94,8 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be done, and stop.")] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write for TensorBoard, too.")
-    ] = False,
+        bool | None, typer.Option("--tensorboard", help="Write for TensorBoard, too.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Seed of all that is random.")
     ] = None,
@@ -100,8 +105,9 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:
     """Train a BERT on your own text, in the time you have."""
-    flags = _nested(
+    flags = _given(
         {
+            "model.start": start,
             "model.preset": preset,
             "run.minutes": minutes,
             "run.steps": steps,
@@ -110,8 +116,13 @@ def pretrain(
             "run.seed": seed,
             "run.precision": dtype,
             "run.save_every": save_every,
+            "run.device": device,
+            "run.tensorboard": tensorboard,
             "vocabulary.folder": vocabulary,
             "vocabulary.size": vocabulary_size,
+            "vocabulary.extra_pieces": extra_pieces,
+            "corpus.folder": corpus,
+            "corpus.workers": workers,
             "samples.pairs": pairs,
             "samples.length": length,
             "masking.rate": mask_rate,
@@ -126,35 +137,33 @@ def pretrain(
     from cloze.make.pretrain import Watch, pretrain, resume_run
     from cloze.make.recipe import DEFAULT
     from cloze.make.recipe import recipe as make_recipe
-    from cloze.make.workshop import Start
 
-    if resume and (inputs or flags or recipe or settings):
+    begun = [path for path in flags if path not in ANYWHERE]
+    if resume and (inputs or begun or recipe or settings):
         raise ConfigError(
             "a resumed run goes on by the recipe it began with",
             fix="give --resume and --out alone, or start a new run with --from",
         )
-    if not resume and not inputs:
-        raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
     with ExitStack() as stack:
         say = say_on(stack.enter_context(progress(quiet)), quiet)
         watch = Watch(
             say=say,
             steps=partial(shown, before=stack, title=str(out), quiet=quiet or as_json),
-            tensorboard=tensorboard,
         )
         if resume:
-            ended = resume_run(out, device=device, workers=workers, watch=watch)
+            changed = [f"{path}={json.dumps(value)}" for path, value in flags.items()]
+            ended = resume_run(out, settings=changed, watch=watch)
         else:
-            begin = Start(
-                sources=inputs or [], model=start, extra_pieces=extra_pieces, corpus=corpus
-            )
-            made = make_recipe(recipe or DEFAULT, flags=flags, settings=settings or [])
+            texts = inputs or []
+            made = make_recipe(recipe or DEFAULT, flags=_nested(flags), settings=settings or [])
+            if not texts and not made.corpus.sources:
+                raise typer.BadParameter(
+                    "no text: name files, folders or globs", param_hint="INPUT"
+                )
             if plan:
-                _print_plan(make_plan(begin, out, made, device=device, say=say), as_json)
+                _print_plan(make_plan(texts, out, made, say=say), as_json)
                 return
-            ended = pretrain(
-                begin, out, made, device=device, workers=workers, force=force, watch=watch
-            )
+            ended = pretrain(texts, out, made, force=force, watch=watch)
     print_end(ended, as_json)
 
 
@@ -220,6 +229,7 @@ def print_end(ended: "Pretrained", as_json: bool) -> None:
         "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
         "eval.unigram": ("by the commonest word", "{:.1%}"),
         "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
+        "eval.commoner": ("by the commoner answer", "{:.1%}"),
     }
     rows: list[tuple[str, object]] = [
         ("steps", ended.steps),
@@ -243,10 +253,13 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    return {path: value for path, value in flags.items() if value is not None}
+
+
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         table, _, name = path.partition(".")
-        if value is not None:
-            nested.setdefault(table, {})[name] = value
+        nested.setdefault(table, {})[name] = value
     return nested

@@ -23,7 +23,7 @@ from cloze.data.chunks import Chunk, Chunks
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
 from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
 from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write, write_whole
-from cloze.data.streams import Source, find, rows
+from cloze.data.streams import Source, inventory, rows
 from cloze.data.workers import Workers
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.text.tokenizer import Tokenizer
@@ -314,25 +314,13 @@ def _fingerprint(
     sources: Source | list[Source], recipe: Recipe, options: Options
 ) -> tuple[Mapping[str, Any], bool]:
     """What a corpus is made of and how; and whether that alone can tell it from another."""
-    listed = sources if isinstance(sources, list | tuple) else [sources]
-    paths = [s for s in listed if isinstance(s, str | PathLike) and s != "-"]
-    try:
-        files = find(paths)
-    except InputError:  # told by whoever reads, or passed over
-        files = []
-    stable = bool(files) and len(paths) == len(listed) and all(map(Path.is_file, files))
-    folder = os.path.commonpath([file.resolve().parent for file in files]) if stable else ""
-    inputs = [
-        [os.path.relpath(file.resolve(), folder), file.stat().st_size, file.stat().st_mtime_ns]
-        for file in files
-        if stable
-    ]
+    inputs = inventory(sources)
     chosen = {
         "hold_out": options.hold_out,
         "column": options.column,
         "skip_broken": options.skip_broken,
     }
-    return {"inputs": inputs, **recipe.described, **chosen}, stable
+    return {"inputs": inputs or [], **recipe.described, **chosen}, inputs is not None
 
 
 @contextmanager

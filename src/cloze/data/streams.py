@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cloze.data.files import PathLike, find
@@ -15,7 +16,7 @@ from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whol
 from cloze.data.unpack import Lines, open_text
 from cloze.errors import InputError
 
-__all__ = ["Row", "Source", "documents", "find", "open_text", "rows"]
+__all__ = ["Row", "Source", "documents", "find", "inventory", "open_text", "rows"]
 
 STDIN = "standard input"
 
@@ -46,6 +47,26 @@ def rows(
         except InputError as error:
             report(error)
     return _sift(chain.from_iterable(streams), report)
+
+
+def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
+    """Name, size and time of every file of the sources, or None if they are not all plain files.
+
+    Sources with the same inventory hold the same text, wherever their folder has been moved to.
+    """
+    listed = sources if isinstance(sources, list | tuple) else [sources]
+    paths = [s for s in listed if isinstance(s, str | os.PathLike) and s != "-"]
+    try:
+        files = find(paths)
+    except InputError:  # told by whoever reads, or passed over
+        return None
+    if not files or len(paths) < len(listed) or not all(map(Path.is_file, files)):
+        return None
+    folder = os.path.commonpath([file.resolve().parent for file in files])
+    return [
+        [os.path.relpath(file.resolve(), folder), file.stat().st_size, file.stat().st_mtime_ns]
+        for file in files
+    ]
 
 
 def documents(lines: Iterable[Row]) -> Iterator[list[Row]]:

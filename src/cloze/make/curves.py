@@ -16,7 +16,6 @@ from cloze.draw.parts import Fact, Facts, Grid, Part
 
 Row: TypeAlias = Mapping[str, Any]
 
-CHANCE = 0.5  # that a second sentence is the next one
 _NOISY = 100  # points from which on a running mean is easier to read than all of them
 _STRETCHES = 40  # of a run: each is as long as the running mean's window
 _TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
@@ -83,8 +82,9 @@ def _facts(last: Row) -> Iterator[Fact]:
     if (value := measured(last, "perplexity")) is not None:
         yield Fact(label="perplexity", text=short(value), value=value)
     if (value := measured(last, "nsp_accuracy")) is not None:
-        chance = f"chance {percent(CHANCE, 0)}"
-        yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=chance)
+        commoner = measured(last, "commoner_pair_accuracy")
+        known = "" if commoner is None else f"always the commoner answer {percent(commoner)}"
+        yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=known)
 
 
 def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
@@ -102,7 +102,7 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         x_label="step",
         percent=True,
         include=[0],
-        series=[*_both(rows, "mlm_accuracy"), *_unigram(rows)],
+        series=[*_both(rows, "mlm_accuracy"), *_level(rows, "unigram_accuracy", "unigram")],
         note="Unigram is what always saying the most frequent token gets.",
     )
     pairs = _both(rows, "nsp_accuracy")
@@ -110,9 +110,10 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         title="NSP accuracy",
         x_label="step",
         percent=True,
-        include=[CHANCE - 0.05],  # so that its line does not lie on the axis
-        series=[*pairs, _across(rows, "chance", CHANCE)] if pairs else [],
-        note=f"Pairs told right: do they follow each other? Chance is {percent(CHANCE, 0)}.",
+        include=[0.45],  # so that a line at chance does not lie on the axis
+        series=[*pairs, *_level(rows, "commoner_pair_accuracy", "commoner")] if pairs else [],
+        note="Pairs told right: do they follow each other? Commoner is what always saying the "
+        "commoner answer gets; short samples make the two uneven.",
     )
     yield LineChart(
         title="Learning rate", x_label="step", include=[0], series=_series(rows, "lr", "rate")
@@ -143,14 +144,13 @@ def _training(rows: Sequence[Row], key: str) -> list[Series]:
     ]
 
 
-def _unigram(rows: Sequence[Row]) -> list[Series]:
-    value = measured(_latest(rows), "unigram_accuracy")
-    return [] if value is None else [_across(rows, "unigram", value)]
-
-
-def _across(rows: Sequence[Row], name: str, value: float) -> Series:
+def _level(rows: Sequence[Row], key: str, name: str) -> list[Series]:
+    """A baseline as a line from end to end; none if it was not measured."""
+    value = measured(_latest(rows), key)
+    if value is None:
+        return []
     ends = [rows[0]["step"], rows[-1]["step"]]
-    return Series(name=name, x=ends, y=[value, value], style="reference")
+    return [Series(name=name, x=ends, y=[value, value], style="reference")]
 
 
 def _series(

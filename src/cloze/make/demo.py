@@ -14,7 +14,6 @@ from cloze.data.pydocs import documents, paragraphs
 from cloze.make.pretrain import FILLS, Pretrained, Watch, pretrain
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
-from cloze.make.workshop import Start
 from cloze.tasks.embed import embed
 from cloze.text.sentences import sentences
 
@@ -57,9 +56,8 @@ def demo(
     texts = [text for document in documents() if (text := paragraphs(document))]
     file = folder / TEXT
     file.write_text("\n\n".join("\n".join(text) for text in texts) + "\n", encoding="utf-8")
-    made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed}})
-    start = Start(sources=[file])
-    trained = pretrain(start, folder, made, device=device, force=True, watch=watch)
+    made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
+    trained = pretrain(file, folder, made, force=True, watch=watch)
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
     found = neighbours(model, QUERIES, every, seed=seed)

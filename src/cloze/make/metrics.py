@@ -16,6 +16,7 @@ _TRAIN = {
 _EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
     "eval.perplexity": "perplexity",
     "eval.unigram": "unigram_accuracy",
+    "eval.commoner": "commoner_pair_accuracy",
 }
 
 

@@ -3,14 +3,17 @@
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from cloze.make.pretrain import new_state
-from cloze.make.recipe import Recipe
-from cloze.make.workshop import Say, Start, open_workshop
+from cloze.data.files import PathLike
+from cloze.data.streams import Source
+from cloze.make.pretrain import asked, new_state
+from cloze.make.recipe import DEFAULT, Recipe
+from cloze.make.workshop import Say, drop_stale_vocabulary, open_workshop
 from cloze.train.budget import Budget
 from cloze.train.loop import run
 from cloze.train.parallel import assemble
@@ -39,15 +42,23 @@ class Plan:
 
 
 def plan(
-    start: Start, out: Path, recipe: Recipe, *, device: str | None = None, say: Say | None = None
+    sources: Source | list[Source],
+    out: PathLike,
+    recipe: Recipe | PathLike = DEFAULT,
+    *,
+    settings: Sequence[str] = (),
+    say: Say | None = None,
 ) -> Plan:
     """Prepare what the run will need anyway, train for ten seconds, and foretell the rest.
 
     The vocabulary and the corpus stay in `out` and are used when the run is started; the weights of
     the trial are thrown away.
     """
-    with assemble(device) as team:
-        workshop = open_workshop(start, out, recipe, team=team, say=say or Say())
+    texts, made = asked(sources, recipe, settings)
+    with assemble(made.run.device) as team:
+        if team.first:
+            drop_stale_vocabulary(texts, Path(out), made)
+        workshop = open_workshop(texts, Path(out), made, team=team, say=say or Say())
         (say or Say()).text(f"training for {TRIAL_SECONDS:.0f} seconds")
         state = new_state(workshop, team)
         first, last = None, None
@@ -55,7 +66,7 @@ def plan(
             state,
             lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
             budget=Budget(minutes=TRIAL_SECONDS / 60),
-            schedule=recipe.schedule,
+            schedule=made.schedule,
         ):
             first, last = first or (time.monotonic(), step.tokens), step
         assert first is not None
@@ -63,8 +74,8 @@ def plan(
     elapsed = time.monotonic() - first[0]
     speed = (last.tokens - first[1]) / elapsed if last.tokens > first[1] else last.tokens / elapsed
     packing = workshop.batches.epoch(0).packing
-    per_step = round(packing.tokens / len(packing) * recipe.batch.per_step)
-    tokens = _tokens(recipe.run.budget(lambda: packing.tokens), per_step, speed)
+    per_step = round(packing.tokens / len(packing) * made.batch.per_step)
+    tokens = _tokens(made.run.budget(lambda: packing.tokens), per_step, speed)
     weights = sum(weight.numel() for weight in workshop.model.module.parameters())
     return Plan(
         parameters=weights,

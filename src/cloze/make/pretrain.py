@@ -4,11 +4,12 @@ The run's folder is the model's folder. Beside the model lie the recipe it ran w
 the corpus, the training state, the metrics and the report:
 
     config.json model.safetensors tokenizer.json …      what `cloze.load` and `transformers` open
-    recipe.toml run.json tokenizer/ corpus/ state/       what a resumed run goes on from
+    recipe.toml tokenizer/ corpus/ state/                what a resumed run goes on from
     metrics.jsonl fills.json report.html                 what people look at
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,15 +21,26 @@ from typing import Any
 
 from cloze import __version__
 from cloze.checkpoint.model import Model
-from cloze.config import from_mapping, read_toml, to_mapping, to_toml
+from cloze.config import to_mapping, to_toml
 from cloze.data.batch import PackedBatch
-from cloze.data.files import fresh_path
-from cloze.errors import FolderError
+from cloze.data.files import PathLike, fresh_path
+from cloze.data.streams import Source
+from cloze.errors import FolderError, InputError
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.probes import ask, probes, write_fills
-from cloze.make.recipe import UNITS, Recipe
+from cloze.make.recipe import DEFAULT, UNITS, Recipe
+from cloze.make.recipe import recipe as complete
 from cloze.make.report import write_report
-from cloze.make.workshop import Say, Start, Workshop, open_workshop, unigram_accuracy
+from cloze.make.workshop import (
+    CORPUS,
+    TOKENIZER,
+    Say,
+    Workshop,
+    commoner_label,
+    drop_stale_vocabulary,
+    open_workshop,
+    unigram_accuracy,
+)
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
@@ -48,8 +60,9 @@ from cloze.train.signals import stop_on_signals
 from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
 
-RECIPE, RUN, STATE = "recipe.toml", "run.json", "state"
+RECIPE, STATE = "recipe.toml", "state"
 METRICS, FILLS, SUMMARY, REPORT = "metrics.jsonl", "fills.json", "corpus.json", "report.html"
+UNNAMED = "<objects in Python>"  # text that a recipe cannot name
 ASKED = 10  # sentences filled before and after
 
 
@@ -59,7 +72,6 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
-    tensorboard: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,77 +87,91 @@ class Pretrained:
 
 
 def pretrain(
-    start: Start,
-    out: Path,
-    recipe: Recipe,
+    sources: Source | list[Source],
+    out: PathLike,
+    recipe: Recipe | PathLike = DEFAULT,
     *,
-    device: str | None = None,
-    workers: int | None = None,
+    settings: Sequence[str] = (),
     force: bool = False,
     watch: Watch | None = None,
 ) -> Pretrained:
-    """Train a BERT on text: a new one, or on from `start.model`.
+    """Train a BERT on text: a new one, or on from the recipe's `model.start`.
 
     Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume_run`
     goes on, exactly where the budget is in steps or tokens.
+
+    Args:
+        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        out: the run's and the model's folder.
+        recipe: a `Recipe`, the name of one, or its file.
+        settings: such as "run.minutes=30", on top of the recipe.
+        force: overwrite what is there.
+        watch: who wants to see it.
     """
-    with assemble(device) as team:
+    texts, made = asked(sources, recipe, settings)
+    folder = Path(out)
+    with assemble(made.run.device) as team:
         if team.first:
-            _begin(out, start, recipe, force=force)
+            _begin(folder, texts, made, force=force)
         team.total([0.0])  # the others wait until the folder is there
-        return _train(start, out, recipe, team, workers, watch or Watch())
+        return _train(texts, folder, made, team, watch or Watch())
+
+
+def asked(
+    sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
+) -> tuple[list[Source], Recipe]:
+    """The text to read, and the complete recipe with its name."""
+    made = complete(recipe, settings=settings)
+    texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
+    texts = texts or list(made.corpus.sources)
+    if not texts:
+        raise InputError(
+            "there is no text to learn from",
+            fix="name files, folders or globs, or set corpus.sources in the recipe",
+        )
+    named = tuple(str(text) if isinstance(text, str | os.PathLike) else UNNAMED for text in texts)
+    return texts, replace(made, corpus=replace(made.corpus, sources=named))
 
 
 def resume_run(
-    out: Path, *, device: str | None = None, workers: int | None = None, watch: Watch | None = None
+    out: PathLike,
+    *,
+    sources: Source | list[Source] = (),
+    settings: Sequence[str] = (),
+    watch: Watch | None = None,
 ) -> Pretrained:
-    """Go on with the run in a folder, by the recipe that lies there."""
-    start, recipe = read_run(out)
-    with assemble(device) as team:
-        return _train(start, out, recipe, team, workers, watch or Watch())
+    """Go on with the run in a folder, by the recipe that lies there.
 
-
-def read_run(out: Path) -> tuple[Start, Recipe]:
-    """What the run in a folder began with."""
-    if not (out / RECIPE).is_file() or not (out / RUN).is_file():
+    Settings may change where it runs and what it shows, not what it computes. The text is named
+    again where it has moved, or where the recipe could not name it.
+    """
+    folder = Path(out)
+    if not (folder / RECIPE).is_file():
         raise FolderError(
             f"there is no run to resume in {out}",
-            fix=f"name the --out folder of a run: it holds {RECIPE} and {RUN}",
+            fix=f"name the --out folder of a run: it holds {RECIPE}",
         )
-    values = json.loads((out / RUN).read_text(encoding="utf-8"))
-    corpus = values["corpus"]
-    start = Start(
-        sources=values["sources"],
-        model=values["model"],
-        extra_pieces=values["extra_pieces"],
-        corpus=None if corpus is None else Path(corpus),
-    )
-    return start, from_mapping(Recipe, read_toml(out / RECIPE))
+    texts, made = asked(sources, folder / RECIPE, settings)
+    with assemble(made.run.device) as team:
+        return _train(texts, folder, made, team, watch or Watch())
 
 
-def _begin(out: Path, start: Start, recipe: Recipe, *, force: bool) -> None:
-    fresh_path(out, force)
-    for name in (RECIPE, RUN, METRICS, FILLS, SUMMARY, REPORT):
+def _begin(out: Path, sources: list[Source], recipe: Recipe, *, force: bool) -> None:
+    inside = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    fresh_path(out, force or inside <= {TOKENIZER, CORPUS})  # a plan leaves these for its run
+    for name in (RECIPE, METRICS, FILLS, SUMMARY, REPORT):
         (out / name).unlink(missing_ok=True)
-    for name in (STATE, "tokenizer"):
-        shutil.rmtree(out / name, ignore_errors=True)
+    shutil.rmtree(out / STATE, ignore_errors=True)
+    drop_stale_vocabulary(sources, out, recipe)
     out.mkdir(parents=True, exist_ok=True)
-    (out / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
-    described = {
-        "sources": [str(source) for source in start.sources],
-        "model": None if start.model is None else str(start.model),
-        "extra_pieces": start.extra_pieces,
-        "corpus": None if start.corpus is None else str(start.corpus),
-        "cloze": __version__,
-        "recipe": to_mapping(recipe),  # for readers; a resumed run reads recipe.toml
-    }
-    (out / RUN).write_text(json.dumps(described, indent=1), encoding="utf-8")
+    said = f"# The complete recipe of this run, by cloze {__version__}.\n\n"
+    (out / RECIPE).write_text(said + to_toml(recipe), encoding="utf-8")
 
 
 def _train(
-    start: Start, out: Path, recipe: Recipe, team: Team, workers: int | None, watch: Watch
+    sources: list[Source], out: Path, recipe: Recipe, team: Team, watch: Watch
 ) -> Pretrained:
-    workshop = open_workshop(start, out, recipe, team=team, workers=workers, say=watch.say)
+    workshop = open_workshop(sources, out, recipe, team=team, say=watch.say)
     model = workshop.model
     asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=recipe.run.seed)
     before = ask(model, asked)
@@ -182,7 +208,7 @@ def _train(
                 every=recipe.run.log_every,
                 after=state.progress.step,
             )
-            if watch.tensorboard:
+            if recipe.run.tensorboard:
                 steps = writing_tensorboard(steps, out / "tensorboard", every=recipe.run.log_every)
             steps = watch.steps(steps, Meter(budget, share, state.progress))
         evaluated = _take(steps)
@@ -228,16 +254,18 @@ def _data(workshop: Workshop, state: TrainState, first: int) -> Iterator[Sequenc
 
 
 def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, float]]:
-    """Scores on the documents held out, the most frequent word's beside them."""
+    """Scores on the documents held out, beside them those of whoever knows frequencies alone."""
     batches = workshop.held_out()
     if not batches:
         return dict
-    unigram = unigram_accuracy(workshop.corpus, batches)
+    baselines = {"eval.unigram": unigram_accuracy(workshop.corpus, batches)}
+    if (commoner := commoner_label(batches)) is not None:
+        baselines["eval.commoner"] = commoner
 
     def judge() -> dict[str, float]:
         means = averages(state, batches)
         scores = {f"eval.{name}": value for name, value in means.items()}
-        return scores | {"eval.perplexity": exp(means["mlm"]), "eval.unigram": unigram}
+        return scores | {"eval.perplexity": exp(means["mlm"])} | baselines
 
     return judge
 
@@ -255,6 +283,8 @@ def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     described = to_mapping(recipe)
     exact = (*UNITS, "seed", "precision", "clip_norm", "guard")
     described["run"] = {name: described["run"].get(name) for name in exact}
+    for name in ("sources", "folder", "workers"):  # what they hold is in the fingerprint
+        described["corpus"].pop(name, None)
     return {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
 
 

@@ -4,13 +4,24 @@ A recipe comes from a name in `recipes/`, from a file, from flags, or from all t
 having the last word; the run writes the complete file it ran with.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from cloze.config import from_mapping, in_range, merge, number, one_of, override, read_toml, suggest
+from cloze.config import (
+    from_mapping,
+    in_range,
+    merge,
+    number,
+    one_of,
+    override,
+    read_toml,
+    suggest,
+    to_mapping,
+)
+from cloze.data.files import PathLike
 from cloze.data.packing import Batching
 from cloze.data.prepare import Options as CorpusOptions
 from cloze.data.samples import Sampling
@@ -32,6 +43,7 @@ UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 class ShapeTable:
     """The model; a size that is unsaid is the preset's."""
 
+    start: str | None = None  # go on from this model, which brings its own shape
     preset: str = "mini"
     layers: int | None = None
     width: int | None = None
@@ -49,7 +61,7 @@ class ShapeTable:
 
     def config(self, vocab_size: int) -> BertConfig:
         """The shape for a vocabulary."""
-        shape = [f.name for f in fields(self) if f.name not in ("preset", "sines")]
+        shape = [f.name for f in fields(self) if f.name not in ("start", "preset", "sines")]
         own = {name: getattr(self, name) for name in shape}
         given = {name: value for name, value in own.items() if value is not None}
         if "width" in given:
@@ -67,12 +79,16 @@ class VocabularyTable:
     lowercase: bool = True
     byte_fallback: bool = False
     min_count: int = 2
+    extra_pieces: int = 0  # words of the new text for the vocabulary of model.start
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusTable:
-    """How text becomes sentences and documents (see cloze.data.prepare)."""
+    """The text, and how it becomes sentences and documents (see cloze.data.prepare)."""
 
+    sources: tuple[str, ...] = ()  # files, folders and globs
+    folder: str | None = None  # of a corpus that several runs share; the run's own when left out
+    workers: int | None = None  # processes that prepare it; one for each core when left out
     sentences: Literal["split", "lines"] = "split"
     segmenter: str | None = None
     hold_out: float = 0.01
@@ -81,7 +97,7 @@ class CorpusTable:
 
     def options(self) -> CorpusOptions:
         """As the preparation takes them."""
-        return CorpusOptions(**{f.name: getattr(self, f.name) for f in fields(self)})
+        return CorpusOptions(**{f.name: getattr(self, f.name) for f in fields(CorpusOptions)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +152,7 @@ class RunTable:
     minutes: float | None = None
     epochs: float | None = None
     seed: int = 0
+    device: str | None = None  # the best there is when left out
     precision: Literal["float32", "bf16"] = "float32"
     clip_norm: float = 1.0
     recompute: bool = False  # gradient checkpointing
@@ -147,6 +164,7 @@ class RunTable:
     save_minutes: float = 10.0
     save_every: int | None = None  # steps
     keep: int = 2
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         given = [unit for unit in UNITS if getattr(self, unit) is not None]
@@ -194,13 +212,13 @@ class Recipe:
 
 
 def recipe(
-    source: str | Path = DEFAULT,
+    source: "Recipe | PathLike" = DEFAULT,
     *,
     flags: dict[str, Any] | None = None,
-    settings: tuple[str, ...] | list[str] = (),
+    settings: Sequence[str] = (),
 ) -> Recipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    values = read_toml(find_recipe(source))
+    values = to_mapping(source) if isinstance(source, Recipe) else read_toml(find_recipe(source))
     asked = (flags or {}).get("run", {})
     if any(unit in asked for unit in UNITS):  # takes the place of a budget in another unit
         values["run"] = {k: v for k, v in values.get("run", {}).items() if k not in UNITS}
@@ -215,7 +233,7 @@ def recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def find_recipe(source: str | Path) -> Path:
+def find_recipe(source: PathLike) -> Path:
     """The file of a recipe's name, or the file itself."""
     path = Path(source)
     if path.is_file():

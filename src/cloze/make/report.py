@@ -6,7 +6,7 @@
 | fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | corpus.json | what the corpus holds, or a description with that as its `summary` |
-| run.json | the complete configuration |
+| recipe.toml | the complete configuration |
 
 Each may be missing, and the page then does not speak of it. What is there and cannot be read is
 named at the page's end: a run that went well is not to fail by its report.
@@ -14,6 +14,7 @@ named at the page's end: a run that went well is not to fail by its report.
 
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
     for name, make in _MAKERS.items():
         if (folder / name).exists():
             try:
-                found.append(make(json.loads((folder / name).read_bytes())))
+                found.append(make(_read(folder / name)))
             except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 problems.append(f"{name} cannot be read ({type(error).__name__}: {error})")
     if problems:
@@ -85,6 +86,11 @@ def _row(line: bytes) -> Row:
     except ValueError:
         return {}
     return row if isinstance(row, dict) else {}
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401
+    text = path.read_text(encoding="utf-8")
+    return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
 
 
 def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
@@ -164,5 +170,5 @@ _MAKERS: Mapping[str, Callable[[Any], Section]] = {
     "fills.json": _fills,
     "neighbours.json": _neighbours,
     "corpus.json": _data,
-    "run.json": _configuration,
+    "recipe.toml": _configuration,
 }

@@ -1,21 +1,26 @@
 """What a pre-training run works with, made from its recipe: tokenizer, corpus, model, batches."""
 
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.data.batch import PackedBatch
+from cloze.config import to_mapping
+from cloze.data.batch import NO_LABEL, PackedBatch
 from cloze.data.corpus import Corpus, Summary
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Progress as Preparing
 from cloze.data.prepare import prepare
 from cloze.data.samples import Samples
-from cloze.data.streams import Source, rows
+from cloze.data.streams import Source, inventory, rows
 from cloze.errors import InputError
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
@@ -27,6 +32,7 @@ from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 
 TOKENIZER, CORPUS = "tokenizer", "corpus"  # places in a run's folder
+ORIGIN = "origin.json"  # beside a vocabulary: what it was learned from
 HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
 
 
@@ -37,16 +43,6 @@ class Say:
     text: Callable[[str], None] = lambda _: None
     vocabulary: Callable[[str, int, int | None], None] | None = None
     corpus: Callable[[Preparing], None] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What a run begins with beside its recipe."""
-
-    sources: Sequence[Source]
-    model: str | Path | None = None  # go on from this one
-    extra_pieces: int = 0  # words of the new text for its vocabulary
-    corpus: Path | None = None  # a corpus that several runs share; the run's own when left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,23 +81,24 @@ class Workshop:
 
 
 def open_workshop(
-    start: Start, out: Path, recipe: Recipe, *, team: Team, workers: int | None = None, say: Say
+    sources: list[Source], out: Path, recipe: Recipe, *, team: Team, say: Say
 ) -> Workshop:
     """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
 
     The first process does the work on the disk; the others wait, and find it done.
     """
-    base = None if start.model is None else load(start.model, device="cpu", quiet=not team.first)
-    place = start.corpus or out / CORPUS
+    start, folder = recipe.model.start, recipe.corpus.folder
+    base = None if start is None else load(start, device="cpu", quiet=not team.first)
+    place = out / CORPUS if folder is None else Path(folder)
     if team.first:
-        tokenizer = _tokenizer(start, out, recipe, base, say)
+        tokenizer = _tokenizer(sources, out, recipe, base, say)
         say.text("preparing the corpus")
         made = prepare(
-            list(start.sources),
+            sources,
             tokenizer,
             place,
             recipe.corpus.options(),
-            workers=workers,
+            workers=recipe.corpus.workers,
             progress=say.corpus,
         )
         say.text(described(made.summary))
@@ -132,27 +129,58 @@ def described(summary: Summary) -> str:
     )
 
 
+def commoner_label(batches: Sequence[PackedBatch]) -> float | None:
+    """How often the commoner answer about pairs is right: short samples make them uneven."""
+    labels = np.concatenate([batch.labels for batch in batches])
+    told = labels[labels != NO_LABEL]
+    return float(np.bincount(told).max() / len(told)) if len(told) else None
+
+
 def unigram_accuracy(corpus: Corpus, batches: Sequence[PackedBatch]) -> float:
     """How often the most frequent token is right: what a model must beat to have learned any."""
     targets = np.concatenate([batch.targets for batch in batches])
     return float((targets == corpus.train.counts().argmax()).mean())
 
 
-def _tokenizer(start: Start, out: Path, recipe: Recipe, base: Model | None, say: Say) -> Tokenizer:
+def drop_stale_vocabulary(sources: list[Source], out: Path, recipe: Recipe) -> None:
+    """Let the vocabulary that lies in a run's folder go, unless this run would learn the same."""
+    if _read_origin(out) != _origin(sources, recipe):
+        shutil.rmtree(out / TOKENIZER, ignore_errors=True)
+
+
+def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
+    """What a vocabulary is learned from and how; None where that cannot be told from outside."""
+    files = inventory(sources)
+    if recipe.model.start is not None or recipe.vocabulary.folder is not None or files is None:
+        return None
+    table = to_mapping(recipe.vocabulary)
+    return {"files": files, "column": recipe.corpus.column, "vocabulary": table}
+
+
+def _read_origin(out: Path) -> object:
+    try:
+        return json.loads((out / TOKENIZER / ORIGIN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "none"
+
+
+def _tokenizer(
+    sources: list[Source], out: Path, recipe: Recipe, base: Model | None, say: Say
+) -> Tokenizer:
     place, table = out / TOKENIZER, recipe.vocabulary
-    if place.is_dir():  # of an earlier sitting of this run
+    if place.is_dir():  # of an earlier sitting of this run, or of its plan
         return Tokenizer.load(place)
     if base is not None and table.folder is not None:
         raise InputError(
             "a model to go on from brings its own vocabulary",
             fix="leave vocabulary.folder out; --extra-pieces adds words of the new text",
         )
-    texts = (row.text for row in rows(list(start.sources), column=recipe.corpus.column))
+    texts = (row.text for row in rows(sources, column=recipe.corpus.column))
     if base is not None:
         tokenizer = base.tokenizer
-        if start.extra_pieces:
-            say.text(f"looking for {start.extra_pieces:,} words to add to the vocabulary")
-            tokenizer = extend(tokenizer, texts, start.extra_pieces, progress=say.vocabulary)
+        if table.extra_pieces:
+            say.text(f"looking for {table.extra_pieces:,} words to add to the vocabulary")
+            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=say.vocabulary)
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
     else:
@@ -167,7 +195,10 @@ def _tokenizer(start: Start, out: Path, recipe: Recipe, base: Model | None, say:
             progress=say.vocabulary,
         )
     limit = recipe.model.positions if base is None else base.limit
-    tokenizer.with_limit(limit).save(place)
+    origin = _origin(sources, recipe)
+    with whole_folder(place) as folder:
+        tokenizer.with_limit(limit).save(folder)
+        (folder / ORIGIN).write_text(json.dumps(origin), encoding="utf-8")
     return tokenizer
 
 

@@ -5,13 +5,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.errors import ConfigError
+from cloze.nn.dropout import dropout
 from cloze.nn.masks import Allowed
 from cloze.nn.packed import Packed
 
 
 def attention_weights(query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
     """softmax(QKᵀ/√d), masked scores at −∞.  Vaswani et al. 2017, eq. 1."""
-    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5  # b h q k
+    scores = (query / query.shape[-1] ** 0.5) @ key.transpose(-2, -1)  # b h q k
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     return scores.softmax(-1)
@@ -50,19 +51,22 @@ class Attention(nn.Module):
 
     def _packed(self, x: Tensor, packed: Packed) -> Tensor:
         qkv = self.qkv(x)  # n (3 h d): one product for all sequences, whatever their lengths
-        return torch.cat(
-            [
-                self._attend(
-                    qkv[start : start + count * length].unflatten(0, (count, length))
-                ).flatten(0, 1)  # b t (h d) -> n (h d)
-                for start, count, length in packed.runs
-            ]
-        )
+        runs = qkv.split([count * length for _, count, length in packed.runs])
+        mixed = [
+            self._attend(run.unflatten(0, (count, length))).flatten(0, 1)  # b t (h d) -> n (h d)
+            for run, (_, count, length) in zip(runs, packed.runs, strict=True)
+        ]
+        return torch.cat(mixed)
 
     def _attend(self, qkv: Tensor, allowed: Tensor | None = None) -> Tensor:
         query, key, value = self._split(qkv)
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, allowed, dropout)
+        dropping = self.training and self.dropout > 0
+        if dropping and qkv.device.type == "cpu":  # torch's kernel there knows no dropout
+            weights = attention_weights(query, key, allowed)
+            mixed = dropout(weights, self.dropout, training=True) @ value
+        else:
+            share = self.dropout if dropping else 0.0
+            mixed = F.scaled_dot_product_attention(query, key, value, allowed, share)
         return mixed.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:

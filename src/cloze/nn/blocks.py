@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from cloze.nn.activations import Activation
 from cloze.nn.attention import Attention
+from cloze.nn.dropout import Dropout
 from cloze.nn.masks import Allowed
 
 
@@ -32,7 +33,7 @@ class PostNormBlock(nn.Module):
         self.attention_norm = nn.LayerNorm(width, eps=norm_eps)
         self.feed_forward = feed_forward
         self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
         x = self.attention_norm(x + self.dropout(self.attention(x, allowed)))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from cloze.nn.dropout import Dropout
+
 
 class Embeddings(nn.Module):
     """Learned positions and segments beside the tokens, then norm and dropout (Devlin et al. 2018).
@@ -25,7 +27,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(positions, width)
         self.segment = nn.Embedding(segments, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

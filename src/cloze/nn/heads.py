@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.nn.activations import Activation
+from cloze.nn.dropout import Dropout
 
 
 class Pooler(nn.Module):
@@ -55,7 +56,7 @@ class Linear(nn.Module):
     def __init__(self, width: int, outputs: int, *, dropout: float, pooled: bool) -> None:
         super().__init__()
         self.pooled = pooled
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.dense = nn.Linear(width, outputs)
 
     def forward(self, vectors: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.plan import plan
 from cloze.make.pretrain import Watch, pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
-from cloze.make.workshop import Start
+from cloze.make.workshop import Say
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
 
@@ -29,6 +29,8 @@ SMALL = [
     "run.steps=8",
     "run.evaluate_every=4",
     "run.log_every=1",
+    "run.device=cpu",
+    "corpus.workers=1",
 ]
 SUBJECTS = ["the cat", "a dog", "my old horse", "her bird", "one fish"]
 VERBS = ["sat on", "slept under", "looked at", "ran from", "sang to"]
@@ -56,9 +58,7 @@ def small(*settings):
 
 
 def train(text, out, *settings, **options):
-    return pretrain(
-        Start(sources=[text]), out, small(*settings), workers=1, device="cpu", **options
-    )
+    return pretrain(text, out, small(*settings), **options)
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,8 @@ def test_transformers_opens_it(trained):
 def test_the_written_recipe_is_complete_and_runs_the_same(trained, text, tmp_path):
     _, out = trained
     again = recipe(out / "recipe.toml")
-    assert again == small()
-    pretrain(Start(sources=[text]), tmp_path / "again", again, workers=1, device="cpu")
+    assert again == small(f'corpus.sources=["{text}"]')
+    pretrain([], tmp_path / "again", again)
     assert_same_weights(out, tmp_path / "again")
 
 
@@ -126,7 +126,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path)
 
     with pytest.raises(Killed):
         train(text, tmp_path / "run", "run.save_every=3", watch=Watch(steps=kill_after_five))
-    ended = resume_run(tmp_path / "run", workers=1, device="cpu")
+    ended = resume_run(tmp_path / "run")
     assert ended.steps == 8
     assert_same_weights(trained[1], tmp_path / "run")
     rows = [row["step"] for row in metrics(tmp_path / "run") if row.get("kind") == "train"]
@@ -140,6 +140,7 @@ def test_scores_stand_beside_the_unigram_baseline(trained):
     )
     assert ended.scores["eval.perplexity"] == pytest.approx(np.exp(ended.scores["eval.mlm"]))
     assert 0 < ended.scores["eval.unigram"] < 1
+    assert 0.5 <= ended.scores["eval.commoner"] <= 1
     assert [row["step"] for row in metrics(out) if row.get("kind") == "eval"] == [4, 8]
 
 
@@ -159,10 +160,10 @@ def test_budgets(text, tmp_path):
     by_tokens = train(text, tmp_path / "a", "run.steps=8").tokens
     flags = {"run": {"tokens": by_tokens}}
     values = recipe(settings=[s for s in SMALL if "steps" not in s], flags=flags)
-    ended = pretrain(Start(sources=[text]), tmp_path / "b", values, workers=1, device="cpu")
+    ended = pretrain([text], tmp_path / "b", values)
     assert ended.steps == 8
     one = recipe(settings=[s for s in SMALL if "steps" not in s], flags={"run": {"epochs": 1.0}})
-    ended = pretrain(Start(sources=[text]), tmp_path / "c", one, workers=1, device="cpu")
+    ended = pretrain([text], tmp_path / "c", one)
     assert ended.steps > 8
 
 
@@ -172,8 +173,8 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
     other.write_text("\n\n".join(["the kingfish sat on the doghouse."] * 40))
     base = cloze.load(out)
     assert len(base.tokenizer.ids(["doghouse"], special=False)[0]) > 1
-    start = Start(sources=[other], model=out, extra_pieces=2)
-    pretrain(start, tmp_path / "m", small("run.steps=1"), workers=1, device="cpu")
+    start = [f'model.start="{out}"', "vocabulary.extra_pieces=2", "run.steps=1"]
+    pretrain(other, tmp_path / "m", small(), settings=start)
     model = cloze.load(tmp_path / "m")
     assert model.tokenizer.size == base.tokenizer.size + 2
     (new,) = model.tokenizer.ids(["doghouse"], special=False)[0:1]
@@ -210,15 +211,27 @@ def test_extending_needs_wordpieces(tmp_path):
 
 
 def test_a_plan_trains_nothing(text, tmp_path):
-    made = plan(Start(sources=[text]), tmp_path / "m", small("run.steps=100"), device="cpu")
+    made = plan(text, tmp_path / "m", small("run.steps=100"))
     assert made.steps == pytest.approx(100, rel=0.1)
     assert made.tokens_per_second > 0
     assert made.real_share > 0.9
     assert made.epochs == pytest.approx(made.tokens / made.tokens_per_epoch)
     assert not (tmp_path / "m" / "model.safetensors").exists()
     assert not (tmp_path / "m" / "state").exists()
-    # and the run goes on with what the plan prepared
-    assert train(text, tmp_path / "m", "run.steps=1", force=True).steps == 1
+
+
+def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
+    said = []
+    say = Say(text=said.append)
+    out = tmp_path / "m"
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    plan(text, out, small("vocabulary.size=80"))
+    plan(text, out, small(), say=say)
+    assert cloze.Tokenizer.load(out / "tokenizer").size > 80  # learned again: other settings
+    assert any("learning a vocabulary" in line for line in said)
+    said.clear()
+    assert train(text, out, "run.steps=1", watch=Watch(say=say)).steps == 1
+    assert not any("learning" in line for line in said)
 
 
 # What a user can get wrong
@@ -237,6 +250,21 @@ def test_a_run_is_not_overwritten(trained, text):
     assert (out / "model.safetensors").read_bytes() == before
 
 
+def test_no_text(tmp_path):
+    with pytest.raises(InputError, match="no text to learn from\n.*corpus.sources"):
+        pretrain([], tmp_path / "m", small())
+
+
+def test_text_that_a_recipe_cannot_name_is_named_again(trained, text, tmp_path):
+    stories = [{"text": story} for story in text.read_text().split("\n\n")]
+    out = tmp_path / "m"
+    pretrain([stories], out, small("run.steps=1"))
+    assert "<objects in Python>" in (out / "recipe.toml").read_text()
+    with pytest.raises(InputError, match="<objects in Python>"):
+        resume_run(out)
+    assert resume_run(out, sources=[stories]).steps == 1
+
+
 def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
     train(text, tmp_path / "m", "run.steps=2")
     file = tmp_path / "m" / "recipe.toml"
@@ -244,13 +272,13 @@ def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
     assert changed != file.read_text()
     file.write_text(changed)
     with pytest.raises(FolderError, match="optimiser"):
-        resume_run(tmp_path / "m", workers=1, device="cpu")
+        resume_run(tmp_path / "m")
 
 
 def test_no_budget(text, tmp_path):
     values = recipe(settings=[s for s in SMALL if "steps" not in s])
     with pytest.raises(ConfigError, match="no budget\n.*--minutes"):
-        pretrain(Start(sources=[text]), tmp_path / "m", values, workers=1, device="cpu")
+        pretrain(text, tmp_path / "m", values)
 
 
 @pytest.mark.parametrize(

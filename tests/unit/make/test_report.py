@@ -14,7 +14,13 @@ from cloze.make.report import report, write_report
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 CONFIG = {
     "seed": 7,
-    "model": {"kind": "bert", "width": 256, "nested": {"eps": 1e-12, "none": None}},
+    "model": {
+        "kind": "bert",
+        "width": 256,
+        "nested": {
+            "eps": 1e-12,
+        },
+    },
     "data": {"sources": ["a.txt", "b.txt"], "empty": {}},
 }
 CORPUS = {"documents": 52_341, "tokens": 30_451_229, "unknown": 3_045, "bytes": 67_123_456}
@@ -51,16 +57,26 @@ def metrics(steps: int = 20) -> list[dict[str, Any]]:
                     "mlm_accuracy": 0.4,
                     "unigram_accuracy": 0.05,
                     "nsp_accuracy": 0.6,
+                    "commoner_pair_accuracy": 0.55,
                 }
             )
     return rows
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(k)} = {toml(v)}' for k, v in value.items())}}}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def folder(path: Path, **contents: Any) -> Path:
     run = path / "my-bert"
     run.mkdir()
     for name, content in contents.items():
-        if name == "metrics":
+        if name == "recipe":
+            lines = (f"{json.dumps(key)} = {toml(value)}\n" for key, value in content.items())
+            (run / "recipe.toml").write_text("".join(lines), encoding="utf-8")
+        elif name == "metrics":
             lines = (json.dumps(row) + "\n" for row in content)
             (run / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
         else:
@@ -73,7 +89,7 @@ EVERYTHING = {
     "fills": FILLS,
     "neighbours": NEIGHBOURS,
     "corpus": CORPUS,
-    "run": CONFIG,
+    "recipe": CONFIG,
 }
 
 
@@ -118,7 +134,7 @@ def test_the_curves(tmp_path: Path) -> None:
     assert found["Loss"]["training"]["y"] == [8.0 + step % 2 for step in range(1, 21)]
     assert found["Loss"]["held out"] == {"name": "held out", "x": [10, 20], "y": [2.5, 2.5]}
     assert found["MLM accuracy"]["unigram"] == {"name": "unigram", "x": [1, 20], "y": [0.05, 0.05]}
-    assert found["NSP accuracy"]["chance"]["y"] == [0.5, 0.5]
+    assert found["NSP accuracy"]["commoner"]["y"] == [0.55, 0.55]
     html = report(tmp_path / "my-bert").html()
     assert html.count('class="reference"') == 4  # the two lines and their names
 
@@ -139,7 +155,7 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     assert found["MLM accuracy"]["detail"] == "unigram baseline 5.0\xa0%"
     assert found["times the baseline"]["text"] == "9.0×"
     assert found["perplexity"]["value"] == 12.18
-    assert found["NSP accuracy"]["detail"] == "chance 50\xa0%"
+    assert found["NSP accuracy"]["detail"] == "always the commoner answer 55.0\xa0%"
 
 
 def test_the_fills_stand_side_by_side(tmp_path: Path) -> None:
@@ -172,16 +188,16 @@ def test_the_data(tmp_path: Path, nested: bool) -> None:
 
 
 def test_the_configuration_is_complete(tmp_path: Path) -> None:
-    (grid,) = part(folder(tmp_path, run=CONFIG), "Configuration")
+    (grid,) = part(folder(tmp_path, recipe=CONFIG), "Configuration")
     assert {table["title"]: table["rows"] for table in grid["parts"]} == {
         "run": [["seed", 7]],
-        "model": [["kind", "bert"], ["width", 256], ["nested.eps", 1e-12], ["nested.none", None]],
+        "model": [["kind", "bert"], ["width", 256], ["nested.eps", 1e-12]],
         "data": [["sources", '["a.txt", "b.txt"]'], ["empty", "{}"]],
     }
 
 
 def test_a_group_may_be_called_like_the_rest(tmp_path: Path) -> None:
-    (grid,) = part(folder(tmp_path, run={"seed": 1, "run": {"a": 2}}), "Configuration")
+    (grid,) = part(folder(tmp_path, recipe={"seed": 1, "run": {"a": 2}}), "Configuration")
     assert [table["rows"] for table in grid["parts"]] == [[["seed", 1]], [["a", 2]]]
 
 
@@ -194,7 +210,7 @@ def test_what_is_missing_leaves_no_hole(tmp_path: Path, missing: str) -> None:
         "fills": ["Fills"],
         "neighbours": ["Neighbours"],
         "corpus": ["Data"],
-        "run": ["Configuration"],
+        "recipe": ["Configuration"],
     }[missing]
     assert titles(folder(tmp_path, **contents)) == [name for name in whole if name not in gone]
 
@@ -226,7 +242,7 @@ def test_only_one_row_only_training_only_evaluation(tmp_path: Path) -> None:
     ):
         place = tmp_path / str(number)
         place.mkdir()
-        run = folder(place, metrics=rows, run=CONFIG)
+        run = folder(place, metrics=rows, recipe=CONFIG)
         assert "no values" not in write_report(run).read_text(encoding="utf-8")
 
 
@@ -246,7 +262,7 @@ def test_a_line_cut_off_by_a_kill_is_counted_and_the_rest_is_shown(tmp_path: Pat
     assert said["text"] == "metrics.jsonl: 2 lines are no rows of metrics"
 
 
-@pytest.mark.parametrize("name", ["fills", "neighbours", "corpus", "run"])
+@pytest.mark.parametrize("name", ["fills", "neighbours", "corpus"])
 @pytest.mark.parametrize(
     "content", [b"{", b"\xff\xfe", b"7", b'["text"]', b'[{"txt": 1}]', b'"text"', b"null"]
 )
@@ -279,7 +295,7 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
             ],
             "neighbours": [{"text": text, "neighbours": [[text, 0.5]]}],
             "corpus": {text: 5},
-            "run": {text: text, text + "2": {text: [text]}},
+            "recipe": {text: text, text + "2": {text: [text]}},
         }
 
     pages = []
