@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
 from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.task import FILE, Task, read_task, task_of_head
 from cloze.checkpoint.weights import Stored, check, read_json, read_weights, stored_weights
 from cloze.errors import FolderError
 from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names
@@ -59,6 +60,7 @@ def load(
         tokenizer=contents.tokenizer,
         config=contents.published.config,
         pooling=contents.pooling,
+        task=contents.task,
         report=report,
     )
 
@@ -72,6 +74,7 @@ class Contents:
     stored: Mapping[str, Stored]
     tokenizer: Tokenizer
     pooling: Pooling | None
+    task: Task | None
 
     @property
     def parts(self) -> dict[str, bool]:
@@ -107,8 +110,15 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
     pooling = read_pooling(lambda name: _optional_json(folder, name))
     if pooling and pooling.lowercase and not tokenizer.lowercase:
         tokenizer = tokenizer.lowered()
+    described = _optional_json(folder, FILE)
+    task = read_task(described) if described else task_of_head(next(iter(published.heads), None))
     return Contents(
-        folder=folder, published=published, stored=stored, tokenizer=tokenizer, pooling=pooling
+        folder=folder,
+        published=published,
+        stored=stored,
+        tokenizer=tokenizer,
+        pooling=pooling,
+        task=task,
     )
 
 

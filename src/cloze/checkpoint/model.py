@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.task import FILE, Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.errors import ConfigError
@@ -51,6 +52,7 @@ class Model:
     tokenizer: Tokenizer
     config: EncoderConfig
     pooling: Pooling | None = None
+    task: Task | None = None  # what it was fine-tuned for
     report: LoadReport = field(default_factory=LoadReport)
 
     @classmethod
@@ -116,6 +118,8 @@ class Model:
         self._write_weights(work / SINGLE)
         _write_json(work / "config.json", self._config_json())
         self.tokenizer.save(work)
+        if self.task and self.task != task_of_head(self.head):  # else the head says it all
+            _write_json(work / FILE, write_task(self.task))
         if self.pooling:
             files = write_pooling(self.pooling, self.config.width, self.limit)
             for name, content in files.items():

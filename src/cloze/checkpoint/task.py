@@ -1,0 +1,85 @@
+"""What a fine-tuned folder says about its task beyond config.json: `cloze.json` beside it.
+
+Others' folders have none, and what can be told from the head is told from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cloze.config import from_mapping, one_of, to_mapping
+from cloze.errors import ConfigError, FolderError
+from cloze.text.length import POLICIES
+
+FILE = "cloze.json"
+FORMAT_VERSION = 1
+TASKS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}  # and heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """A frozen body read by a small net of its own: `reader.safetensors` beside the model."""
+
+    layers: str = "last"
+    pooling: str = "cls"  # of texts; tags read the first piece of each word
+    kind: str = "linear"  # or bilstm
+    hidden: int = 0  # of a bilstm, each way
+    depth: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model was fine-tuned for, and how it reads."""
+
+    name: str
+    policy: str | None = None  # for texts too long; None: they are an error
+    stride: int | None = None  # tokens that windows share; None: a quarter
+    context: bool = False  # tags: the neighbours of a sentence in its document are read with it
+    threshold: float = 0.0  # answers: how far "none" must lead to be the answer
+    columns: tuple[str, ...] = ()  # text, pair and label of the table it learned from
+    features: Features | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        one_of("task", self.name, TASKS)
+        if self.policy is not None:
+            one_of("length policy", self.policy, POLICIES)
+
+    @property
+    def head(self) -> str:
+        return TASKS[self.name]
+
+
+def task_of_head(head: str | None) -> Task | None:
+    """What a folder without `cloze.json` can do."""
+    names = {theirs: ours for ours, theirs in TASKS.items()}
+    if head not in names:
+        return None
+    return Task(name=names[head], policy="window" if head == "span" else None)
+
+
+def read_task(values: Mapping[str, Any]) -> Task:
+    """The task of a `cloze.json`."""
+    version = values.get("format_version")
+    if version != FORMAT_VERSION:
+        raise FolderError(
+            f"{FILE} has format_version {version!r}, this version reads {FORMAT_VERSION}",
+            fix="update cloze, or fine-tune again",
+        )
+    try:
+        return from_mapping(Task, {k: v for k, v in values.items() if k != "format_version"})
+    except ConfigError as error:
+        raise FolderError(f"{FILE}: {error.problem}", fix=error.fix) from None
+
+
+def write_task(task: Task) -> dict[str, Any]:
+    """The same as JSON."""
+    return {"format_version": FORMAT_VERSION, **to_mapping(task)}
+
+
+def with_policy(task: Task, policy: str | None, stride: int | None) -> Task:
+    """The task with another way to read long texts, where one is asked for."""
+    return replace(
+        task,
+        policy=task.policy if policy is None else policy,
+        stride=task.stride if stride is None else stride,
+    )

@@ -1,0 +1,1 @@
+"""Labelled data: records for each task, and readers of the files they come in."""
