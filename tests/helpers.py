@@ -5,6 +5,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from cloze.checkpoint.model import Model
+from cloze.models import MODELS, fresh
 from cloze.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -29,3 +31,27 @@ def scramble(module: nn.Module, seed: int = 0, scale: float = 0.2) -> nn.Module:
 
 def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def tiny_model(
+    *heads: str,
+    family: str = "bert",
+    labels=("no", "yes"),
+    problem: str | None = None,
+    positions: int = 24,
+    task=None,
+    tokenizer=None,
+) -> Model:
+    """A scrambled model of a few pieces with the heads named."""
+    config = MODELS[family].config(
+        vocab_size=len(PIECES),
+        width=16,
+        layers=2,
+        heads=2,
+        hidden=32,
+        positions=positions,
+        labels=tuple(labels),
+        problem=problem,
+    )
+    module = scramble(fresh(config, heads, rng=torch.Generator()), scale=0.5).eval()
+    return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)

@@ -9,7 +9,9 @@ Everything a user asks for is a verb, and a verb is a function here:
 Names are looked up when they are first used, so that `import cloze` costs nothing.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -18,12 +20,21 @@ if TYPE_CHECKING:
     from cloze.checkpoint.load import load
     from cloze.checkpoint.model import Model
     from cloze.errors import ClozeError
+    from cloze.make.distill import distill
+    from cloze.make.finetune import finetune
+    from cloze.make.glue import glue
     from cloze.make.pretrain import pretrain
     from cloze.make.recipe import recipe
     from cloze.make.vocabulary import vocabulary
+    from cloze.tasks.answer import answer
+    from cloze.tasks.choose import choose
+    from cloze.tasks.classify import classify
+    from cloze.tasks.compare import compare
     from cloze.tasks.embed import embed
+    from cloze.tasks.evaluate import evaluate
     from cloze.tasks.fill import fill
     from cloze.tasks.info import info
+    from cloze.tasks.tag import tag
     from cloze.tasks.tokenize import tokenize
     from cloze.text.tokenizer import Tokenizer
 
@@ -31,12 +42,21 @@ _HOMES = {
     "load": "cloze.checkpoint.load",
     "Model": "cloze.checkpoint.model",
     "ClozeError": "cloze.errors",
+    "distill": "cloze.make.distill",
+    "finetune": "cloze.make.finetune",
+    "glue": "cloze.make.glue",
     "pretrain": "cloze.make.pretrain",
     "recipe": "cloze.make.recipe",
     "vocabulary": "cloze.make.vocabulary",
+    "answer": "cloze.tasks.answer",
+    "choose": "cloze.tasks.choose",
+    "classify": "cloze.tasks.classify",
+    "compare": "cloze.tasks.compare",
     "embed": "cloze.tasks.embed",
+    "evaluate": "cloze.tasks.evaluate",
     "fill": "cloze.tasks.fill",
     "info": "cloze.tasks.info",
+    "tag": "cloze.tasks.tag",
     "tokenize": "cloze.tasks.tokenize",
     "Tokenizer": "cloze.text.tokenizer",
 }
@@ -45,12 +65,21 @@ __all__ = [
     "ClozeError",
     "Model",
     "Tokenizer",
+    "answer",
+    "choose",
+    "classify",
+    "compare",
+    "distill",
     "embed",
+    "evaluate",
     "fill",
+    "finetune",
+    "glue",
     "info",
     "load",
     "pretrain",
     "recipe",
+    "tag",
     "tokenize",
     "vocabulary",
 ]
@@ -64,3 +93,14 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """This package: a room that is imported does not hide the verb of its name (`evaluate`)."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

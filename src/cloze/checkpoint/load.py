@@ -12,6 +12,7 @@ from rich.table import Table
 from torch import Tensor
 
 from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
+from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import FILE, Task, read_task, task_of_head
 from cloze.checkpoint.weights import Stored, check, read_json, read_weights, stored_weights
@@ -53,14 +54,17 @@ def load(
         published, rng = contents.published, torch.Generator().manual_seed(FRESH_SEED)
         module = fresh(published.config, published.heads, rng=rng, **contents.parts)
     module.load_state_dict(_read(places, contents.stored), strict=False, assign=True)
+    config, task = contents.published.config, contents.task
+    reader = read_reader(contents.folder, task, len(config.labels))
     if report and not quiet:
         show(report, contents.folder)
     return Model(
         module=module.to(device=place, dtype=precision).eval(),
         tokenizer=contents.tokenizer,
-        config=contents.published.config,
+        config=config,
         pooling=contents.pooling,
-        task=contents.task,
+        task=task,
+        reader=None if reader is None else reader.to(place),
         report=report,
     )
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.reader import write_reader
 from cloze.checkpoint.task import FILE, Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
@@ -53,6 +54,7 @@ class Model:
     config: EncoderConfig
     pooling: Pooling | None = None
     task: Task | None = None  # what it was fine-tuned for
+    reader: nn.Module | None = None  # a net that reads the frozen body in place of a head
     report: LoadReport = field(default_factory=LoadReport)
 
     @classmethod
@@ -120,6 +122,8 @@ class Model:
         self.tokenizer.save(work)
         if self.task and self.task != task_of_head(self.head):  # else the head says it all
             _write_json(work / FILE, write_task(self.task))
+        if self.reader is not None:
+            write_reader(self.reader, work)
         if self.pooling:
             files = write_pooling(self.pooling, self.config.width, self.limit)
             for name, content in files.items():

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloze.config import from_mapping, one_of, to_mapping
+from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
+from cloze.nn.readers import READERS
 from cloze.text.length import POLICIES
 
 FILE = "cloze.json"
@@ -20,11 +21,17 @@ TASKS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "ch
 class Features:
     """A frozen body read by a small net of its own: `reader.safetensors` beside the model."""
 
+    width: int  # of the vectors that it reads
     layers: str = "last"
     pooling: str = "cls"  # of texts; tags read the first piece of each word
     kind: str = "linear"  # or bilstm
     hidden: int = 0  # of a bilstm, each way
     depth: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("features.kind", self.kind, READERS)
+        for name, low, high in (("width", 1, 1 << 20), ("hidden", 0, 1 << 15), ("depth", 0, 16)):
+            in_range(f"features.{name}", getattr(self, name), low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +42,8 @@ class Task:
     policy: str | None = None  # for texts too long; None: they are an error
     stride: int | None = None  # tokens that windows share; None: a quarter
     context: bool = False  # tags: the neighbours of a sentence in its document are read with it
+    none: bool = False  # answers: the context may not tell
     threshold: float = 0.0  # answers: how far "none" must lead to be the answer
-    columns: tuple[str, ...] = ()  # text, pair and label of the table it learned from
     features: Features | None = field(default=None)
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ def stored_weights(folder: Path) -> dict[str, Stored]:
     """What a folder's weight files claim to hold, by stored name."""
     found: dict[str, Stored] = {}
     for file in _files(folder):
-        for name, stored in _header(file).items():
+        for name, stored in file_weights(file).items():
             if name in found:
                 raise FolderError(
                     f"{name} is in {found[name].file.name} and in {file.name}",
@@ -131,7 +131,8 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _header(file: Path) -> dict[str, Stored]:
+def file_weights(file: Path) -> dict[str, Stored]:
+    """What one file claims to hold, by its header."""
     size = file.stat().st_size
     with file.open("rb") as opened:
         start = opened.read(8)

@@ -9,16 +9,25 @@ from typing import Annotated
 import typer
 
 from cloze import __version__
+from cloze.cli.answer import answer
+from cloze.cli.choose import choose
+from cloze.cli.classify import classify
 from cloze.cli.common import door
+from cloze.cli.compare import compare
 from cloze.cli.demo import demo
+from cloze.cli.distill import distill
 from cloze.cli.embed import embed
+from cloze.cli.evaluate import evaluate
 from cloze.cli.fill import fill
+from cloze.cli.finetune import finetune
+from cloze.cli.glue import glue
 from cloze.cli.info import info
 from cloze.cli.pretrain import pretrain
+from cloze.cli.tag import tag
 from cloze.cli.tokenize import tokenize
 from cloze.cli.vocabulary import vocabulary
 
-USE, MAKE = "Use", "Make"
+USE, JUDGE, MAKE = "Use", "Judge", "Make"
 
 app = typer.Typer(
     name="cloze",
@@ -38,9 +47,22 @@ def add(verb: Callable[..., None], panel: str, *, example: str) -> None:
 
 add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."')
 add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
+add(classify, USE, example='cloze classify runs/sst2 "A fine film." --top 2')
+add(tag, USE, example='cloze tag runs/ner "Ada Lovelace lived in London."')
+add(answer, USE, example='cloze answer runs/squad "Who slept?" "The dog slept, the cat did not."')
+add(choose, USE, example='cloze choose runs/swag "She opened the door" "and left." "and flew."')
 add(info, USE, example="cloze info runs/bert")
 add(tokenize, USE, example='cloze tokenize runs/bert "The cat sat." --pair "It slept."')
+add(evaluate, JUDGE, example="cloze evaluate runs/sst2 dev.tsv --report sst2.html")
+add(compare, JUDGE, example="cloze compare runs/sst2 runs/small-sst2 dev.tsv")
+add(glue, JUDGE, example="cloze glue runs/bert --data glue/ --out runs/glue")
 add(pretrain, MAKE, example="cloze pretrain text/*.txt.xz --out runs/my-bert --minutes 30")
+add(
+    finetune,
+    MAKE,
+    example="cloze finetune classify runs/bert --train train.tsv --dev dev.tsv --out runs/sst2",
+)
+add(distill, MAKE, example="cloze distill runs/bert text/*.txt.xz --out runs/small --minutes 30")
 add(demo, MAKE, example="cloze demo --out my-demo")
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")
 

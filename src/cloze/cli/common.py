@@ -57,6 +57,13 @@ Files = Annotated[
 Column = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of a table that is text.")
 ]
+Policy = Annotated[
+    str | None,
+    typer.Option(metavar="CHOICE", help="Too long a text: head, tail, head+tail, window."),
+]
+Stride = Annotated[
+    int | None, typer.Option(metavar="N", help="Tokens that windows share; unsaid, a quarter.")
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Pass over rows that cannot be read, and count them.")
 ]
@@ -192,17 +199,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     """A table on a terminal; elsewhere lines with tabs, for other programs to read."""
     if not sys.stdout.isatty():
         for row in chain([columns], rows):
-            print(*(_printable(str(cell)) for cell in row), sep="\t")
+            print(*(printable(str(cell)) for cell in row), sep="\t")
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(_printable(title)) if title else None, title_justify="left")
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(_printable(_grouped(cell))) for cell in row))
+        table.add_row(*(Text(printable(_grouped(cell))) for cell in row))
     Console().print(table)
 
 
@@ -210,7 +217,7 @@ def _grouped(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The same without characters that move the cursor, break the line or cannot be seen."""
     if text.isprintable():
         return text

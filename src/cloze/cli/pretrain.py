@@ -105,7 +105,7 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:
     """Train a BERT on your own text, in the time you have."""
-    flags = _given(
+    flags = given(
         {
             "model.start": start,
             "model.preset": preset,
@@ -155,7 +155,7 @@ def pretrain(
             ended = resume_run(out, settings=changed, watch=watch)
         else:
             texts = inputs or []
-            made = make_recipe(recipe or DEFAULT, flags=_nested(flags), settings=settings or [])
+            made = make_recipe(recipe or DEFAULT, flags=nested(flags), settings=settings or [])
             if not texts and not made.corpus.sources:
                 raise typer.BadParameter(
                     "no text: name files, folders or globs", param_hint="INPUT"
@@ -219,7 +219,7 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
     print_table(("plan", ""), rows)
 
 
-def print_end(ended: "Pretrained", as_json: bool) -> None:
+def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> None:
     if as_json:
         print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
         return
@@ -227,9 +227,11 @@ def print_end(ended: "Pretrained", as_json: bool) -> None:
         "eval.mlm": ("held-out loss", "{:.3f}"),
         "eval.perplexity": ("held-out perplexity", "{:,.1f}"),
         "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
+        "eval.mlm.teacher": ("by the teacher", "{:.1%}"),
         "eval.unigram": ("by the commonest word", "{:.1%}"),
         "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
         "eval.commoner": ("by the commoner answer", "{:.1%}"),
+        "eval.cosine": ("1 − cosine with the teacher", "{:.4f}"),
     }
     rows: list[tuple[str, object]] = [
         ("steps", ended.steps),
@@ -244,7 +246,7 @@ def print_end(ended: "Pretrained", as_json: bool) -> None:
     ]
     print_table(("trained", str(ended.folder)), rows)
     if ended.stopped:
-        again = f"cloze pretrain --resume --out {ended.folder}"
+        again = f"cloze {verb} --resume --out {ended.folder}"
         typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
 
 
@@ -253,11 +255,11 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
+def given(flags: dict[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in flags.items() if value is not None}
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         table, _, name = path.partition(".")

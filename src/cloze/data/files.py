@@ -32,33 +32,40 @@ def endings(path: PathLike) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), packing
 
 
-def kind(path: PathLike) -> str:
-    """How to read a file, told by its name; a pipe, which has no ending, holds lines."""
+def kind(path: PathLike, kinds: Mapping[str, str] = KINDS) -> str:
+    """How to read a file, told by its name; a pipe, which has no ending, is as a .txt file.
+
+    An ending "*" of `kinds` stands for all others.
+    """
     ending, _ = endings(path)
-    if ending in KINDS:
-        return KINDS[ending]
-    if Path(path).is_fifo():
-        return "lines"
+    if ending in kinds:
+        return kinds[ending]
+    if "*" in kinds:
+        return kinds["*"]
+    if ".txt" in kinds and Path(path).is_fifo():
+        return kinds[".txt"]
     raise InputError(
         f"{path}: files that end in {ending!r} are not read"
         if ending
         else f"{path}: the name has no ending that says what is inside",
-        fix=f"rename it to end in one of {' '.join(KINDS)} "
-        f"(each may be followed by {' '.join(PACKINGS)}), or pipe plain text in and read -",
+        fix=f"rename it to end in one of {' '.join(kinds)} "
+        f"(each may be followed by {' '.join(PACKINGS)})"
+        + (", or pipe plain text in and read -" if kinds is KINDS else ""),
     )
 
 
-def find(sources: PathLike | Iterable[PathLike]) -> list[Path]:
+def find(sources: PathLike | Iterable[PathLike], kinds: Mapping[str, str] = KINDS) -> list[Path]:
     """The files that paths, folders and globs stand for, in an order that never changes.
 
     A folder gives what lies in it at any depth, sorted, hidden files and other endings left out. A
-    file that is named, or matched by a glob, must have an ending of `KINDS`.
+    file that is named, or matched by a glob, must have an ending of `kinds`.
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) else sources
     found: list[Path] = []
     for source in listed:
         try:
-            found += _found(os.path.expanduser(os.fspath(source)))  # noqa: PTH111 - Path would eat a glob's "./"
+            name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would eat a glob's "./"
+            found += _found(name, kinds)
         except OSError as error:  # a folder we may not list, a name too long to be one
             raise InputError(
                 f"{str(source)[:200]}: {error.strerror}", fix="check the path and who may read it"
@@ -66,10 +73,10 @@ def find(sources: PathLike | Iterable[PathLike]) -> list[Path]:
     return found
 
 
-def _found(source: str) -> list[Path]:
+def _found(source: str, kinds: Mapping[str, str]) -> list[Path]:
     path = Path(source)
     if path.exists():
-        return _files(path)
+        return _files(path, kinds)
     if not glob.has_magic(source):
         raise InputError(
             f"{source}: there is no such file or folder",
@@ -78,23 +85,23 @@ def _found(source: str) -> list[Path]:
     matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute ones
     if not matched:
         raise InputError(f"{source}: no file matches", fix="check the pattern, ** crosses folders")
-    return [path for match in matched for path in _files(Path(match))]
+    return [path for match in matched for path in _files(Path(match), kinds)]
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, kinds: Mapping[str, str]) -> list[Path]:
     if not path.is_dir():
-        kind(path)
+        kind(path, kinds)
         return [path]
-    inside = list(_inside(path, above=()))
+    inside = list(_inside(path, kinds, above=()))
     if not inside:
         raise InputError(
-            f"{path}: no file in this folder ends in {' '.join(KINDS)}",
+            f"{path}: no file in this folder ends in {' '.join(kinds)}",
             fix=f"point at files of these kinds, plain or packed ({' '.join(PACKINGS)})",
         )
     return inside
 
 
-def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+def _inside(folder: Path, kinds: Mapping[str, str], above: tuple[Path, ...]) -> Iterator[Path]:
     here = folder.resolve()
     if here in above:  # a link back to a folder we are in
         return
@@ -102,8 +109,8 @@ def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _inside(path, (*above, here))
-        elif endings(path)[0] in KINDS:
+            yield from _inside(path, kinds, (*above, here))
+        elif endings(path)[0] in kinds:
             yield path
 
 

@@ -10,8 +10,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from cloze.config import suggest
 from cloze.data.files import endings, kind
@@ -33,6 +34,8 @@ class Row(NamedTuple):
 
 
 Outcome: TypeAlias = Row | InputError
+Numbered: TypeAlias = tuple[int, Any]  # the line, or the number of the row, and what it holds
+T = TypeVar("T")
 
 
 def read_file(path: Path, column: str | None) -> Iterator[Outcome]:
@@ -43,7 +46,7 @@ def read_file(path: Path, column: str | None) -> Iterator[Outcome]:
     return whole_file(_text_file(path, READERS[how], column), str(path))
 
 
-def whole_file(outcomes: Iterable[Outcome], file: str) -> Iterator[Outcome]:
+def whole_file(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | InputError]:
     """The same outcomes, and one more if the end was not reached or there was nothing before it."""
     empty = True
     try:
@@ -64,7 +67,7 @@ def _text_file(path: Path, read: "Reader", column: str | None) -> Iterator[Outco
 
 def read_lines(lines: Lines, _column: str | None = None) -> Iterator[Outcome]:
     """Plain text: a line is a row, blank ones included, for they part documents."""
-    for line in _each(lines):
+    for line in each_line(lines):
         if isinstance(line, InputError):
             yield line
         else:
@@ -73,7 +76,17 @@ def read_lines(lines: Lines, _column: str | None = None) -> Iterator[Outcome]:
 
 def read_jsonl(lines: Lines, column: str | None) -> Iterator[Outcome]:
     """A JSON object or string on every line."""
-    for line in _each(lines):
+    for found in json_lines(lines):
+        yield (
+            found
+            if isinstance(found, InputError)
+            else row_of(found[1], column, lines.file, found[0])
+        )
+
+
+def json_lines(lines: Lines) -> Iterator[Numbered | InputError]:
+    """The value on every line that is not blank."""
+    for line in each_line(lines):
         if isinstance(line, InputError):
             yield line
         elif not line.isspace():
@@ -85,55 +98,85 @@ def read_jsonl(lines: Lines, column: str | None) -> Iterator[Outcome]:
                     fix="write one JSON object per line (from an array: jq -c '.[]')",
                 )
             else:
-                yield row_of(value, column, lines.file, lines.number)
+                yield lines.number, value
 
 
 def read_csv(lines: Lines, column: str | None) -> Iterator[Outcome]:
     """Comma-separated fields under a header; quoted ones may hold commas, quotes and newlines."""
+    return _table(csv_fields(lines), column, lines.file)
+
+
+def read_tsv(lines: Lines, column: str | None) -> Iterator[Outcome]:
+    """Tab-separated fields under a header."""
+    return _table(tsv_fields(lines), column, lines.file)
+
+
+def _table(
+    records: Iterable[Numbered | InputError], column: str | None, file: str
+) -> Iterator[Outcome]:
+    header: list[str] = []
+    at = 0
+    for found in records:
+        if isinstance(found, InputError):
+            yield found
+            continue
+        line, record = found
+        if not header:
+            header = record
+            at = header.index(choose(header, column, f"{file}:{line}"))
+        elif len(record) != len(header):
+            yield ragged(record, header, "the header", f"{file}:{line}")
+        else:
+            yield row_of(record[at], column, file, line)
+
+
+def ragged(record: Sequence[str], first: Sequence[str], what: str, where: str) -> InputError:
+    """What is wrong with a record that has more or fewer fields than the first."""
+    return InputError(
+        f"{where}: {len(record)} columns where {what} has {len(first)}",
+        fix="quote fields that hold the separator, or repair the row",
+    )
+
+
+def csv_fields(lines: Lines) -> Iterator[Numbered | InputError]:
+    """The fields of every record of RFC 4180, with the line it begins on."""
     # The limit belongs to the whole process. It is raised, never put back, so that readers in
     # several threads cannot pull it from under one another.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     # strict: a quote that is never closed is an error, not a very long field
-    return _table(csv.reader(lines, strict=True), lines, column)
+    return _records(csv.reader(lines, strict=True), lines)
 
 
-def read_tsv(lines: Lines, column: str | None) -> Iterator[Outcome]:
-    r"""Tab-separated fields under a header; a quote is a character like any other.
+def tsv_fields(lines: Lines) -> Iterator[Numbered | InputError]:
+    r"""The fields of every line; a quote is a character like any other.
 
     The registered format (text/tab-separated-values) has no quoting, and corpora rely on it (GLUE's
     begin sentences with a lone quote, which a quoting reader takes for the start of many lines).
     """
     records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - outlives a raise
-    return _table(records, lines, column)
+    return _records(records, lines)
 
 
-def _table(records: Iterator[list[str]], lines: Lines, column: str | None) -> Iterator[Outcome]:
-    header: list[str] = []
-    at = 0
+def _records(records: Iterator[list[str]], lines: Lines) -> Iterator[Numbered | InputError]:
+    width = 0  # of the first record
     while True:
         start = lines.number + 1
         try:
             record = next(records)
         except StopIteration:
             return
+        except UnreadableError:
+            raise
         except (InputError, csv.Error) as error:
             wrong = _table_error(error, f"{lines.file}:{start}")
-            if not header or lines.number > start:  # where the next record begins is anyone's guess
+            if not width or lines.number > start:  # where the next record begins is anyone's guess
                 raise UnreadableError(wrong.problem, fix=wrong.fix) from error
             yield wrong
             continue
-        if not any(record) and len(record) <= 1 and len(header) != 1:  # a blank line
+        if not any(record) and len(record) <= 1 and width != 1:  # a blank line
             continue
-        if not header:
-            header = record
-            at = header.index(choose(header, column, f"{lines.file}:{start}"))
-        elif len(record) != len(header):
-            yield InputError(
-                f"{lines.file}:{start}: {len(record)} columns where the header has {len(header)}",
-                fix="quote fields that hold the separator, or repair the row",
-            )
-        else:
-            yield row_of(record[at], column, lines.file, start)
+        width = width or len(record)
+        yield start, record
 
 
 def _table_error(error: InputError | csv.Error, where: str) -> InputError:
@@ -146,16 +189,23 @@ def _table_error(error: InputError | csv.Error, where: str) -> InputError:
 
 def _parquet(path: Path, column: str | None) -> Iterator[Outcome]:
     """Rows by record batches; `line` is the number of the row."""
-    for number, value in enumerate(_parquet_values(path, column), 1):
-        if isinstance(value, UnicodeDecodeError):
-            yield InputError(
-                f"{path}:{number}: not UTF-8: {value.reason}", fix="write the file again"
-            )
+    chosen = partial(_only, column=column, where=f"{path}:1")
+    for found in parquet_rows(path, chosen):
+        if isinstance(found, InputError):
+            yield found
         else:
-            yield row_of(value, column, str(path), number)
+            (value,) = found[1].values()
+            yield row_of(value, column, str(path), found[0])
 
 
-def _parquet_values(path: Path, column: str | None) -> Iterator[Any]:
+def _only(names: Sequence[str], column: str | None, where: str) -> list[str]:
+    return [choose(names, column, where)]
+
+
+def parquet_rows(
+    path: Path, pick: Callable[[Sequence[str]], Sequence[str]] = list
+) -> Iterator[Numbered | InputError]:
+    """Every row as a mapping of the columns that `pick` takes from their names."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -166,11 +216,11 @@ def _parquet_values(path: Path, column: str | None) -> Iterator[Any]:
         with _seekable(path) as stream:
             # with a buffer a column is streamed, not read whole; checksums are checked if present
             table = ParquetFile(stream, buffer_size=2**20, page_checksum_verification=True)
-            name = choose(table.schema_arrow.names, column, f"{path}:1")
-            for batch in table.iter_batches(BATCH, columns=[name], use_threads=False):
-                for scalar in batch.column(0):
+            names = pick(table.schema_arrow.names)
+            for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
+                for scalars in zip(*(batch.column(name) for name in names), strict=True):
                     number += 1
-                    yield _python(scalar)
+                    yield _python(names, scalars, number, path)
             # a damaged page header can make the library pass over rows without a word
             if number != table.metadata.num_rows:
                 raise OSError(f"it should hold {table.metadata.num_rows} rows, not {number}")
@@ -181,11 +231,13 @@ def _parquet_values(path: Path, column: str | None) -> Iterator[Any]:
         ) from error
 
 
-def _python(scalar: Any) -> Any:  # noqa: ANN401 - whatever the column holds
+def _python(
+    names: Sequence[str], scalars: Sequence[Any], number: int, file: Path
+) -> Numbered | InputError:
     try:
-        return scalar.as_py()
+        return number, {name: scalar.as_py() for name, scalar in zip(names, scalars, strict=True)}
     except UnicodeDecodeError as error:
-        return error
+        return InputError(f"{file}:{number}: not UTF-8: {error.reason}", fix="write the file again")
 
 
 @contextmanager
@@ -212,11 +264,17 @@ READERS: Mapping[str, Reader] = {
 
 def row_of(value: object, column: str | None, file: str, line: int) -> Outcome:
     """The text in a value: a string, a list of lines, or a mapping with one under a column."""
-    if isinstance(value, Mapping):
-        try:
-            value = value[choose(list(value), column, f"{file}:{line}")]
-        except InputError as error:
-            return error
+    where = f"{file}:{line}"
+    try:
+        if isinstance(value, Mapping):
+            value = value[choose(list(value), column, where)]
+        return Row(text_of(value, where), file, line, whole=True)
+    except InputError as error:
+        return error
+
+
+def text_of(value: object, where: str) -> str:
+    """A string, or a list of lines as one, if a model can read it."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if not isinstance(value, str):
@@ -226,8 +284,8 @@ def row_of(value: object, column: str | None, file: str, line: int) -> Outcome:
     elif not _encodes(value):
         wrong = "the text holds half of a surrogate pair"
     else:
-        return Row(value, file, line, whole=True)
-    return InputError(f"{file}:{line}: {wrong}", fix="repair the row, or leave it out")
+        return value
+    raise InputError(f"{where}: {wrong}", fix="repair the row, or leave it out")
 
 
 def _encodes(text: str) -> bool:
@@ -259,7 +317,7 @@ def choose(names: Sequence[str], column: str | None, where: str) -> str:
     )
 
 
-def _each(lines: Iterator[str]) -> Iterator[str | InputError]:
+def each_line(lines: Iterator[str]) -> Iterator[str | InputError]:
     while True:
         try:
             line = next(lines)

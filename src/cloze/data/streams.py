@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from cloze.data.files import PathLike, find
 from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whole_file
@@ -21,13 +21,15 @@ __all__ = ["Row", "Source", "documents", "find", "inventory", "open_text", "rows
 STDIN = "standard input"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
+OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
+T = TypeVar("T")
 
 
 def rows(
     sources: Source | list[Source],
     *,
     column: str | None = None,
-    on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
+    on_error: OnError = "raise",
 ) -> Iterator[Row]:
     """Every row of every source, in order, read as it is asked for.
 
@@ -39,14 +41,14 @@ def rows(
         column: where the text of a table is; found by name when left out.
         on_error: what to do with what cannot be read: raise it, or hand it over and go on.
     """
-    report = _raise if on_error == "raise" else on_error
+    report = reporter(on_error)
     streams: list[Iterator[Outcome]] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         try:
             streams += _streams(source, column)
         except InputError as error:
             report(error)
-    return _sift(chain.from_iterable(streams), report)
+    return sift(chain.from_iterable(streams), report)
 
 
 def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
@@ -94,13 +96,18 @@ def _streams(source: Source, column: str | None) -> list[Iterator[Outcome]]:
         return [whole_file(read_lines(Lines(sys.stdin.buffer, STDIN)), STDIN)]
     if isinstance(source, str | os.PathLike):
         return [read_file(path, column) for path in find(source)]
+    return [_given(check_rows(source), column)]
+
+
+def check_rows(source: Iterable[T]) -> Iterable[T]:
+    """The same source, if rows can come from it."""
     if isinstance(source, Mapping) or hasattr(source, "columns"):  # splits, or a data frame
         raise InputError(
             f"a {type(source).__name__} is not a stream of rows",
             fix="pass one part: its ['train'] of splits, its ['text'] of a table; "
             "a list of rows goes inside another list",
         )
-    return [_given(source, column)]
+    return source
 
 
 def _given(source: Iterable[object], column: str | None) -> Iterator[Outcome]:
@@ -109,11 +116,17 @@ def _given(source: Iterable[object], column: str | None) -> Iterator[Outcome]:
         yield row_of(value, column, name, number)
 
 
+def reporter(on_error: OnError) -> Callable[[InputError], object]:
+    """What to call with an error."""
+    return _raise if on_error == "raise" else on_error
+
+
 def _raise(error: InputError) -> None:
     raise error
 
 
-def _sift(outcomes: Iterable[Outcome], report: Callable[[InputError], object]) -> Iterator[Row]:
+def sift(outcomes: Iterable[T | InputError], report: Callable[[InputError], object]) -> Iterator[T]:
+    """What could be read; the rest is reported."""
     for outcome in outcomes:
         if isinstance(outcome, InputError):
             report(outcome)

@@ -5,26 +5,23 @@ without any: the first line is plain, each further one carries a shape of its ow
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cloze.draw.axes import ROW, Box, grid, heading, label, legend, widest_label
-from cloze.draw.files import asset, write
 from cloze.draw.line import Line, Look
+from cloze.draw.picture import EDGE, NARROW, WIDE, Picture
 from cloze.draw.scale import Scale, drawable
 from cloze.draw.svg import Element, data_block
 from cloze.errors import InputError
 
 Style: TypeAlias = Literal["line", "faint", "reference"]
 
-_WIDE, _NARROW, _HEIGHT = 1040, 510, 280
+_HEIGHT = 280
 _HEADING = 28
-_EDGE = 4  # so that round ends and wide letters are not cut
 _TICKS = 5
 
 
@@ -55,7 +52,7 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineChart:
+class LineChart(Picture):
     """One chart. The y axis reaches to the values of `include`, whatever the series do."""
 
     title: str
@@ -67,6 +64,10 @@ class LineChart:
     include: Sequence[float] = ()
     note: str = ""
     wide: bool = False
+
+    @property
+    def width(self) -> float:
+        return WIDE if self.wide else NARROW
 
     @property
     def data(self) -> dict[str, Any]:
@@ -103,7 +104,6 @@ class LineChart:
         )
 
     def svg(self, *children: Element) -> Element:
-        """The picture alone; its colours come from chart.css."""
         layout = self._layout
         box = layout.box
         behind_first = sorted(layout.lines, key=lambda line: line.look.style == "line")
@@ -121,18 +121,10 @@ class LineChart:
             Element("g", *(frame if layout.lines else ())),
             Element("g", *drawn, class_="data"),
             class_="lines",
-            viewBox=f"{-_EDGE} {-_EDGE} {box.width + 2 * _EDGE} {box.height + 2 * _EDGE}",
+            viewBox=f"{-EDGE} {-EDGE} {box.width + 2 * EDGE} {box.height + 2 * EDGE}",
             role="img",
             aria_label=f"{self.title}: {names or 'no values'}",
         )
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """An .svg file, light or dark as its reader likes."""
-        style = Element("style", asset("chart.css"))
-        ground = Element("rect", x=-_EDGE, y=-_EDGE, width="100%", height="100%", class_="ground")
-        picture = str(self.svg(style, ground))
-        named = picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-        return write(path, named)
 
     @cached_property
     def _layout(self) -> "_Layout":
@@ -151,7 +143,7 @@ class _Layout:
 
     @classmethod
     def of(cls, chart: LineChart) -> "_Layout":
-        width = _WIDE if chart.wide else _NARROW
+        width = chart.width
         lines = _lines(chart)
         # One line alone is what the heading says it is.
         named = [(line.name, line.look) for line in lines] if len(lines) > 1 else []

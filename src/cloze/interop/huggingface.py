@@ -221,8 +221,8 @@ def write_config(
 ) -> dict[str, Any]:
     """Our configuration as they write it."""
     layout, heads = LAYOUTS[config.family], tuple(heads)
-    # their span class takes the number of labels for its two outputs: only who has labels says so
-    labels = config.labels if {"sequence", "token"} & set(heads) else UNNAMED
+    # their span class takes the number of labels for its two outputs, and their choice class none
+    labels = UNNAMED if {"span", "choice"} & set(heads) else config.labels
     return {
         "architectures": [architecture(config.family, heads)],
         "model_type": config.family,

@@ -16,6 +16,18 @@ from cloze.draw.parts import Fact, Facts, Grid, Part
 
 Row: TypeAlias = Mapping[str, Any]
 
+# What labelled data are scored by (cloze.evaluate.measures), as people write it.
+SCORES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "f1_macro": "F1, mean of classes",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "precision": "precision",
+    "recall": "recall",
+    "exact": "exact",
+}
 _NOISY = 100  # points from which on a running mean is easier to read than all of them
 _STRETCHES = 40  # of a run: each is as long as the running mean's window
 _TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
@@ -72,7 +84,8 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
 def _facts(last: Row) -> Iterator[Fact]:
     unigram = measured(last, "unigram_accuracy")
     if (value := measured(last, "mlm_accuracy")) is not None:
-        known = "" if unigram is None else f"unigram baseline {percent(unigram)}"
+        others = {"teacher": measured(last, "teacher_accuracy"), "unigram baseline": unigram}
+        known = ", ".join(f"{who} {percent(it)}" for who, it in others.items() if it is not None)
         yield Fact(label="MLM accuracy", text=percent(value), value=value, detail=known)
         if unigram:
             times = value / unigram
@@ -81,13 +94,25 @@ def _facts(last: Row) -> Iterator[Fact]:
         yield Fact(label="loss", text=short(value), value=value, detail="nats a masked token")
     if (value := measured(last, "perplexity")) is not None:
         yield Fact(label="perplexity", text=short(value), value=value)
+    if (value := measured(last, "cosine_loss")) is not None:
+        yield Fact(label="cosine loss", text=short(value), value=value, detail="1 − cos, a token")
+    yield from _scores(last)
     if (value := measured(last, "nsp_accuracy")) is not None:
         commoner = measured(last, "commoner_pair_accuracy")
         known = "" if commoner is None else f"always the commoner answer {percent(commoner)}"
         yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=known)
 
 
+def _scores(last: Row) -> Iterator[Fact]:
+    known = {
+        name: value for key, name in SCORES.items() if (value := measured(last, key)) is not None
+    }
+    for label, value in known.items():
+        yield Fact(label=label, text=percent(value), value=value)
+
+
 def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
+    held_out = [row for row in rows if _is_held_out(row)]
     # The sum of both losses is not measured on held-out text; that of the masked tokens is.
     words = any(measured(row, "mlm_loss") is not None for row in rows)
     yield LineChart(
@@ -102,8 +127,33 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         x_label="step",
         percent=True,
         include=[0],
-        series=[*_both(rows, "mlm_accuracy"), *_level(rows, "unigram_accuracy", "unigram")],
+        series=[
+            *_both(rows, "mlm_accuracy"),
+            *_level(rows, "unigram_accuracy", "unigram"),
+            *_level(held_out, "teacher_accuracy", "teacher"),
+        ],
         note="Unigram is what always saying the most frequent token gets.",
+    )
+    yield LineChart(
+        title="Soft targets",
+        y_label="T²·KL, nats a masked token",
+        x_label="step",
+        series=_both(rows, "soft_loss"),
+        note="How far the guesses are from the teacher's.",
+    )
+    yield LineChart(
+        title="Cosine loss",
+        y_label="1 − cos, a token",
+        x_label="step",
+        series=_both(rows, "cosine_loss"),
+        note="How far the vectors of the last layer are from the teacher's.",
+    )
+    yield LineChart(
+        title="Scores",
+        x_label="step",
+        percent=True,
+        series=[one for key, name in SCORES.items() for one in _series(held_out, key, name)],
+        note="On the dev data, after every epoch.",
     )
     pairs = _both(rows, "nsp_accuracy")
     yield LineChart(

@@ -1,4 +1,4 @@
-"""Steps of pre-training as rows of metrics, for metrics.jsonl, the display and the report."""
+"""Steps of a run as rows of metrics, for metrics.jsonl, the display and the report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +12,10 @@ _TRAIN = {
     "nsp": "nsp_loss",
     "mlm.accuracy": "mlm_accuracy",
     "nsp.accuracy": "nsp_accuracy",
+    "mlm.teacher": "teacher_accuracy",
+    "soft": "soft_loss",
+    "cosine": "cosine_loss",
+    **{f"{task}.accuracy": "accuracy" for task in ("classify", "tag", "answer", "choose")},
 }
 _EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
     "eval.perplexity": "perplexity",
@@ -25,6 +29,7 @@ class Meter:
 
     def __init__(self, budget: Budget, real_share: float, since: Progress) -> None:
         self._budget, self._real_share = budget, real_share
+        self.since = since.step
         self._tokens, self._seconds = since.tokens, since.seconds
 
     def rows(self, step: Step) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`pretrain`: text to a model.
+"""`pretrain`: text to a model, a new one or, by the recipe, a teacher's student.
 
 The run's folder is the model's folder. Beside the model lie the recipe it ran with, the tokenizer,
 the corpus, the training state, the metrics and the report:
@@ -27,10 +27,11 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.streams import Source
 from cloze.errors import FolderError, InputError
 from cloze.make.metrics import Meter, eval_row
-from cloze.make.probes import ask, probes, write_fills
+from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, UNITS, Recipe
 from cloze.make.recipe import recipe as complete
 from cloze.make.report import write_report
+from cloze.make.student import fingerprint
 from cloze.make.workshop import (
     CORPUS,
     TOKENIZER,
@@ -43,7 +44,6 @@ from cloze.make.workshop import (
 )
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
-from cloze.objectives.pretraining import pretraining
 from cloze.train.consumers import (
     append_metrics,
     evaluating,
@@ -173,8 +173,7 @@ def _train(
 ) -> Pretrained:
     workshop = open_workshop(sources, out, recipe, team=team, say=watch.say)
     model = workshop.model
-    asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=recipe.run.seed)
-    before = ask(model, asked)
+    asked, fills = _first_fills(workshop)
     with ExitStack() as stack:
         if recipe.run.recompute:
             stack.enter_context(recompute(model.module.blocks))
@@ -182,8 +181,10 @@ def _train(
         identity = _identity(recipe, workshop)
         if resume(state, out / STATE, identity):
             workshop.batches.sizes[:] = state.notes["epoch_sizes"]
-        judge = _judge(state, workshop)
         budget = recipe.run.budget(lambda: workshop.batches.epoch(0).packing.tokens)
+        judge = _judge(state, workshop)
+        if workshop.teacher is not None and not state.progress.step:
+            _write_scores(out, state, judge())  # of the layers taken over, before they learn
         stop = stack.enter_context(stop_on_signals())
         steps = run(
             state,
@@ -214,11 +215,11 @@ def _train(
         evaluated = _take(steps)
         scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
         trained = _whole_model(model)
+    _write_scores(out, state, {} if evaluated else scores)
     if team.first:
-        if scores and not evaluated:
-            append_metrics(out / METRICS, eval_row(state.progress.step, scores))
         trained.save_into(out)
-        write_fills(out / FILLS, asked, before, ask(trained, asked))
+        if "mlm" in model.heads:
+            write_fills(out / FILLS, asked, fills | {"after": ask(trained, asked)})
         _write_summary(out, workshop)
         write_report(out)
     return Pretrained(
@@ -231,10 +232,30 @@ def _train(
     )
 
 
+def _first_fills(workshop: Workshop) -> tuple[list[Probe], dict[str, Fills]]:
+    """Sentences to fill, and what the model, and its teacher, make of them before it learns."""
+    if "mlm" not in workshop.model.heads:
+        return [], {}
+    seed = workshop.recipe.run.seed
+    asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=seed)
+    fills = {"before": ask(workshop.model, asked)}
+    if workshop.teacher is not None:
+        fills["teacher"] = ask(workshop.teacher, asked)
+    return asked, fills
+
+
+def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> None:
+    if state.team.first and scores:
+        append_metrics(out / METRICS, eval_row(state.progress.step, scores))
+
+
 def new_state(workshop: Workshop, team: Team) -> TrainState:
     recipe, module = workshop.recipe, workshop.model.module
     learner = distribute(
-        Learner(module, pretraining), team, way=recipe.run.parallel, blocks=module.blocks
+        Learner(module, workshop.objective(team.device)),
+        team,
+        way=recipe.run.parallel,
+        blocks=module.blocks,
     )
     return TrainState(
         learner=learner,
@@ -258,14 +279,18 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
     batches = workshop.held_out()
     if not batches:
         return dict
-    baselines = {"eval.unigram": unigram_accuracy(workshop.corpus, batches)}
+    baselines = {}
+    if workshop.masking is not None:
+        baselines["eval.unigram"] = unigram_accuracy(workshop.corpus, batches)
     if (commoner := commoner_label(batches)) is not None:
         baselines["eval.commoner"] = commoner
 
     def judge() -> dict[str, float]:
         means = averages(state, batches)
         scores = {f"eval.{name}": value for name, value in means.items()}
-        return scores | {"eval.perplexity": exp(means["mlm"])} | baselines
+        if "mlm" in means:
+            scores["eval.perplexity"] = exp(means["mlm"])
+        return scores | baselines
 
     return judge
 
@@ -285,7 +310,11 @@ def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     described["run"] = {name: described["run"].get(name) for name in exact}
     for name in ("sources", "folder", "workers"):  # what they hold is in the fingerprint
         described["corpus"].pop(name, None)
-    return {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
+    same: dict[str, Any] = {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
+    if workshop.teacher is not None:  # may have been moved, but must be the same
+        described["distill"].pop("teacher")
+        same["teacher"] = fingerprint(workshop.teacher.module)
+    return same
 
 
 def _whole_model(model: Model) -> Model:
@@ -296,7 +325,8 @@ def _whole_model(model: Model) -> Model:
     weights = {
         name: whole(weight).detach().cpu() for name, weight in model.module.state_dict().items()
     }
-    module = on_meta(model.config, model.heads)
+    parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
+    module = on_meta(model.config, model.heads, **parts)
     module.load_state_dict(weights, assign=True)
     return replace(model, module=module.eval())
 

@@ -1,10 +1,11 @@
 """Sentences with one word hidden, to see what a model makes of them before and after."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from cloze.checkpoint.model import Model
 from cloze.data.corpus import View
 from cloze.tasks.fill import fill
 from cloze.text.tokenizer import Tokenizer
+
+Fills: TypeAlias = list[list[tuple[str, float]]]  # words and probabilities, for each text
 
 SHORTEST, LONGEST = 8, 24  # tokens of a sentence worth showing
 FEWEST_LETTERS = 3  # of a word worth asking for
@@ -43,7 +46,7 @@ def probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[P
     return found
 
 
-def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> list[list[tuple[str, float]]]:
+def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
     """The model's best words for each text's blank, with their probabilities."""
     was_training = model.module.training
     model.module.eval()
@@ -55,13 +58,16 @@ def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> list[list[tuple[s
 def write_fills(
     path: Path,
     asked: Sequence[Probe],
-    before: Sequence[Sequence[tuple[str, float]]],
-    after: Sequence[Sequence[tuple[str, float]]],
+    answers: Mapping[str, Fills],
 ) -> None:
-    """What the report shows side by side."""
+    """What the report shows side by side: the answers before, after, and of a teacher."""
     rows = [
-        {"text": probe.text, "truth": probe.truth, "before": old, "after": new}
-        for probe, old, new in zip(asked, before, after, strict=True)
+        {
+            "text": probe.text,
+            "truth": probe.truth,
+            **{who: all_[n] for who, all_ in answers.items()},
+        }
+        for n, probe in enumerate(asked)
     ]
     path.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")
 

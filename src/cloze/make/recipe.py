@@ -1,4 +1,4 @@
-"""A recipe: everything a pre-training run depends on, in one frozen tree that TOML can say.
+"""A recipe: everything a run on raw text depends on, in one frozen tree that TOML can say.
 
 A recipe comes from a name in `recipes/`, from a file, from flags, or from all three, the last one
 having the last word; the run writes the complete file it ran with.
@@ -28,6 +28,8 @@ from cloze.data.samples import Sampling
 from cloze.errors import ConfigError
 from cloze.models import BertConfig
 from cloze.models.bert import PRESETS
+from cloze.nn.encoder import Encoder
+from cloze.objectives.distillation import Distillation
 from cloze.objectives.masking import Masking
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
@@ -190,8 +192,31 @@ class RunTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistillTable:
+    """Whom a student learns from and how (see cloze.objectives.distillation)."""
+
+    teacher: str | None = None  # a folder, or "org/name"
+    layers: int | None = None  # of the student; half the teacher's when left out
+    family: Literal["distilbert", "bert"] = "distilbert"
+    temperature: float = 2.0
+    soft: float = 5.0  # weights of the losses
+    mlm: float = 2.0
+    cosine: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("distill.temperature", self.temperature, 1e-3, 1e3)
+        for name in ("soft", "mlm", "cosine"):
+            number(f"distill.{name}", getattr(self, name), 0.0, 1e6)
+
+    def objective(self, teacher: Encoder) -> Distillation:
+        """With the teacher itself."""
+        names = ("temperature", "soft", "mlm", "cosine")
+        return Distillation(teacher=teacher, **{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One pre-training run."""
+    """One run: pre-training, or distillation where there is a table about it."""
 
     model: ShapeTable = field(default_factory=ShapeTable)
     vocabulary: VocabularyTable = field(default_factory=VocabularyTable)
@@ -202,6 +227,21 @@ class Recipe:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: RunTable = field(default_factory=RunTable)
+    distill: DistillTable | None = None
+
+    def __post_init__(self) -> None:
+        if self.distill is None:
+            return
+        if self.model.start is not None or self.vocabulary != VocabularyTable():
+            raise ConfigError(
+                "a student has its teacher's shape and vocabulary",
+                fix="leave model.start and the vocabulary table out",
+            )
+        if self.samples.pairs != "none":
+            raise ConfigError(
+                f"samples.pairs is {self.samples.pairs!r}, and a student learns nothing from pairs",
+                fix='set samples.pairs to "none", or begin with the recipe distill',
+            )
 
     def loop(self) -> LoopConfig:
         """How each step is taken."""

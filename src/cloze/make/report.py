@@ -3,9 +3,10 @@
 | file | holds |
 |---|---|
 | metrics.jsonl | a row to a line: `kind` (train or eval), `step`, `loss`, `mlm_accuracy` … |
-| fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …}, …] |
+| fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …, …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | corpus.json | what the corpus holds, or a description with that as its `summary` |
+| data.json | the same of labelled data |
 | recipe.toml | the complete configuration |
 
 Each may be missing, and the page then does not speak of it. What is there and cannot be read is
@@ -103,7 +104,7 @@ def _fill(one: Mapping[str, Any]) -> Card:
     said = f"it was: {truth}" if truth else ""
     bars = [
         Bars(title=when, rows=_pairs(one[when]), right=truth)
-        for when in ("before", "after")
+        for when in ("before", "after", "teacher")
         if one.get(when)
     ]
     return Card(head=Quote(text=str(one["text"]), marked=MASKS, note=said), parts=bars)
@@ -170,5 +171,6 @@ _MAKERS: Mapping[str, Callable[[Any], Section]] = {
     "fills.json": _fills,
     "neighbours.json": _neighbours,
     "corpus.json": _data,
+    "data.json": _data,
     "recipe.toml": _configuration,
 }

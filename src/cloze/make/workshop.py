@@ -1,4 +1,4 @@
-"""What a pre-training run works with, made from its recipe: tokenizer, corpus, model, batches."""
+"""What a run on raw text works with, made from its recipe: tokenizer, corpus, model, batches."""
 
 import json
 import shutil
@@ -21,11 +21,15 @@ from cloze.data.prepare import Progress as Preparing
 from cloze.data.prepare import prepare
 from cloze.data.samples import Samples
 from cloze.data.streams import Source, inventory, rows
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.make.grow import grown
-from cloze.make.recipe import Recipe
+from cloze.make.recipe import DistillTable, Recipe
+from cloze.make.student import student
 from cloze.nn.positions import sinusoids
+from cloze.objectives.core import Objective
+from cloze.objectives.distillation import TaughtBatch
 from cloze.objectives.masking import Masking, mask_batch
+from cloze.objectives.pretraining import pretraining
 from cloze.text.extend import extend
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -54,12 +58,13 @@ class Workshop:
     corpus: Corpus
     model: Model
     batches: Batches
-    masking: Masking
+    masking: Masking | None  # None: the model has no use for masked words
+    teacher: Model | None = None  # of a distillation
 
     def step(self, number: int, team: Team) -> list[PackedBatch]:
         """This process's masked batches of one step."""
         return [
-            mask_batch(batch, self.masking, seed=self.recipe.run.seed)
+            self._ready(batch, self.masking, seed=self.recipe.run.seed)
             for batch in self.batches.step(number, rank=team.rank, world=team.world)
         ]
 
@@ -76,8 +81,19 @@ class Workshop:
             Samples(self.corpus.held_out, self.tokenizer, sampling), self.recipe.batch.batching()
         )
         count = min(len(epoch), self.recipe.run.evaluate_batches)
-        hidden = replace(self.masking, split=(1.0, 0.0, 0.0))
-        return [mask_batch(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
+        hidden = self.masking and replace(self.masking, split=(1.0, 0.0, 0.0))
+        return [self._ready(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
+
+    def objective(self, device: torch.device) -> Objective[PackedBatch]:
+        """What is learned; a teacher goes to the device where its student learns."""
+        if self.teacher is None or self.recipe.distill is None:
+            return pretraining
+        teacher = self.teacher.module.to(device).requires_grad_(False).eval()
+        return self.recipe.distill.objective(teacher)
+
+    def _ready(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
+        taught = batch if self.teacher is None else TaughtBatch.of(batch)
+        return taught if masking is None else mask_batch(taught, masking, seed=seed)
 
 
 def open_workshop(
@@ -87,7 +103,8 @@ def open_workshop(
 
     The first process does the work on the disk; the others wait, and find it done.
     """
-    start, folder = recipe.model.start, recipe.corpus.folder
+    taught, folder = recipe.distill, recipe.corpus.folder
+    start = recipe.model.start if taught is None else _teacher(taught)
     base = None if start is None else load(start, device="cpu", quiet=not team.first)
     place = out / CORPUS if folder is None else Path(folder)
     if team.first:
@@ -105,18 +122,23 @@ def open_workshop(
     team.total([0.0])  # the others wait here
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(place)
+    model = _model(recipe, tokenizer, base)
+    words = "mlm" in model.heads
+    if not words:
+        say.text("the teacher has no masked-LM head: its vectors alone are learned, nothing masked")
     return Workshop(
         recipe=recipe,
         tokenizer=tokenizer,
         corpus=opened,
-        model=_model(recipe, tokenizer, base),
+        model=model,
         batches=Batches(
             opened.train,
             tokenizer,
             recipe.samples.sampling(recipe.run.seed),
             recipe.batch.batching(),
         ),
-        masking=recipe.masking.masking(tokenizer),
+        masking=recipe.masking.masking(tokenizer) if words else None,
+        teacher=None if taught is None else base,
     )
 
 
@@ -202,7 +224,18 @@ def _tokenizer(
     return tokenizer
 
 
+def _teacher(table: DistillTable) -> str:
+    if table.teacher is None:
+        raise ConfigError(
+            "the recipe distils, and names no teacher",
+            fix="use cloze distill TEACHER, or set distill.teacher",
+        )
+    return table.teacher
+
+
 def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
+    if recipe.distill is not None and base is not None:
+        return student(base, layers=recipe.distill.layers, family=recipe.distill.family)
     heads = ("mlm",) if recipe.samples.pairs == "none" else ("mlm", "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:

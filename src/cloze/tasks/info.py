@@ -12,6 +12,10 @@ from cloze.interop.huggingface import architecture
 
 VERBS = {
     "mlm": {"fill": "words for [MASK]"},
+    "sequence": {"classify": "the label of a text or a pair"},
+    "token": {"tag": "tags of words, and spans"},
+    "span": {"answer": "the stretch of a context that answers a question"},
+    "choice": {"choose": "the option that goes best with a text"},
     None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
 }
 

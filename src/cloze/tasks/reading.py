@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.text.encoding import Encoding
@@ -69,3 +70,26 @@ def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Re
         encoding=tokenizer.encode(text),
         windows=windows,
     )
+
+
+def fitted(
+    model: Model, text: str, pair: str | None = None, *, task: Task, name: object
+) -> list[Encoding]:
+    """A text or pair too long for the model as its task reads it: in one piece, or in windows.
+
+    Windows share `task.stride` tokens, or a quarter of what slides by. Of a pair the text stands
+    in every window. As in `read`, a sentence-transformers folder cuts where no policy is given.
+    """
+    tokenizer = model.tokenizer
+    policy = "head" if task.policy is None and model.pooling else task.policy
+    try:
+        if policy != "window":
+            return [tokenizer.encode(text, pair, limit=model.limit, policy=policy)]
+        stride = task.stride
+        if stride is None:
+            fixed = 0 if pair is None else len(tokenizer.encode(text, special=False))
+            room = model.limit - fixed - tokenizer.added(pair=pair is not None)
+            stride = max(0, room // 4)
+        return tokenizer.windows(text, pair, limit=model.limit, stride=stride)
+    except InputError as error:
+        raise InputError(f"{name}: {error.problem}", fix=error.fix) from None

@@ -190,6 +190,17 @@ class Tokenizer:
             found = self.backend.encode_batch_fast(checked, add_special_tokens=special)
             return [encoding.ids for encoding in found]
 
+    def sequences(
+        self, texts: Sequence[str], pairs: Sequence[str | None]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Ids and type ids of texts, each with a pair or None; no alignment, no limit."""
+        given = iter(_checked([pair for pair in pairs if pair is not None]))
+        both = zip(_checked(texts), pairs, strict=True)
+        inputs = [text if pair is None else (text, next(given)) for text, pair in both]
+        with library(InputError, "the tokenizer failed", fix=_FAILED):
+            found = self.backend.encode_batch_fast(inputs)
+            return [(encoding.ids, encoding.type_ids) for encoding in found]
+
     def added(self, *, pair: bool = False) -> int:
         """How many special tokens are put around a text, or around a pair."""
         return self.backend.num_special_tokens_to_add(pair)

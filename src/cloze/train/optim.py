@@ -31,12 +31,15 @@ class OptimiserConfig:
         number("decay", self.decay, 0.0, 1e3)
 
 
-def optimiser(model: nn.Module, config: OptimiserConfig) -> Optimizer:
+def optimiser(
+    model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float] = lambda _: 1.0
+) -> Optimizer:
     """The optimiser of a model whose weights are where they will be trained.
 
-    Every group keeps its highest rate under "peak", for the schedule to scale.
+    `factor` scales the rate of a weight by its name: lower layers may learn more slowly. Every
+    group keeps its highest rate under "peak", for the schedule to scale.
     """
-    made = OPTIMISERS[config.name](model, config)
+    made = OPTIMISERS[config.name](model, config, factor)
     for group in made.param_groups:
         group["peak"] = group["lr"]
     return made
@@ -49,23 +52,33 @@ def set_rate(made: Optimizer, factor: float) -> float:
     return float(made.param_groups[0]["lr"])
 
 
-def adamw(model: nn.Module, config: OptimiserConfig) -> Optimizer:
+def adamw(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float]) -> Optimizer:
     """Decay on matrices, embeddings among them, but not on norms and biases: as the original."""
     # original: no bias correction of the moments; here it is on, and warm-up hides the difference
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    groups = [
-        {"params": [w for w in weights if w.ndim > 1], "weight_decay": config.decay},
-        {"params": [w for w in weights if w.ndim <= 1], "weight_decay": 0.0},  # norms and biases
-    ]
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            groups.setdefault((factor(name), weight.ndim > 1), []).append(weight)
     return AdamW(
-        [group for group in groups if group["params"]],
-        lr=config.rate,
+        [
+            {
+                "params": weights,
+                "lr": config.rate * scale,
+                "weight_decay": config.decay if is_matrix else 0.0,
+            }
+            for (scale, is_matrix), weights in sorted(groups.items(), key=_highest_first)
+        ],
         betas=config.betas,
         eps=config.eps,
-        fused=all(weight.device.type in _FUSED for weight in weights),
+        fused=all(w.device.type in _FUSED for weights in groups.values() for w in weights),
     )
 
 
-OPTIMISERS: dict[str, Callable[[nn.Module, OptimiserConfig], torch.optim.Optimizer]] = {
-    "adamw": adamw
-}
+def _highest_first(group: tuple[tuple[float, bool], list[nn.Parameter]]) -> tuple[float, bool]:
+    (scale, is_matrix), _ = group
+    return -scale, not is_matrix
+
+
+OPTIMISERS: dict[
+    str, Callable[[nn.Module, OptimiserConfig, Callable[[str], float]], torch.optim.Optimizer]
+] = {"adamw": adamw}

@@ -44,7 +44,11 @@ _WORDS: Mapping[str, tuple[str, Write]] = {
     "perplexity": ("perplexity {}", short),
     "mlm_accuracy": ("MLM accuracy {}", percent),
     "unigram_accuracy": ("unigram {}", percent),
+    "teacher_accuracy": ("teacher {}", percent),
+    "cosine_loss": ("cosine loss {}", _loss),
     "nsp_accuracy": ("NSP accuracy {}", percent),
+    "accuracy": ("accuracy {}", percent),
+    "score": ("score {}", percent),
     "lr": ("learning rate {}", short),
     "tokens_per_second": ("{} tokens/s", short),
     "real_share": ("{} real", percent),
@@ -56,17 +60,25 @@ _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "left")
 _TRAINING = (
     *_EXTENT,
-    *("loss", "mlm_accuracy", "nsp_accuracy", "lr", "tokens_per_second", "real_share"),
+    *("loss", "mlm_accuracy", "nsp_accuracy", "accuracy", "lr", "tokens_per_second", "real_share"),
     *_TIME,
 )
-_HELD_OUT = ("step", "mlm_loss", "perplexity", "mlm_accuracy", "unigram_accuracy", "nsp_accuracy")
+_HELD_OUT = (
+    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "unigram_accuracy", "teacher_accuracy"),
+    *("nsp_accuracy", "cosine_loss"),
+    *("accuracy", "score"),
+)
 # What a panel shows of both, each beside the other.
 _ROWS: Sequence[tuple[str, str, Write]] = (
     ("loss", "loss", _loss),
     ("MLM loss", "mlm_loss", _loss),
     ("NSP loss", "nsp_loss", _loss),
+    ("soft targets", "soft_loss", _loss),
+    ("cosine loss", "cosine_loss", _loss),
     ("MLM accuracy", "mlm_accuracy", percent),
     ("NSP accuracy", "nsp_accuracy", percent),
+    ("accuracy", "accuracy", percent),
+    ("score", "score", percent),
     ("learning rate", "lr", short),
     ("gradient norm", "grad_norm", short),
 )
@@ -170,7 +182,7 @@ def _numbers(seen: Seen, spark: str) -> Table:
     beside = {
         "loss": spark,
         "mlm_loss": _said(seen.held_out, "perplexity"),
-        "mlm_accuracy": _said(seen.held_out, "unigram_accuracy"),
+        "mlm_accuracy": _said(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)

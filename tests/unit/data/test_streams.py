@@ -409,6 +409,13 @@ def test_after_an_error_inside_quotes_nothing_is_guessed(tmp_path: Path) -> None
     assert "a.csv:4: not UTF-8" in problems[0]
 
 
+@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+def test_a_table_that_breaks_off_is_said_to_once(tmp_path: Path, kind: str) -> None:
+    packed = gzip.compress(b"text\n" + b"x\n" * 9)[:-4]
+    path = write(tmp_path / f"a{kind}.gz", packed)
+    assert survey(path) == (["x"] * 9, [f"{path}:11: the gzip data is cut short"])
+
+
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "LONGEST", 2**20)
     path = write(tmp_path / "a.txt", b"ok\n" + b"x" * 2**20 + b"y\n")

@@ -10,6 +10,7 @@ import cloze
 from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ConfigError, FolderError, InputError
+from cloze.make.finetune_recipe import FinetuneRecipe, finetune_recipe
 from cloze.make.plan import plan
 from cloze.make.pretrain import Watch, pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
@@ -302,6 +303,9 @@ def test_recipes_refuse_what_they_do_not_know(settings, message):
 def test_recipes_that_come_with_the_package():
     assert set(recipes()) >= {"bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base"}
     for name, path in recipes().items():
+        if name in ("finetune", "features"):
+            assert isinstance(finetune_recipe(name), FinetuneRecipe)
+            continue
         made = recipe(name)
         assert isinstance(made, Recipe)
         if not name.startswith("bert-"):

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import Ints
+from cloze.data.batch import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,14 @@ class TaskBatch:
     def starts(self) -> Ints:
         """Where each sequence begins, and n."""
         return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
+
+    def padded(self, multiple: int = 1) -> tuple[Ints, Bools, Ints, Ints]:
+        """Ids, which of them are real, and segments (b t), and the places among b·t."""
+        longest = -(-int(self.lengths.max()) // multiple) * multiple
+        real = np.arange(longest) < self.lengths[:, None]  # b t
+        ids, types = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
+        ids[real], types[real] = self.input_ids, self.token_type_ids
+        return ids, real, types, np.flatnonzero(real)[self.places]
 
     def split(self, parts: int) -> list[Self]:
         """The same groups in up to `parts` batches of about as many tokens each."""

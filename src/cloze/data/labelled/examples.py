@@ -48,7 +48,7 @@ class Answer:
     """A stretch of a context."""
 
     text: str
-    start: int
+    start: int  # -1: the data say that the context has it in other words (CMRC 2018)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,115 @@
+"""`cloze answer`: the stretch of a context that answers a question."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import (
+    Device,
+    Dtype,
+    Json,
+    ModelFolder,
+    Policy,
+    Quiet,
+    Stride,
+    print_table,
+)
+from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.errors import InputError
+
+if TYPE_CHECKING:
+    from cloze.data.labelled.examples import QuestionExample
+    from cloze.tasks.answer import Answered
+
+NOTHING = "(the context does not tell)"
+
+
+def answer(
+    model: ModelFolder,
+    question: Annotated[str | None, typer.Argument(metavar="QUESTION")] = None,
+    context: Annotated[
+        str | None, typer.Argument(metavar="CONTEXT", help="- reads standard input.")
+    ] = None,
+    *,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Answers to each question.")] = 1,
+    longest: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Tokens that an answer may have.")
+    ] = 30,
+    none: Annotated[
+        bool | None,
+        typer.Option(
+            "--none/--no-none",
+            help="Whether there may be no answer; unsaid, if the model learned it.",
+        ),
+    ] = None,
+    policy: Policy = None,
+    stride: Stride = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", metavar="PATH", help="Questions in the SQuAD format."),
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer a question by a stretch of a context."""
+    if (question is None or context is None) == (not files):
+        raise typer.BadParameter(
+            "give a question and a context, or name a file with --file", param_hint="QUESTION"
+        )
+    examples = _questions(question, context, files)
+
+    from cloze.checkpoint.load import load
+    from cloze.checkpoint.task import with_policy
+    from cloze.tasks.answer import predict
+    from cloze.tasks.scoring import task_for
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    task = with_policy(task_for("answer", opened), policy, stride)
+    verb = partial(predict, opened, task=task, top=top, longest=longest, none=none)
+    with outcomes_of(verb, examples, name="questions", quiet=quiet) as found:
+        if as_json:
+            print_json_of(found, lambda one: _plain(one, top))
+        else:
+            print_table(("question", "answer", "probability", "start", "end"), _rows(found))
+
+
+def _questions(
+    question: str | None, context: str | None, files: list[str] | None
+) -> "Iterator[QuestionExample]":
+    from cloze.data.labelled.examples import Origin, QuestionExample
+
+    if question is not None and context is not None:
+        text = sys.stdin.read() if context == "-" else context
+        yield QuestionExample(
+            question=question, context=text, origin=Origin(file="QUESTION", line=1)
+        )
+        return
+    from cloze.data.labelled.questions import read_questions
+
+    for example in read_questions(list(files or [])):
+        yield replace(example, answers=None)  # whatever they are, they are not asked about
+
+
+def _plain(found: "Answered", top: int) -> object:
+    """As the question-answering pipeline of transformers gave it: one, or a list of several."""
+    several = [
+        {"answer": one.text, "score": one.probability, "start": one.start, "end": one.end}
+        for one in found.candidates
+    ]
+    return several[0] if top == 1 else several
+
+
+def _rows(found: Found) -> Iterator[tuple[object, ...]]:
+    for example, answered in found:
+        if isinstance(answered, InputError):
+            yield example.question, "", "", "", ""
+            continue
+        for one in answered.candidates:
+            text = one.text or NOTHING
+            yield example.question, text, f"{one.probability:.4f}", one.start, one.end

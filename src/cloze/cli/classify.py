@@ -1,0 +1,117 @@
+"""`cloze classify`: the label of texts or pairs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import (
+    Column,
+    Device,
+    Dtype,
+    Files,
+    Json,
+    ModelFolder,
+    Policy,
+    Quiet,
+    Stride,
+    Texts,
+    print_table,
+    texts_from,
+)
+from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.errors import InputError
+
+if TYPE_CHECKING:
+    from cloze.data.labelled.examples import TextExample
+    from cloze.tasks.classify import Classified
+
+
+def classify(
+    model: ModelFolder,
+    texts: Texts = None,
+    *,
+    pair: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The second text, the same for every TEXT.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Labels for each text.")] = 1,
+    policy: Policy = None,
+    stride: Stride = None,
+    files: Files = None,
+    column: Column = None,
+    pair_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column that is the second text.")
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell the label of texts, or of pairs of texts."""
+    if pair is not None and pair_column is not None:
+        raise typer.BadParameter(
+            "the second text comes from --pair or from --pair-column, not both"
+        )
+    if pair_column is not None and (texts or not files):
+        raise typer.BadParameter("it is a column of a --file", param_hint="--pair-column")
+    numbered = files and not texts and column is not None and column.isdigit()
+    examples = (
+        _table(files or [], column, pair_column, pair)
+        if numbered or pair_column is not None
+        else _texts(texts, files, column, pair)
+    )
+
+    from cloze.checkpoint.load import load
+    from cloze.checkpoint.task import with_policy
+    from cloze.tasks.classify import predict
+    from cloze.tasks.scoring import task_for
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    task = with_policy(task_for("classify", opened), policy, stride)
+    number = opened.config.problem == "number"
+    verb = partial(predict, opened, task=task)
+    with outcomes_of(verb, examples, name="texts", quiet=quiet) as found:
+        if as_json:
+            print_json_of(found, lambda one: _best(one, top))
+        else:
+            columns = ("text", "number") if number else ("text", "label", "probability")
+            print_table(columns, _rows(found, top, number))
+
+
+def _texts(
+    texts: list[str] | None, files: list[str] | None, column: str | None, pair: str | None
+) -> "Iterator[TextExample]":
+    from cloze.data.labelled.examples import Origin, TextExample
+
+    for row in texts_from(texts, files, column):
+        yield TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
+
+
+def _table(
+    files: list[str], column: str | None, pair_column: str | None, pair: str | None
+) -> "Iterator[TextExample]":
+    """Columns by name or by number, as training reads them."""
+    from cloze.data.labelled.tables import read_texts
+
+    for example in read_texts(list(files), text=column, pair=pair_column, label=False):
+        yield replace(example, pair=example.pair if pair is None else pair)
+
+
+def _best(found: "Classified", top: int) -> list[dict[str, object]]:
+    """As the text-classification pipeline of transformers gives it."""
+    best = list(found.scores.items())[:top]
+    return [{"label": label, "score": score} for label, score in best]
+
+
+def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:
+    for example, one in found:
+        text = example.text if example.pair is None else f"{example.text} | {example.pair}"
+        if isinstance(one, InputError):
+            yield (text, "") if number else (text, "", "")
+        elif number:
+            yield text, f"{one.score:.4f}"
+        else:
+            for label, score in list(one.scores.items())[:top]:
+                yield text, label, f"{score:.4f}"

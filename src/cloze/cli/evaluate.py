@@ -1,0 +1,166 @@
+"""`cloze evaluate`: the scores of a model on labelled data."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import (
+    Device,
+    Dtype,
+    Force,
+    Json,
+    ModelFolder,
+    Policy,
+    Quiet,
+    SkipBad,
+    Skipped,
+    Stride,
+    print_json,
+    print_table,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from cloze.tasks.evaluation import Evaluation
+
+SHOWN = 12  # labels of a confusion matrix on the screen
+LONG = 160  # letters of a text there
+
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The text: name or number. [found]")
+]
+PairColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The second text of a pair.")
+]
+LabelColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The label.")]
+TagColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the tags.")]
+Scheme = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the tags: IOB1, IOB2, BMES. [found]")
+]
+Chinese = Annotated[
+    bool | None,
+    typer.Option("--chinese/--no-chinese", help="Answers: score by CMRC's rules. [found]"),
+]
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")
+]
+
+
+def evaluate(
+    model: ModelFolder,
+    data: Annotated[
+        list[str], typer.Argument(metavar="DATA", help="Labelled files, folders or globs.")
+    ],
+    *,
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    column: TagColumn = None,
+    scheme: Scheme = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all: .jsonl, .tsv; answers: .json by id."),
+    ] = None,
+    report: Report = None,
+    worst: Annotated[int, typer.Option(min=0, metavar="N", help="Worst errors to show.")] = 5,
+    swap: Annotated[
+        bool, typer.Option("--swap", help="Ask pairs again with A and B exchanged.")
+    ] = False,
+    policy: Policy = None,
+    stride: Stride = None,
+    chinese: Chinese = None,
+    skip_bad: SkipBad = False,
+    force: Force = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a model on labelled data, and show where it goes wrong."""
+    from cloze.checkpoint.load import load
+    from cloze.data.files import fresh_path
+    from cloze.tasks.evaluate import evaluate
+    from cloze.tasks.predictions import predictions_file, write_predictions
+
+    if predictions is not None:  # before the time is spent
+        predictions_file(predictions, force=force)
+    if report is not None:
+        fresh_path(report, force)
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    with progress(quiet) as show:
+        made = evaluate(
+            opened,
+            list(data),
+            text=text,
+            pair=pair,
+            label=label,
+            column=column,
+            scheme=scheme,
+            policy=policy,
+            stride=stride,
+            chinese=chinese,
+            swap=swap,
+            skip_bad=skip_bad,
+            progress=lambda done, of: show("sequences", done, of),
+        )
+    skipped = Skipped()
+    for error in made.skipped:
+        skipped(error)
+    skipped.tell()
+    if predictions is not None:
+        write_predictions(made, predictions, force=force)
+    if report is not None:
+        made.save(
+            report, title=f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
+        )
+    if as_json:
+        errors = [dataclasses.asdict(one) for one in made.worst(worst)]
+        print_json({"model": model, **made.data, "worst": errors})
+    else:
+        _show(made, model, worst)
+
+
+def _show(made: "Evaluation", model: str, worst: int) -> None:
+    from cloze.tasks.evaluation import shortened
+
+    print_table(("score", model), _scores(made))
+    matrix = made.confusion
+    if matrix is not None and len(matrix.labels) <= SHOWN and sys.stdout.isatty():
+        rows = [
+            (name, *counts)
+            for name, counts in zip(matrix.labels, matrix.counts.tolist(), strict=True)
+        ]
+        print_table(("is \\ predicted", *matrix.labels), rows)
+    if worst and made.mistakes:
+        errors = [
+            (
+                *(shortened(text, LONG) for text in (one.text, one.gold, one.said)),
+                f"{one.weight:.4g}",
+                one.where,
+            )
+            for one in made.worst(worst)
+        ]
+        title = f"the worst of {len(made.mistakes):,} errors"
+        print_table(("text", "right", "predicted", made.weight, "where"), errors, title=title)
+
+
+def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
+    yield from ((name, f"{value:.4f}") for name, value in made.scores.items())
+    if made.calibration is not None:
+        yield "calibration error", f"{made.calibration.error:.4f}"
+    if made.swapped is not None:
+        if made.swapped.same is not None:
+            yield "same, A and B exchanged", f"{made.swapped.same:.4f}"
+        yield "difference, exchanged", f"{made.swapped.difference:.4f}"
+        main = made.swapped.scores[made.measure]
+        yield f"{made.measure}, exchanged", f"{main:.4f}"
+    yield "examples", made.count
+    if made.cut:
+        yield "cut, too long", made.cut
+    if made.chinese:
+        yield "rules", "CMRC's"
+    yield "time", f"{made.seconds:.1f} s"

@@ -1,0 +1,131 @@
+"""`cloze glue`: a model on every task of GLUE that is there."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
+from cloze.cli.pretrain import given, nested, say_on, shown
+
+if TYPE_CHECKING:
+    from cloze.make.glue import GlueTable
+    from cloze.make.pretrain import Watch
+
+
+def glue(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="To fine-tune; or a folder of models named like the tasks."
+        ),
+    ],
+    *,
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="With CoLA, SST-2, MRPC, …")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep each task's model in FOLDER/TASK.")
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option(metavar="A,B", help="Only these. [all that are there]")
+    ] = "",
+    epochs: Annotated[float | None, typer.Option(metavar="N", help="How often all. [3]")] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="X", help="The highest learning rate.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Examples to a step.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs of each; tells mean and deviation."),
+    ] = None,
+    search: Annotated[
+        bool | None,
+        typer.Option("--search", help="Try the paper's rates, batches, epochs on dev."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first examples of a file.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="finetune, features, or a file.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting of the recipe.")
+    ] = None,
+    force: Force = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of all that is random.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="NAME", help="float32 or bf16 (mixed).")
+    ] = None,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fine-tune a model on every task of GLUE in a folder, and print the scores."""
+    flags = given(
+        {
+            "run.epochs": epochs,
+            "optimiser.rate": rate,
+            "run.batch": batch,
+            "run.seed": seed,
+            "run.seeds": seeds,
+            "run.search": search,
+            "run.precision": dtype,
+            "run.device": device,
+        }
+    )
+
+    from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
+    from cloze.make.glue import glue
+    from cloze.make.pretrain import Watch
+
+    def watch(task: str) -> "Watch":
+        title = task if out is None else str(out / task)
+        return Watch(
+            say=say_on(lambda _stage, _done, _total: None, quiet),
+            steps=partial(shown, before=ExitStack(), title=title, quiet=quiet or as_json),
+        )
+
+    made = glue(
+        model,
+        data,
+        out,
+        finetune_recipe(recipe or DEFAULT, flags=nested(flags), settings=settings or []),
+        tasks=[name.strip() for name in tasks.split(",") if name.strip()],
+        limit=limit,
+        force=force,
+        watch=watch,
+    )
+    if as_json:
+        print_json({**dataclasses.asdict(made), "score": made.score})
+    else:
+        columns = ("task", "metrics", "score", "±", "training", "dev", "seconds", "note")
+        print_table(columns, _rows(made))
+    if made.stopped:
+        again = "; to go on, ask the same again" if out is not None else ""
+        typer.echo(f"stopped by {made.stopped}{again}", err=True)
+
+
+def _rows(made: "GlueTable") -> Iterator[tuple[object, ...]]:
+    for row in made.rows:
+        metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
+        counts = (n or "" for n in (row.train, row.dev))
+        seconds = f"{row.seconds:.0f}" if row.seconds else ""
+        yield (
+            row.task,
+            metrics,
+            *map(_score, (row.score, row.deviation)),
+            *counts,
+            seconds,
+            row.note,
+        )
+    scored = sum(row.score is not None for row in made.rows)
+    yield "mean", f"of {scored} tasks", _score(made.score), "", "", "", "", ""
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}"

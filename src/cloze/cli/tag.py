@@ -1,0 +1,109 @@
+"""`cloze tag`: spans of texts."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.common import (
+    Column,
+    Device,
+    Dtype,
+    Files,
+    Json,
+    ModelFolder,
+    Policy,
+    Quiet,
+    Stride,
+    Texts,
+    print_table,
+    printable,
+    texts_from,
+)
+from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.errors import InputError
+
+if TYPE_CHECKING:
+    from cloze.data.streams import Row
+    from cloze.tasks.tag import Tagged
+
+COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+
+
+def tag(
+    model: ModelFolder,
+    texts: Texts = None,
+    *,
+    aggregation: Annotated[
+        str, typer.Option(metavar="CHOICE", help="none, simple, first, average or max.")
+    ] = "first",
+    policy: Policy = None,
+    stride: Stride = None,
+    files: Files = None,
+    column: Column = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the spans of texts: names, places, whatever the model has learned."""
+    inputs = texts_from(texts, files, column)
+
+    from cloze.checkpoint.load import load
+    from cloze.checkpoint.task import with_policy
+    from cloze.data.labelled.examples import Origin
+    from cloze.tasks.scoring import task_for
+    from cloze.tasks.tag import plain_examples, predict
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    task = with_policy(task_for("tag", opened), policy, stride)
+
+    def verb(rows: "Sequence[Row]", **options: Any) -> "Sequence[Tagged]":  # noqa: ANN401
+        origins = [Origin(file=row.file, line=row.line) for row in rows]
+        examples = plain_examples(opened, [row.text for row in rows], origins)
+        return predict(opened, examples, task=task, aggregation=aggregation, **options)
+
+    with outcomes_of(verb, inputs, name="texts", quiet=quiet) as found:
+        if as_json:
+            name = "entity" if aggregation == "none" else "entity_group"
+            print_json_of(found, lambda one: _plain(one, name))
+        elif sys.stdout.isatty():
+            _colour(found, opened.labels)
+        else:
+            print_table(("text", "start", "end", "label", "probability", "span"), _rows(found))
+
+
+def _plain(tagged: "Tagged", name: str) -> list[dict[str, object]]:
+    """As the token-classification pipeline of transformers gives it."""
+    return [
+        {name: s.label, "score": s.score, "word": s.text, "start": s.start, "end": s.end}
+        for s in tagged.spans
+    ]
+
+
+def _rows(found: Found) -> Iterator[tuple[object, ...]]:
+    for number, (_, tagged) in enumerate(found, 1):
+        for span in [] if isinstance(tagged, InputError) else tagged.spans:
+            yield number, span.start, span.end, span.label, f"{span.score:.4f}", span.text
+
+
+def _colour(found: Found, labels: Sequence[str]) -> None:
+    """Each text with its spans marked, a colour for each kind."""
+    from rich.console import Console
+    from rich.text import Text
+
+    kinds = list(dict.fromkeys(label.split("-", 1)[-1] for label in labels))
+    console = Console(highlight=False)
+    for _, tagged in found:
+        if isinstance(tagged, InputError):
+            continue
+        line, end = Text(), 0
+        for span in tagged.spans:
+            colour = COLOURS[kinds.index(span.label.split("-", 1)[-1]) % len(COLOURS)]
+            line.append(printable(tagged.text[end : span.start]))
+            line.append(printable(span.text), f"bold {colour}")
+            line.append(f" {printable(span.label)} {span.score:.2f}", f"dim {colour}")
+            end = span.end
+        line.append(printable(tagged.text[end:]))
+        console.print(line, soft_wrap=True)

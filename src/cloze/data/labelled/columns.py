@@ -1,0 +1,210 @@
+"""Which columns of a table hold the text, its pair and the label."""
+
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cloze.config import suggest
+from cloze.errors import InputError
+
+# Two texts to read together, in the order that published code gives them to BERT.
+PAIRS = (
+    ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
+    ("question", "sentence"), ("question", "passage"), ("query", "passage"), ("text_a", "text_b"),
+    ("text1", "text2"), ("sentence_a", "sentence_b"), ("#1 string", "#2 string"),
+)  # fmt: skip
+TEXTS = (
+    "text", "sentence", "content", "review", "document", "comment", "tweet", "body", "question",
+    "query", "utterance", "message", "premise", "article", "passage", "paragraph",
+    *(first for first, _ in PAIRS),
+)  # fmt: skip
+# The first group that a table has any of; where it has two of one, it must be asked for.
+LABELS = (
+    ("label", "labels", "gold_label"),
+    ("class", "category", "target", "quality", "is_duplicate", "sentiment", "intent", "topic"),
+    ("relatedness_score", "entailment_judgment", "entailment_label"),  # SICK has both
+    ("score", "similarity", "stars", "rating"),
+)
+_KNOWN = {
+    *TEXTS,
+    *(name for pair in PAIRS for name in pair),
+    *(n for group in LABELS for n in group),
+}
+_MARK = re.compile(r"[*?#%]*")  # what linguists think of a sentence, in CoLA's third column
+_MANY = 100  # rows of which most have a label of their own: it is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Where a table has what: names, or numbers from 1 where it has no header."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    number: bool = False  # labels are numbers, not names of classes
+
+
+class Asked(NamedTuple):
+    """The columns someone named; None: to be found."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    labelled: bool = True  # False: no label is wanted, whatever the table has
+
+    @property
+    def columns(self) -> tuple[str | None, str | None, str | None]:
+        return self.text, self.pair, self.label
+
+
+_COLA = Columns(text="4", label="2")
+
+
+def is_header(fields: Sequence[str], asked: Asked) -> bool:
+    """Whether the first row names columns: it has a known name, or one asked for, and no number."""
+    if any(name is not None and not name.isdecimal() for name in asked.columns):
+        return True
+    return any(name in _KNOWN for name in _plain(fields)) and not any(map(is_number, fields))
+
+
+def is_number(value: object) -> bool:
+    """Whether a label can be read as a number; NaN and infinity are, to be refused as such."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    try:
+        float(value)
+    except (ValueError, OverflowError):
+        return False
+    return "_" not in str(value)
+
+
+def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
+    """Columns by their names, or as asked for."""
+    plain = _plain(names)
+    text, pair, label = (_asked(names, column, where) for column in asked.columns)
+    if label is None and asked.labelled:
+        label = _label([name for name in names if name not in (text, pair)], where)
+    if text is None and pair is None:
+        both = next((two for two in PAIRS if {*two} <= {*plain} and label not in two), None)
+        if both:
+            text, pair = (names[plain.index(name)] for name in both)
+    if text is None:
+        free = [name for name in names if name not in (pair, label)]
+        known = (names[plain.index(name)] for name in TEXTS if name in plain)
+        text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
+    if text is None:
+        raise InputError(
+            f"{where}: which column holds the text? there are {_listed(names)}",
+            fix="name it: text=…, and pair=… if there are two; a number counts columns from 1",
+        )
+    for name in (text, pair, label):
+        if name is not None and names.count(name) > 1:
+            raise InputError(f"{where}: two columns are called {name!r}", fix="rename one")
+    return Columns(text=text, pair=pair, label=label)
+
+
+def numbered_columns(rows: Sequence[Sequence[str]], asked: Asked, where: str) -> Columns:
+    """Columns of a table without a header, told by its first rows, or as asked for.
+
+    One column is the text. Of two, and of three where two are a pair, the label is the last, unless
+    the first has fewer different values and the last are no numbers. Four are CoLA's (source,
+    label, mark, sentence) if the third is a linguist's mark, or empty.
+    """
+    names = [str(number) for number, _ in enumerate(rows[0], 1)]
+    text, pair, label = (_asked(names, column, where) for column in asked.columns)
+    if label is None:
+        label = _label_by_shape(rows, {text, pair})
+        if text is None and label is not None and asked.labelled:
+            _check_labels(rows, int(label) - 1, where)
+    free = [name for name in names if name not in (text, pair, label)]
+    if text is None and label == _COLA.label and _is_cola(rows):
+        text = _COLA.text
+    elif text is None and free and len(names) <= 3:  # noqa: PLR2004 - a pair and its label
+        text, *second = free
+        pair = second[0] if second and pair is None else pair
+    if text is None:
+        raise InputError(
+            f"{where}: which of {len(names)} columns holds the text? no header says it",
+            fix="give numbers, counted from 1: text=…, label=…; or write a header",
+        )
+    return Columns(text=text, pair=pair, label=label if asked.labelled else None)
+
+
+def _label_by_shape(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:
+    width = len(rows[0])
+    if _is_cola(rows):
+        likely = [_COLA.label]
+    elif width in (2, 3):
+        likely = ["1", str(width)] if _leads(rows) else [str(width), "1"]
+    else:
+        likely = []
+    return next((name for name in likely if name not in taken), None)
+
+
+def _is_cola(rows: Sequence[Sequence[str]]) -> bool:
+    return len(rows[0]) == 4 and all(_MARK.fullmatch(row[2].strip()) for row in rows)  # noqa: PLR2004
+
+
+def _leads(rows: Sequence[Sequence[str]]) -> bool:
+    first, last = {row[0] for row in rows}, {row[-1] for row in rows}
+    return len(first) < len(last) and not all(map(is_number, last))
+
+
+def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
+    """Refuse to guess: a translation has no labels, and a header may have names unknown here."""
+    first, *others = labels = [row[at] for row in rows]
+    if len(rows) >= _MANY and len({*labels}) > len(rows) / 2 and not all(map(is_number, labels)):
+        raise InputError(
+            f"{where}: is column {at + 1} the label? most rows have one of their own",
+            fix="give the numbers of the columns, from 1: text=…, label=…; or write a header",
+        )
+    names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
+    if names and others and first not in others:
+        raise InputError(
+            f"{where}: is {_listed(rows[0])} a header? none of it is a name known here",
+            fix="if so, name the columns: text=…, label=…; if not, give their numbers, from 1",
+        )
+
+
+def _label(names: Sequence[str], where: str) -> str | None:
+    plain = _plain(names)
+    for group in LABELS:
+        found = [names[plain.index(name)] for name in group if name in plain]
+        if len(found) > 1:
+            raise InputError(
+                f"{where}: which column holds the label? {_listed(found)} may",
+                fix="name it: label=…",
+            )
+        if found:
+            return found[0]
+    return None
+
+
+def _asked(names: Sequence[str], column: str | None, where: str) -> str | None:
+    if column is None:
+        return None
+    if column in names:
+        return column
+    plain = _plain(names)
+    if plain.count(column.strip().lower()) == 1:
+        return names[plain.index(column.strip().lower())]
+    if column.isdecimal() and 1 <= int(column) <= len(names):
+        return names[int(column) - 1]
+    if column.isdecimal():
+        raise InputError(
+            f"{where}: there is no column {column}, there are {len(names)}",
+            fix="count columns from 1",
+        )
+    raise InputError(
+        f"{where}: no column is called {column!r}, there are {_listed(names)}",
+        fix=suggest(column, names),
+    )
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    return [str(name).strip().lower() for name in names]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name)[:40] for name in names[:12]) or "none"

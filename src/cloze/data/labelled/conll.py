@@ -1,0 +1,230 @@
+"""Tagged sentences from lines: CoNLL columns, CoNLL-U, and words and tags on one line.
+
+What a file is, is told by what is in it, for names are of no help here (eng.train, dev.char.bmes).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from cloze.config import suggest
+from cloze.data.labelled.words import Words, join
+from cloze.data.readers import each_line, ragged, whole_file
+from cloze.data.unpack import Lines, open_bytes
+from cloze.errors import InputError
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_ID = re.compile(
+    r"[0-9]{1,9}(?:[-.][0-9]{1,9})?"
+)  # of a word; with - of a range of them, with . of none
+_NEW = re.compile(r"#\s*newdoc\b")
+
+Line: TypeAlias = tuple[int, str | InputError]
+Row: TypeAlias = list[str]
+
+
+class Sentence(NamedTuple):
+    """A sentence as its file has it."""
+
+    line: int  # of its first word
+    text: str
+    words: Words
+    tags: tuple[str, ...] | None
+    document: int | None = None  # None: nothing says that it is part of one
+
+
+Found: TypeAlias = Iterator[Sentence | InputError]
+
+
+def read_conll(path: Path, column: str | None) -> Found:
+    """The sentences of one file, a row that cannot be read as what is wrong with it."""
+    with open_bytes(path) as stream:
+        source = Lines(stream, str(path))
+        lines: list[Line] = [
+            (source.number, line if isinstance(line, InputError) else line.rstrip("\r\n"))
+            for line in whole_file(each_line(source), str(path))
+        ]
+    texts = [line for _, line in lines if isinstance(line, str) and line.strip()]
+    if any(map(_is_sentence, texts)):
+        return _from_sentences(path, lines)
+    first = next((line.split("\t") for line in texts if not line.startswith("#")), [])
+    if len(first) == len(CONLLU) and _ID.fullmatch(first[0]):
+        return _from_conllu(path, lines, column)
+    return _from_columns(path, lines, column)
+
+
+# --- a sentence per line: words, a tab, tags
+
+
+def _is_sentence(line: str) -> bool:
+    words, tab, tags = line.partition("\t")
+    return bool(tab) and "\t" not in tags and 1 < len(_split(words)) == len(_split(tags))
+
+
+def _from_sentences(path: Path, lines: Iterable[Line]) -> Found:
+    for number, line in lines:
+        if isinstance(line, InputError):
+            yield line
+        elif line.strip():
+            words, _, tags = (_split(side) for side in line.partition("\t"))
+            if len(words) == len(tags):
+                yield Sentence(number, *join(words), tuple(tags))
+            else:
+                yield InputError(
+                    f"{path}:{number}: {len(words)} words and {len(tags)} tags",
+                    fix="write the words, a tab, and one tag for each word, parted by blanks",
+                )
+
+
+# --- CoNLL: a word per line, a blank line behind each sentence
+
+
+def _from_columns(path: Path, lines: Sequence[Line], column: str | None) -> Found:
+    texts = ((number, line) for number, line in lines if isinstance(line, str) and line.strip())
+    rows = ((number, _fields(line)) for number, line in texts if not _is_start(line))
+    number, first = next(rows, (0, [""]))
+    at = _column(first, column, f"{path}:{number}")
+
+    def check(row: Row, where: str) -> InputError | None:
+        if len(row) != len(first):
+            return ragged(row, first, "the first row", where)
+        return None if row[0] and row[at] else _empty(where)
+
+    for document, block in _blocks(lines, _is_start):
+        words, wrong = _checked(path, block, _fields, check)
+        yield from wrong
+        if words and not wrong:
+            text, places = join([row[0] for _, row in words])
+            tags = tuple(row[at] for _, row in words) if len(first) > 1 else None
+            yield Sentence(words[0][0], text, places, tags, document)
+
+
+def _column(row: Row, column: str | None, where: str) -> int:
+    if column is None:
+        return len(row) - 1
+    if not column.isdecimal():
+        raise InputError(
+            f"{where}: columns have no names here, and {column!r} is no number",
+            fix=f"give the number of the column, 1 to {len(row)}",
+        )
+    if not 1 <= int(column) <= len(row):
+        raise InputError(
+            f"{where}: there is no column {column}, there are {len(row)}",
+            fix="count columns from 1",
+        )
+    return int(column) - 1
+
+
+def _is_start(line: str) -> bool:
+    return line.startswith("-DOCSTART-")
+
+
+def _fields(line: str) -> Row:
+    return line.split("\t") if "\t" in line else _split(line)
+
+
+def _split(line: str) -> Row:
+    # at plain blanks only: an ideographic space is a character that can have a tag
+    return re.findall("[^ ]+", line)
+
+
+# --- CoNLL-U
+
+
+def _from_conllu(path: Path, lines: Sequence[Line], column: str | None) -> Found:
+    """Universal Dependencies' format; ranges of words (1-2) and empty nodes (3.1) are no words."""
+    at = _conllu_column(column, str(path))
+
+    def check(row: Row, where: str) -> InputError | None:
+        if len(row) != len(CONLLU):
+            return ragged(row, CONLLU, "CoNLL-U", where)
+        if not _ID.fullmatch(row[0]):
+            return InputError(f"{where}: {row[0][:40]!r} numbers no word", fix="count from 1")
+        return None if row[1] and row[at] else _empty(where)
+
+    for document, block in _blocks(lines, lambda line: _NEW.match(line) is not None):
+        real = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
+        rows, wrong = _checked(path, real, lambda line: line.split("\t"), check)
+        yield from wrong
+        words = [(number, row) for number, row in rows if row[0].isdecimal()]
+        if words and not wrong:
+            text, places = join([row[1] for _, row in words], _glued([row for _, row in rows]))
+            yield Sentence(words[0][0], text, places, tuple(row[at] for _, row in words), document)
+
+
+def _glued(rows: Sequence[Row]) -> set[int]:
+    """The words, counted from 0, that no blank follows.
+
+    Those of a range stand together if they spell it: do and n't are don't, de and le are not du.
+    """
+    forms = [row[1] for row in rows if row[0].isdecimal()]
+    glued: set[int] = set()
+    seen = 0
+    for row in rows:
+        last = seen
+        if row[0].isdecimal():
+            seen += 1
+        elif "-" in row[0]:
+            first, end = map(int, row[0].split("-"))
+            last = min(seen + end - first, len(forms) - 1)
+            if "".join(forms[seen : last + 1]) == row[1]:
+                glued |= set(range(seen, last))
+        else:
+            continue
+        if "SpaceAfter=No" in row[-1].split("|"):
+            glued.add(last)
+    return glued
+
+
+def _conllu_column(column: str | None, where: str) -> int:
+    names = [str(number) for number, _ in enumerate(CONLLU, 1)]
+    wanted = "upos" if column is None else column.lower()
+    if wanted in names:
+        return names.index(wanted)
+    if wanted not in CONLLU:
+        raise InputError(f"{where}: CoNLL-U has no column {column!r}", fix=suggest(wanted, CONLLU))
+    return CONLLU.index(wanted)
+
+
+# --- both
+
+
+def _blocks(
+    lines: Sequence[Line], begins: Callable[[str], bool]
+) -> Iterator[tuple[int | None, list[Line]]]:
+    """Lines up to a blank one or the beginning of a document, and the number of theirs."""
+    marked = any(isinstance(line, str) and begins(line) for _, line in lines)
+    document = 0
+    block: list[Line] = []
+    for number, line in [*lines, (0, "")]:
+        new = isinstance(line, str) and begins(line)
+        if not new and not (isinstance(line, str) and not line.strip()):
+            block.append((number, line))
+            continue
+        if block:
+            yield (document if marked else None), block
+            block = []
+        document += new
+
+
+def _checked(
+    path: Path,
+    block: Sequence[Line],
+    split: Callable[[str], Row],
+    check: Callable[[Row, str], InputError | None],
+) -> tuple[list[tuple[int, Row]], list[InputError]]:
+    rows: list[tuple[int, Row]] = []
+    wrong: list[InputError] = []
+    for number, line in block:
+        row = line if isinstance(line, InputError) else split(line)
+        problem = row if isinstance(row, InputError) else check(row, f"{path}:{number}")
+        if problem:
+            wrong.append(problem)
+        elif isinstance(row, list):
+            rows.append((number, row))
+    return rows, wrong
+
+
+def _empty(where: str) -> InputError:
+    return InputError(f"{where}: the word or its tag is empty", fix="fill it in")

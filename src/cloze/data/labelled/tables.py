@@ -1,0 +1,243 @@
+"""Labelled texts and pairs from tables: csv, tsv, JSON lines, parquet, data sets.
+
+Whether a csv or tsv has a header is told from its first row: it is one if a name is asked for, or
+if some field of it is a name that texts and labels go by (`labelled/columns.py`) and no field is a
+number. So GLUE's headers are found, byte order mark or not, and CoLA's first row and that of
+`text TAB label` are examples.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any, Literal, NoReturn
+
+from cloze.data.labelled.columns import (
+    Asked,
+    Columns,
+    is_header,
+    is_number,
+    named_columns,
+    numbered_columns,
+)
+from cloze.data.labelled.examples import TextExample
+from cloze.data.labelled.records import (
+    TABLES,
+    Part,
+    Record,
+    class_names,
+    name_of,
+    parts_of,
+    read_each,
+    records,
+)
+from cloze.data.readers import ragged, text_of, whole_file
+from cloze.data.streams import OnError, Source
+from cloze.errors import InputError
+
+LOOK = 1000  # rows that tell what a table is
+
+
+def read_texts(
+    sources: Source | list[Source],
+    *,
+    text: str | int | None = None,
+    pair: str | int | None = None,
+    label: str | int | Literal[False] | None = None,
+    number: bool | None = None,
+    on_error: OnError = "raise",
+) -> Iterator[TextExample]:
+    """Every example of every source, in order, read as it is asked for.
+
+    A .txt file is read as a .tsv, and quotes in both are characters like any other; a .csv follows
+    RFC 4180. A table in which the first thousand rows have no label (an empty one, none, or GLUE's
+    -1) has none, and neither has one without a column for it; in any other a row without a label
+    is an error. A text may be empty.
+
+    Args:
+        sources: a path, folder or glob; an iterable of mappings, such as a `datasets` object; or a
+            list of these.
+        text: the column of the text, by name or by number from 1; found when left out.
+        pair: that of the second text; found if `text` is left out too.
+        label: that of the label; found when left out, and then it may be missing. With False none
+            is read, and none can be wrong.
+        number: whether labels are numbers or names of classes. When left out they are numbers if
+            all in the first thousand rows of the first file are and some have a fractional part.
+        on_error: what to do with what cannot be read: raise it, or hand it over and go on.
+    """
+    asked = _asked(text, pair, label)
+    numbers = number
+
+    def read(part: Part) -> Iterator[TextExample | InputError]:
+        nonlocal numbers
+        table = _Table(part, asked)
+        if numbers is None and table.columns:
+            numbers = table.columns.number  # for all files: a short one may hold whole ones only
+        yield from table.examples(bool(numbers))
+
+    return read_each(sources, TABLES, read, on_error)
+
+
+def columns_of(
+    sources: Source | list[Source],
+    *,
+    text: str | int | None = None,
+    pair: str | int | None = None,
+    label: str | int | Literal[False] | None = None,
+) -> Columns:
+    """The columns `read_texts` takes from the first of the sources, and if its labels are numbers.
+
+    It reads the first thousand rows, so an iterator that can be read only once has lost them.
+    """
+    listed = sources if isinstance(sources, list | tuple) else [sources]
+    if not listed:
+        raise InputError("there are no sources", fix="name a file of examples")
+    table = _Table(parts_of(listed[0], TABLES)[0], _asked(text, pair, label))
+    return table.columns or table.fail()
+
+
+class _Table:
+    """One file or data set: its first rows, what they tell, and the rest."""
+
+    def __init__(self, part: Part, asked: Asked) -> None:
+        self._part = part
+        self._rest = whole_file(records(part, TABLES), name_of(part))
+        self._head = list(islice(self._rest, LOOK))
+        self._names: tuple[str, ...] = ()  # of the columns of a csv or tsv
+        self._header: Record | None = None
+        self.columns = self._find([row for row in self._head if isinstance(row, Record)], asked)
+
+    def fail(self) -> NoReturn:
+        """Raise what was wrong where no row could be read."""
+        raise next(row for row in self._head if isinstance(row, InputError))
+
+    def examples(self, number: bool) -> Iterator[TextExample | InputError]:
+        for row in chain(self._head, self._rest):
+            if isinstance(row, InputError):
+                yield row
+            elif row is not self._header:
+                try:
+                    yield self._example(row, number)
+                except InputError as error:
+                    yield error
+
+    def _find(self, rows: Sequence[Record], asked: Asked) -> Columns | None:
+        """The columns, from the rows that could be read; what the labels are like, for later."""
+        if not rows:
+            return None
+        where = rows[0].where
+        if isinstance(rows[0].value, tuple):
+            columns = self._find_in_fields(rows, asked)
+        else:
+            seen = (row.value for row in rows if isinstance(row.value, Mapping))
+            names = list(dict.fromkeys(str(name) for row in seen for name in row))
+            columns = named_columns(names, asked, where) if names else Columns(text="text")
+        self._classes = class_names(self._part, columns.label or "")
+        labels = [] if columns.label is None else list(self._labels(rows, columns.label))
+        known = [label for label in labels if not _is_empty(label)]
+        self._unlabelled = all(map(_is_minus_one, known))  # a test file of GLUE, or no label at all
+        real = not self._unlabelled and not self._classes and all(map(is_number, known))
+        return replace(columns, number=real and any(map(_is_fractional, known)))
+
+    def _find_in_fields(self, rows: Sequence[Record], asked: Asked) -> Columns:
+        first: tuple[str, ...] = rows[0].value
+        if is_header(first, asked):
+            self._names, self._header = first, rows[0]
+            return named_columns(first, asked, rows[0].where)
+        self._names = tuple(str(number) for number, _ in enumerate(first, 1))
+        alike = [row.value for row in rows if len(row.value) == len(first)]
+        return numbered_columns(alike, asked, rows[0].where)
+
+    def _labels(self, rows: Sequence[Record], column: str) -> Iterator[object]:
+        for row in rows:
+            if row is not self._header:
+                try:
+                    yield self._mapping(row).get(column)
+                except InputError:  # told when its turn comes
+                    continue
+
+    def _mapping(self, row: Record) -> Mapping[str, Any]:
+        if isinstance(row.value, Mapping):
+            return row.value
+        if not isinstance(row.value, tuple):
+            raise InputError(
+                f"{row.where}: {repr(row.value)[:40]} is not a row",
+                fix='write objects with columns: {"text": …, "label": …}',
+            )
+        if len(row.value) != len(self._names):
+            first = "the header" if self._header else "the first row"
+            raise ragged(row.value, self._names, first, row.where)
+        return dict(zip(self._names, row.value, strict=True))
+
+    def _example(self, row: Record, number: bool) -> TextExample:
+        values, columns = self._mapping(row), self.columns
+        assert columns is not None  # there is a row
+        texts = [name for name in (columns.text, columns.pair) if name is not None]
+        for name in texts:
+            if name not in values:
+                raise InputError(f"{row.where}: there is no {name!r} in it", fix="repair the row")
+        text, *pair = (text_of(values[name], row.where) for name in texts)
+        label = None if columns.label is None else values.get(columns.label)
+        return TextExample(
+            text=text,
+            pair=pair[0] if pair else None,
+            label=self._label(label, number, row.where),
+            origin=row.origin(),
+        )
+
+    def _label(self, value: object, number: bool, where: str) -> str | float | None:
+        if self._unlabelled and (_is_empty(value) or _is_minus_one(value)):
+            return None
+        if _is_empty(value):
+            raise InputError(
+                f"{where}: the label is missing", fix="fill it in, or leave the row out"
+            )
+        if self._classes and isinstance(value, int):
+            return self._classes[value] if 0 <= value < len(self._classes) else None
+        return _number(value, where) if number else _name(value, where)
+
+
+def _asked(
+    text: str | int | None, pair: str | int | None, label: str | int | Literal[False] | None
+) -> Asked:
+    wanted = None if label is False else label
+    columns = [None if column is None else str(column) for column in (text, pair, wanted)]
+    return Asked(text=columns[0], pair=columns[1], label=columns[2], labelled=label is not False)
+
+
+def _is_empty(label: object) -> bool:
+    return label is None or (isinstance(label, str) and not label.strip())
+
+
+def _is_minus_one(label: object) -> bool:
+    return str(label).strip() == "-1"
+
+
+def _is_fractional(label: object) -> bool:
+    value = float(label)  # type: ignore[arg-type]  # is_number
+    return math.isfinite(value) and not value.is_integer()
+
+
+def _number(value: object, where: str) -> float:
+    if not is_number(value):
+        raise InputError(
+            f"{where}: the label {repr(value)[:40]} is not a number",
+            fix="repair the row, or read labels as classes",
+        )
+    number = float(value)  # type: ignore[arg-type]  # is_number
+    if not math.isfinite(number):
+        raise InputError(f"{where}: the label is {number}", fix="write a finite number")
+    return number
+
+
+def _name(value: object, where: str) -> str:
+    if isinstance(value, float):
+        # a column of whole numbers comes as floats where some were missing
+        number = _number(value, where)
+        return str(int(number)) if number.is_integer() else str(number)
+    if isinstance(value, str | int):
+        return str(value).strip()
+    raise InputError(
+        f"{where}: the label {repr(value)[:40]} is not one name",
+        fix="give every example one label, as a text or a number",
+    )

@@ -1,0 +1,60 @@
+"""`distill`: a model to one with half its layers, on raw text.  Sanh et al. 2019.
+
+A run like any other of `pretrain`, with its recipe, display, report and states; what is new is the
+recipe's table `distill`, which names the teacher.
+"""
+
+from collections.abc import Sequence
+
+from cloze.checkpoint.load import open_folder
+from cloze.data.files import PathLike
+from cloze.data.streams import Source
+from cloze.make.pretrain import Pretrained, Watch, pretrain
+from cloze.make.recipe import Recipe
+from cloze.make.recipe import recipe as complete
+from cloze.make.student import student_shape
+
+DEFAULT = "distill"
+
+
+def distill(
+    teacher: PathLike,
+    sources: Source | list[Source],
+    out: PathLike,
+    recipe: Recipe | PathLike = DEFAULT,
+    *,
+    layers: int | None = None,
+    family: str | None = None,
+    temperature: float | None = None,
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Pretrained:
+    """Train a student on text to say and think what its teacher does.
+
+    It begins with every second layer of the teacher, and learns from the teacher's guesses and the
+    words at masked places, and from the teacher's vectors everywhere. A teacher without a masked-LM
+    head, such as a sentence embedder, teaches its vectors alone, and its student embeds like it.
+
+    Args:
+        teacher: a folder, or "org/name".
+        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        out: the run's and the student's folder; `cloze.make.pretrain.resume_run` goes on there.
+        recipe: a `Recipe`, the name of one, or its file.
+        layers: of the student; half the teacher's when left out.
+        family: of the student: distilbert, or bert to keep a BERT teacher's shape.
+        temperature: of both's guesses when they are compared.
+        settings: such as "run.minutes=30", on top of the recipe.
+        force: overwrite what is there.
+        watch: who wants to see it.
+    """
+    asked = {"layers": layers, "family": family, "temperature": temperature}
+    table = {"teacher": str(teacher)} | {k: v for k, v in asked.items() if v is not None}
+    made = complete(recipe, flags={"distill": table}, settings=settings)
+    assert made.distill is not None
+    published = open_folder(teacher).published
+    # before anything is prepared: a student that cannot be
+    student_shape(
+        published.config, published.heads, layers=made.distill.layers, family=made.distill.family
+    )
+    return pretrain(sources, out, made, force=force, watch=watch)

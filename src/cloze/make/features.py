@@ -1,0 +1,278 @@
+"""Transfer by features: vectors are made once, and a small net learns to read them.
+
+A logistic (or ridge) regression for texts; a BiLSTM for the words of a sentence, as in Devlin et
+al. 2018, §5.3. The folder holds the body as it was, and the reader beside it.
+
+n vectors, d their width, c labels.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cloze.checkpoint.model import Model, device_of
+from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.task import Features
+from cloze.data.batch import Ints
+from cloze.data.labelled.batch import Item
+from cloze.data.randomness import Purpose, generator
+from cloze.errors import InputError
+from cloze.make.finetune_recipe import FinetuneRecipe
+from cloze.make.grow import grown
+from cloze.make.labelled import Labelled
+from cloze.make.metrics import Meter
+from cloze.make.pretrain import Watch
+from cloze.make.tuning import Tuned, keeping_best, tell, written
+from cloze.nn.readers import LinearReader
+from cloze.objectives.core import Learner, Terms, correct
+from cloze.tasks.features import features, read_features
+from cloze.tasks.judge import Judged, held_against
+from cloze.tasks.kinds import KINDS
+from cloze.tasks.layers import choose_layers
+from cloze.train.consumers import early_stopping, evaluating
+from cloze.train.keyed import keyed
+from cloze.train.loop import run
+from cloze.train.optim import optimiser
+from cloze.train.state import TrainState
+
+ITERATIONS = 1000  # of L-BFGS, at most
+
+
+def tune_features(
+    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch
+) -> Tuned:
+    """Make the vectors of all examples once, let a reader learn from them, keep the best one."""
+    if recipe.task not in ("classify", "tag"):
+        raise InputError(
+            f"features cannot learn to {recipe.task}", fix="use transfer full, last-N or head"
+        )
+    began = time.monotonic()
+    model = _frozen(base, data, recipe)
+    train = _Vectors.of(model, data.train, recipe, watch, "vectors to learn from")
+    dev = _Vectors.of(model, data.dev, recipe, watch, "vectors to judge by") if data.dev else None
+    assert model.reader is not None
+    if isinstance(model.reader, LinearReader):
+        targets = torch.tensor([target for item in train.items for target in item.targets])
+        _regress(model.reader, torch.cat(train.vectors), targets, recipe.transfer.penalty)
+        best: dict[str, Any] = {"score": None, "step": 1, "scores": {}}
+        if dev is not None:
+            judged = dev.judged(model)
+            best.update(score=judged.score, scores=judged.scores)
+        model.save_into(out)
+        steps = 1
+    else:
+        best, steps = _learn(model, train, dev, out=out, recipe=recipe, watch=watch)
+    tell(out, data, 0)
+    return Tuned(
+        score=best["score"],
+        scores=best["scores"],
+        best_step=best["step"],
+        steps=steps,
+        seconds=time.monotonic() - began,
+        cut=0,
+    )
+
+
+def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
+    """The body alone, and a reader for it."""
+    table = recipe.transfer
+    width = choose_layers(table.layers, len(base.module.blocks)).parts * base.config.width
+    words = recipe.task == "tag"
+    spec = Features(
+        width=width,
+        layers=table.layers,
+        pooling=table.pooling,
+        kind="bilstm" if words else "linear",
+        hidden=table.hidden if words else 0,
+        depth=table.depth if words else 0,
+    )
+    length = recipe.data.length
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
+    rng = torch.Generator().manual_seed(recipe.run.seed)
+    body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem=data.problem)
+    device = device_of(recipe.run.device)
+    body.module.to(device)
+    with keyed(torch.device("cpu"), recipe.run.seed):
+        reader = new_reader(spec, len(data.labels)).to(device)
+    return replace(body, task=replace(data.task, features=spec), reader=reader.eval())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vectors:
+    """Examples with the vectors of their sequences."""
+
+    examples: Sequence[Any]
+    groups: Sequence[Sequence[Item]]
+    vectors: list[Tensor]  # of each item: 1 d, or a vector for every word
+
+    @property
+    def items(self) -> list[Item]:
+        return [item for group in self.groups for item in group]
+
+    @classmethod
+    def of(
+        cls, model: Model, examples: Sequence[Any], recipe: FinetuneRecipe, watch: Watch, name: str
+    ) -> Self:
+        assert model.task is not None
+        assert model.task.features is not None
+        groups = KINDS[recipe.task].items(model, examples, model.task)
+        show = watch.say.vocabulary
+        vectors = features(
+            model,
+            [item for group in groups for item in group],
+            model.task.features,
+            pooled=recipe.task == "classify",
+            batch_tokens=recipe.run.batch_tokens,
+            progress=(lambda done, total: show(name, done, total)) if show else None,
+        )
+        return cls(examples=examples, groups=groups, vectors=vectors)
+
+    def judged(self, model: Model) -> Judged:
+        assert model.task is not None
+        scores = read_features(model, self.vectors)
+        told = KINDS[model.task.name].told(model, self.examples, self.groups, scores)
+        return held_against(model, model.task, self.examples, told)
+
+
+def _regress(reader: LinearReader, vectors: Tensor, targets: Tensor, penalty: float) -> None:
+    """Least Σ loss + penalty/2·‖W‖², by L-BFGS: what scikit-learn's regressions find.
+
+    C there is 1/penalty here; the intercept is not punished.
+    """
+    x = vectors.double()
+    dense = reader.dense.double().requires_grad_(True)
+    with torch.no_grad():
+        dense.weight.zero_()
+        dense.bias.zero_()
+    wanted = targets.to(x.device)
+    if dense.out_features == 2:  # noqa: PLR2004
+        penalty *= 2  # one vector of weights is told as two halves, of which squares make half
+    search = torch.optim.LBFGS(
+        dense.parameters(),
+        max_iter=ITERATIONS,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-12,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        scores = dense(x)
+        if wanted.is_floating_point():
+            error = (scores.squeeze(-1) - wanted).square().sum() / 2
+        else:
+            error = F.cross_entropy(scores, wanted, reduction="sum")
+        total = error + penalty / 2 * dense.weight.square().sum()
+        total.backward()
+        return total
+
+    search.step(loss)
+    reader.float().requires_grad_(False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VectorBatch:
+    """Sentences as the vectors of their words, with the words' tags."""
+
+    vectors: Sequence[Tensor]
+    targets: Sequence[Sequence[int | float]]
+    sample_ids: Ints
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {"tag": sum(map(len, self.targets))}
+
+    @property
+    def lengths(self) -> Ints:
+        return np.array([len(one) for one in self.vectors], np.int64)
+
+    def split(self, parts: int) -> list["VectorBatch"]:
+        cuts = np.unique(np.linspace(0, len(self.vectors), parts + 1).astype(int)).tolist()
+        return [
+            VectorBatch(
+                vectors=self.vectors[a:b],
+                targets=self.targets[a:b],
+                sample_ids=self.sample_ids[a:b],
+            )
+            for a, b in pairwise(cuts)
+        ]
+
+
+def _tagging(reader: nn.Module, batch: VectorBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+    device = next(reader.parameters()).device
+    scores = reader(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
+    targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
+    loss = F.cross_entropy(scores, targets, reduction="sum")
+    return {"tag": loss, "tag.accuracy": correct(scores, targets)}
+
+
+def _learn(
+    model: Model,
+    train: _Vectors,
+    dev: _Vectors | None,
+    *,
+    out: Path,
+    recipe: FinetuneRecipe,
+    watch: Watch,
+) -> tuple[dict[str, Any], int]:
+    """The reader by the loop that trains everything; it is cheap, so it is not resumed."""
+    reader, table = model.reader, recipe.run
+    assert reader is not None
+    pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
+    per_epoch = -(-len(pairs) // table.batch)
+    state = TrainState(
+        learner=Learner(reader, _tagging),
+        model=reader,
+        optimiser=optimiser(reader, recipe.optimiser),
+        config=recipe.loop(),
+    )
+
+    def step(number: int) -> list[VectorBatch]:
+        epoch, at = divmod(number, per_epoch)
+        order = generator(table.seed, epoch, Purpose.ORDER).permutation(len(pairs))
+        chosen = order[at * table.batch : (at + 1) * table.batch]
+        return [
+            VectorBatch(
+                vectors=[pairs[n][1] for n in chosen],
+                targets=[pairs[n][0].targets for n in chosen],
+                sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
+            )
+        ]
+
+    budget = table.budget(per_epoch)
+    steps = run(
+        state,
+        lambda first: (step(number) for number in count(first)),
+        budget=budget,
+        schedule=recipe.schedule,
+    )
+    best: dict[str, Any] = {"score": None, "step": 0, "scores": {}}
+    if dev is not None:
+
+        def scores() -> dict[str, float]:
+            reader.eval()
+            judged = dev.judged(model)
+            return {**judged.scores, "score": judged.score}
+
+        steps = evaluating(steps, scores, every=max(1, per_epoch // table.evaluations))
+        steps = keeping_best(steps, best, lambda: model.save_into(out))
+        if table.patience:
+            steps = early_stopping(
+                steps, {}, score="score", patience=table.patience, better="higher"
+            )
+    since = state.progress
+    steps = written(steps, out, table, Meter(budget, 1.0, since))
+    for _ in watch.steps(steps, Meter(budget, 1.0, since)):
+        pass
+    if best["score"] is None:
+        model.save_into(out)
+        best["step"] = state.progress.step
+    return best, state.progress.step

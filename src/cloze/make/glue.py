@@ -1,0 +1,301 @@
+"""`glue`: a model fine-tuned on every task of GLUE that a folder holds, and the table of scores.
+
+Each task's run and model lie in `out/TASK`, and beside them `glue.json`: what was asked for, and
+the row of the table once it is known. So a table that was begun goes on where it ended.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
+from cloze.config import in_range, suggest, to_mapping
+from cloze.data.files import PathLike, fresh_path
+from cloze.data.labelled.examples import TextExample
+from cloze.data.labelled.tables import read_texts
+from cloze.draw.files import write
+from cloze.errors import InputError
+from cloze.evaluate.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
+from cloze.make.finetune import Finetuned, finetune, resume_finetune
+from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.pretrain import RECIPE, UNNAMED, Watch
+from cloze.make.tuning import SUMMARY
+from cloze.tasks.evaluate import evaluate
+
+FILE = "glue.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueRow:
+    """One task. The metrics are GLUE's own; of several seeds they and the score are the means."""
+
+    task: str
+    metrics: Mapping[str, float]
+    score: float | None  # the mean of its metrics; None where there was nothing to learn from
+    deviation: float | None = None  # of the score over the seeds
+    train: int = 0  # examples
+    dev: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTable:
+    """The tasks that were found, in GLUE's order."""
+
+    rows: tuple[GlueRow, ...]
+    stopped: str | None = None  # the signal, where one ended it early
+
+    @property
+    def score(self) -> float | None:
+        """The mean over the tasks that have a score."""
+        known = {row.task: row.score for row in self.rows if row.score is not None}
+        return mean_score(known) if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What is asked of each task."""
+
+    model: Model | PathLike
+    recipe: FinetuneRecipe
+    limit: int | None
+    force: bool
+
+    def asked(self, task: GlueTask) -> dict[str, Any]:
+        """What must be the same for a task to be done already."""
+        recipe = to_mapping(_for(task, self.recipe))
+        recipe["run"].pop("device", None)
+        return {
+            "model": UNNAMED if isinstance(self.model, Model) else str(self.model),
+            "recipe": recipe,
+            "limit": self.limit,
+        }
+
+
+def glue(
+    model: Model | PathLike,
+    data: PathLike,
+    out: PathLike | None = None,
+    recipe: FinetuneRecipe | PathLike = DEFAULT,
+    *,
+    tasks: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    limit: int | None = None,
+    force: bool = False,
+    watch: Callable[[str], Watch] | None = None,
+) -> GlueTable:
+    """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.
+
+    A task that `out` holds already, asked for in the same way, is not run again; one that was begun
+    goes on. MNLI is trained with both of its dev files as one, and then scored on each.
+
+    Args:
+        model: to fine-tune; or a folder of fine-tuned models named like the tasks, to score alone.
+        data: a folder with those of GLUE's tasks: CoLA, SST-2, MRPC, …
+        out: keeps the models; left out, they are thrown away.
+        recipe: of fine-tuning; the task, its files and columns are put in.
+        tasks: only these.
+        settings: such as "optimiser.rate=3e-5", on top of the recipe.
+        limit: only the first so many examples of each file, for a quick look.
+        force: overwrite what `out` holds.
+        watch: who wants to see the run of a task.
+    """
+    if limit is not None:
+        in_range("limit", limit, 1, 1 << 40)
+    found = _found(data, tasks)
+    models = None if isinstance(model, Model) else _models(Path(model))
+    if models is not None:
+        return GlueTable(rows=tuple(_scored(one, models, limit) for one in found))
+    made = finetune_recipe(recipe, settings=settings)
+    plan = _Plan(model=model, recipe=made, limit=limit, force=force)
+    rows: list[GlueRow] = []
+    with ExitStack() as stack:
+        place = Path(out or stack.enter_context(TemporaryDirectory(prefix="cloze-glue-")))
+        for files in found:
+            name = files.task.name
+            if files.train is None or not files.dev:
+                lacking = "training" if files.train is None else "dev"
+                rows.append(GlueRow(task=name, metrics={}, score=None, note=f"no {lacking} data"))
+                continue
+            seen = watch(name) if watch else Watch()
+            row = _row(plan, files, place / name, seen)
+            if isinstance(row, str):
+                return GlueTable(rows=tuple(rows), stopped=row)
+            rows.append(row)
+    return GlueTable(rows=tuple(rows))
+
+
+def _found(data: PathLike, tasks: Sequence[str]) -> list[GlueFiles]:
+    folder = Path(data)
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: there is no such folder", fix="name the folder that GLUE's tasks lie in"
+        )
+    found = find_glue(folder)
+    if not tasks:
+        if not found:
+            raise InputError(
+                f"{folder}: there is no task of GLUE in it",
+                fix=f"it should have folders such as {', '.join(GLUE)} with train.tsv and dev.tsv",
+            )
+        return list(found.values())
+    known = {name.lower(): name for name in GLUE}
+    for asked in tasks:
+        if asked.lower() not in known:
+            raise InputError(f"GLUE has no task {asked!r}", fix=suggest(asked, GLUE))
+        if known[asked.lower()] not in found:
+            raise InputError(
+                f"{folder}: there are no data for {known[asked.lower()]}",
+                fix=f"ask for {', '.join(found)}" if found else "name another folder",
+            )
+    wanted = {known[asked.lower()] for asked in tasks}
+    return [files for name, files in found.items() if name in wanted]
+
+
+def _models(folder: Path) -> dict[str, Path] | None:
+    """Models by the task their folder is named after; None where the folder is itself a model."""
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return None
+    inside = {one.name.lower(): one for one in folder.iterdir() if (one / "config.json").exists()}
+    return {name: inside[name.lower()] for name in GLUE if name.lower() in inside} or None
+
+
+def _scored(files: GlueFiles, models: Mapping[str, Path], limit: int | None) -> GlueRow:
+    """The row of a model that was fine-tuned already."""
+    task = files.task
+    if task.name not in models or not files.dev:
+        note = "no model" if task.name not in models else "no dev data"
+        return GlueRow(task=task.name, metrics={}, score=None, note=note)
+    metrics, score, count, seconds = _judged(files, models[task.name], limit)
+    return GlueRow(
+        task=task.name,
+        metrics=metrics,
+        score=score,
+        dev=count,
+        seconds=seconds,
+        note=_limited(limit),
+    )
+
+
+def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow | str:
+    """The row of a task, by a run if need be; the signal that ended it, if one did."""
+    task = files.task
+    asked = plan.asked(task)
+    begun = None if plan.force else _begun(folder, asked)
+    if begun and begun["row"]:
+        note = "; ".join(filter(None, ["from before", begun["row"]["note"]]))
+        return GlueRow(**begun["row"] | {"note": note})
+    watch.say.text(f"{task.name}:")
+    write(folder / FILE, json.dumps({"asked": asked, "row": None}))
+    alone = plan.recipe.run.seeds == 1 and not plan.recipe.run.search and plan.limit is None
+    if begun and alone and (folder / RECIPE).is_file() and not isinstance(plan.model, Model):
+        ended = resume_finetune(folder, watch=watch)
+    else:
+        ended = finetune(
+            "classify",
+            plan.model,
+            _source(task, [files.train], plan.limit),
+            folder,
+            _for(task, plan.recipe),
+            dev=_source(task, files.dev, plan.limit),
+            force=True,  # what may not be overwritten was found above
+            watch=watch,
+        )
+    if ended.stopped:
+        return ended.stopped
+    row = _learned(files, folder, ended, plan.limit)
+    write(folder / FILE, json.dumps({"asked": asked, "row": asdict(row)}, indent=1))
+    return row
+
+
+def _begun(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is known of a task that was asked for before; an error if it was in another way."""
+    if not (folder / FILE).is_file():
+        fresh_path(folder)
+        return None
+    known = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    if known["asked"] != asked:
+        raise InputError(
+            f"{folder} holds a run with other settings",
+            fix="choose another place, or overwrite it with --force (force=True in Python)",
+        )
+    return dict(known)
+
+
+def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None) -> GlueRow:
+    task = files.task
+    counts = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    seeds = [t.scores for t in ended.trials if t.name.startswith("seed")] or [ended.scores]
+    scores = [task.score([one]) for one in seeds]
+    metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}
+    score = fmean(scores)
+    if len(files.dev) > 1 and len(seeds) == 1:
+        metrics, score, _, _ = _judged(files, folder, limit)
+    return GlueRow(
+        task=task.name,
+        metrics=metrics,
+        score=score,
+        deviation=stdev(scores) if len(scores) > 1 else None,
+        train=counts["training"],
+        dev=counts["dev"],
+        seconds=sum(t.seconds for t in ended.trials) or ended.seconds,
+        note=_limited(limit),
+    )
+
+
+def _judged(
+    files: GlueFiles, folder: Path, limit: int | None
+) -> tuple[dict[str, float], float, int, float]:
+    """Metrics, score, examples and seconds of a model on each of the task's dev files."""
+    task, model = files.task, load(folder, quiet=True)
+    each = {
+        file.name.split(".")[0]: evaluate(model, _source(task, [file], limit, read=True))
+        for file in files.dev
+    }
+    metrics = {
+        name if len(each) == 1 else f"{name}, {stem}": one.scores[name]
+        for stem, one in each.items()
+        for name in task.metrics
+    }
+    score = task.score([one.scores for one in each.values()])
+    count, seconds = (sum(getattr(e, n) for e in each.values()) for n in ("count", "seconds"))
+    return metrics, score, count, seconds
+
+
+def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
+    """The recipe with the columns of a task."""
+    table = replace(
+        recipe.data,
+        text=str(task.text),
+        pair=None if task.pair is None else str(task.pair),
+        label=str(task.label),
+        number=task.kind == "number",
+    )
+    return replace(recipe, data=table)
+
+
+def _source(
+    task: GlueTask, files: Sequence[Path | None], limit: int | None, *, read: bool = False
+) -> list[Any]:
+    """Files, or their first examples."""
+    listed = [file for file in files if file is not None]
+    if limit is None and not read:
+        return listed
+    number = task.kind == "number"
+
+    def examples(file: Path) -> Iterator[TextExample]:
+        return read_texts(file, text=task.text, pair=task.pair, label=task.label, number=number)
+
+    return [example for file in listed for example in islice(examples(file), limit)]
+
+
+def _limited(limit: int | None) -> str:
+    return "" if limit is None else f"only {limit:,} examples of a file"

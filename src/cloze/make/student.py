@@ -1,0 +1,121 @@
+"""A student: a model with some of its teacher's layers, and all else the teacher has."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+
+from cloze.checkpoint.model import LoadReport, Model
+from cloze.errors import ConfigError, InputError
+from cloze.models import MODELS, on_meta
+from cloze.models.distilbert import NORM_EPS
+from cloze.nn.encoder import Encoder
+from cloze.nn.shape import EncoderConfig
+
+LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a student is to be."""
+
+    config: EncoderConfig
+    heads: tuple[str, ...]
+    kept: tuple[int, ...]  # the teacher's layers it begins with
+
+
+@torch.no_grad()
+def student(teacher: Model, *, layers: int | None = None, family: str = "distilbert") -> Model:
+    """Half the teacher's layers, or so many, with the teacher's embeddings and masked-LM head.
+
+    How texts are pooled is kept; next sentences are not learned. A DistilBERT has no segments: the
+    vector of segment 0 goes into the positions, not into the words, because the masked-LM head
+    reads the words' table. With all layers kept the student computes what the teacher does.
+    """
+    shape = student_shape(teacher.config, teacher.heads, layers=layers, family=family)
+    # no head reads a pooler, and raw text does not teach it
+    parts = {"pooler": False} if family == "bert" else {}
+    module = on_meta(shape.config, shape.heads, **parts)
+    theirs = teacher.module.state_dict()
+    weights = {name: theirs[_source(name, shape.kept)].clone() for name in module.state_dict()}
+    segments = teacher.module.embeddings.segment
+    if segments is not None and module.embeddings.segment is None:
+        weights["embeddings.position.weight"] += segments.weight[0]
+    module.load_state_dict(weights, assign=True)
+    return replace(
+        teacher, module=module.eval(), config=shape.config, task=None, report=LoadReport()
+    )
+
+
+def student_shape(
+    teacher: EncoderConfig,
+    heads: Iterable[str],
+    *,
+    layers: int | None = None,
+    family: str = "distilbert",
+) -> Shape:
+    """The shape of a student, if the teacher can have such a one."""
+    if other := sorted(set(heads) - LEARNABLE):
+        raise InputError(
+            f"the teacher is fine-tuned (it has a {other[0]} head), and raw text does not teach "
+            "what it was fine-tuned for",
+            fix="distil the model it was fine-tuned from, then fine-tune the student",
+        )
+    kept = kept_layers(teacher.layers, layers)
+    return Shape(
+        config=_config(teacher, family, len(kept)),
+        heads=("mlm",) if "mlm" in heads else (),
+        kept=kept,
+    )
+
+
+def kept_layers(of: int, layers: int | None = None) -> tuple[int, ...]:
+    """So many layers of a teacher, evenly spaced from the first to the last.
+
+    Of twelve half are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script.
+    """
+    if layers is None and of == 1:
+        raise ConfigError(
+            "the teacher has a single layer, which cannot be halved",
+            fix="take a deeper teacher, or keep the layer with --layers 1",
+        )
+    wanted = of // 2 if layers is None else layers
+    if not 1 <= wanted <= of:
+        raise ConfigError(
+            f"a student of {wanted} layers from a teacher of {of}", fix=f"use 1 to {of} layers"
+        )
+    return tuple(round(place) for place in np.linspace(0, of - 1, wanted))
+
+
+def fingerprint(module: Encoder) -> str:
+    """A digest of all weights: a run goes on only with the teacher it began with."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, weight in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
+    if family == teacher.family:
+        return replace(teacher, layers=layers)
+    if family == "bert":
+        raise ConfigError(
+            f"a {teacher.family} teacher has no segments to give a BERT",
+            fix="leave --family out: the student is a distilbert too",
+        )
+    if teacher.norm_eps != NORM_EPS:
+        raise ConfigError(
+            f"the teacher's norms use {teacher.norm_eps}, and a DistilBERT's always {NORM_EPS}",
+            fix="keep the teacher's family with --family bert",
+        )
+    shape = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
+    return MODELS[family].config(**{**shape, "layers": layers})
+
+
+def _source(name: str, kept: Sequence[int]) -> str:
+    """The teacher's name for one of the student's weights."""
+    return re.sub(r"^blocks\.(\d+)", lambda found: f"blocks.{kept[int(found[1])]}", name)

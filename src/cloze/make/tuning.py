@@ -1,0 +1,234 @@
+"""One run of fine-tuning: a model with a new head, labelled data, and the loop around them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model, device_of
+from cloze.config import to_mapping
+from cloze.data.labelled.batch import Item, TaskBatch, batch_of
+from cloze.data.randomness import Purpose, generator
+from cloze.errors import InputError
+from cloze.make.finetune_recipe import FinetuneRecipe, RunTable
+from cloze.make.grow import grown
+from cloze.make.labelled import Labelled
+from cloze.make.metrics import Meter
+from cloze.make.pretrain import METRICS, STATE, Watch
+from cloze.make.report import write_report
+from cloze.make.threshold import with_threshold
+from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
+from cloze.objectives.core import Objective
+from cloze.objectives.labelled import choices, classes, numbers, spans
+from cloze.tasks.judge import judge
+from cloze.tasks.kinds import KINDS
+from cloze.train.consumers import (
+    early_stopping,
+    evaluating,
+    saving,
+    writing_metrics,
+    writing_tensorboard,
+)
+from cloze.train.loop import run
+from cloze.train.optim import optimiser
+from cloze.train.signals import stop_on_signals
+from cloze.train.state import TrainState, resume, save
+from cloze.train.step import Step
+
+SUMMARY = "data.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """How one run ended."""
+
+    score: float | None  # the best on the dev data; None where there are none
+    scores: Mapping[str, float]  # all measures of the best
+    best_step: int
+    steps: int
+    seconds: float
+    cut: int  # texts that were too long, and were cut by the policy
+    stopped: str | None = None  # the signal, where one ended it early
+
+
+def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch) -> Tuned:
+    """Train from `base`, or go on from the state in `out`; `out` then holds the best model."""
+    model = headed(base, data, recipe)
+    groups = _groups(model, data.train)
+    cut = sum(any(getattr(item, "cut", 0) for item in group) for group in groups)
+    if cut:
+        watch.say.text(f"{cut:,} sequences are too long and are cut ({data.task.policy})")
+    epochs = Epochs(recipe.task, groups, recipe.run)
+    budget = recipe.run.budget(epochs.per_epoch)
+    state = _state(model, data, recipe)
+    identity = {"recipe": _exact(recipe), "data": data.fingerprint}
+    resume(state, out / STATE, identity)
+    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
+    since = state.progress
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
+        steps = run(
+            state,
+            lambda first: ([epochs.step(number)] for number in count(first)),
+            budget=budget,
+            schedule=recipe.schedule,
+            stop=stop,
+        )
+        steps = thawing(
+            steps, model.module, recipe.transfer, per_epoch=epochs.per_epoch, after=since.step
+        )
+        if data.dev:
+            every = max(1, epochs.per_epoch // recipe.run.evaluations)
+            steps = evaluating(steps, lambda: _scores(model, data, recipe), every=every)
+            steps = keeping_best(steps, best, lambda: model.save_into(out))
+            if recipe.run.patience:
+                steps = early_stopping(
+                    steps, state.notes, score="score", patience=recipe.run.patience, better="higher"
+                )
+        steps = saving(
+            steps,
+            lambda: save(state, out / STATE, identity, keep=1),
+            every=recipe.run.save_every,
+            minutes=recipe.run.save_minutes,
+        )
+        steps = written(steps, out, recipe.run, Meter(budget, 1.0, since))
+        for _ in watch.steps(steps, Meter(budget, 1.0, since)):
+            pass
+    if best["score"] is None:  # nothing to choose by: the last one
+        model.save_into(out)
+    elif data.task.none:
+        chosen = with_threshold(
+            load(out, quiet=True), data.dev, batch_tokens=recipe.run.batch_tokens
+        )
+        chosen.save_into(out)
+        judged = judge(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
+        best.update(score=judged.score, scores=judged.scores)
+    tell(out, data, cut)
+    return Tuned(
+        score=best["score"],
+        scores=best["scores"],
+        best_step=best["step"] or state.progress.step,
+        steps=state.progress.step,
+        seconds=state.progress.seconds,
+        cut=cut,
+        stopped=stop.reason,
+    )
+
+
+def headed(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
+    """The model with a head for the task, on the device it will learn on."""
+    length, share = recipe.data.length, recipe.transfer.dropout
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
+    changes: dict[str, Any] = {"labels": data.labels, "problem": data.problem}
+    if share is not None:
+        changes |= {"dropout": share, "attention_dropout": share}
+    rng = torch.Generator().manual_seed(recipe.run.seed)
+    model = grown(base, tokenizer, (data.task.head,), rng=rng, **changes)
+    model.module.to(device_of(recipe.run.device))
+    return replace(model, task=data.task, reader=None)
+
+
+def objective(data: Labelled, recipe: FinetuneRecipe) -> Objective[TaskBatch]:
+    """What the task's head learns from."""
+    head = data.task.head
+    if data.problem == "number":
+        return numbers(head)
+    if recipe.task in ("answer", "choose"):
+        return spans(head) if recipe.task == "answer" else choices(head)
+    weights = data.class_weights() if recipe.loss.class_weights == "balanced" else None
+    return classes(head, weights=weights, smoothing=recipe.loss.smoothing)
+
+
+class Epochs:
+    """Batches of so many examples, in another order every epoch."""
+
+    def __init__(self, name: str, groups: Sequence[Sequence[Item]], table: RunTable) -> None:
+        self._name, self._groups, self._table = name, groups, table
+        self._epoch, self._order = -1, [0]
+        self.per_epoch = -(-len(groups) // table.batch)
+
+    def step(self, number: int) -> TaskBatch:
+        """The batch of a step; the last one of an epoch may be smaller."""
+        epoch, at = divmod(number, self.per_epoch)
+        if self._epoch != epoch:
+            order = generator(self._table.seed, epoch, Purpose.ORDER).permutation(len(self._groups))
+            self._epoch, self._order = epoch, order.tolist()
+        first = at * self._table.batch
+        chosen = self._order[first : first + self._table.batch]
+        return batch_of(self._name, [self._groups[n] for n in chosen])
+
+
+def keeping_best(
+    steps: Iterator[Step], best: dict[str, Any], keep: Callable[[], object]
+) -> Iterator[Step]:
+    """Keep the model of the best evaluation so far; `best` is saved with the state."""
+    for step in steps:
+        if step.scores and (best["score"] is None or step.scores["score"] > best["score"]):
+            scores = {name: value for name, value in step.scores.items() if name != "score"}
+            best.update(score=step.scores["score"], step=step.number, scores=scores)
+            keep()
+        yield step
+
+
+def written(steps: Iterator[Step], out: Path, table: RunTable, meter: Meter) -> Iterator[Step]:
+    """The steps, with their numbers going to the files that people look at."""
+    after = meter.since
+    steps = writing_metrics(
+        steps, out / METRICS, rows=meter.rows, every=table.log_every, after=after
+    )
+    if table.tensorboard:
+        steps = writing_tensorboard(steps, out / "tensorboard", every=table.log_every)
+    return steps
+
+
+def tell(out: Path, data: Labelled, cut: int) -> None:
+    """What lies beside the model for people to read."""
+    summary = {**data.summary(), "cut": cut}
+    (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_report(out)
+
+
+def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
+    module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
+    thaw(module, lowest_trained(table, layers))
+    return TrainState(
+        learner=PartlyFrozen(module, objective(data, recipe)),
+        model=module,
+        optimiser=optimiser(module, recipe.optimiser, rates(table, layers)),
+        config=recipe.loop(),
+    )
+
+
+def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
+    """What shares a target: the options of a question, else every sequence alone."""
+    assert model.task is not None
+    found = KINDS[model.task.name].items(model, examples, model.task)
+    if model.task.name == "choose":
+        groups = [list(items) for items in found if items[0].targets]
+    else:
+        groups = [[item] for items in found for item in items if item.targets]
+    if not groups:
+        raise InputError("the training data have no labels", fix="check the files and columns")
+    return groups
+
+
+def _scores(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
+    judged = judge(model, data.dev, batch_tokens=recipe.run.batch_tokens)
+    return {**judged.scores, "score": judged.score}
+
+
+def _exact(recipe: FinetuneRecipe) -> dict[str, Any]:
+    """What must be the same for a resumed run to go on exactly; the data have their own."""
+    described = to_mapping(recipe)
+    for name in ("device", "tensorboard", "save_every", "save_minutes", "log_every"):
+        described["run"].pop(name, None)
+    for name in ("train", "dev"):
+        described["data"].pop(name, None)
+    described.pop("model")
+    return described

@@ -1,0 +1,110 @@
+"""What a student learns from a teacher: its guesses, its vectors, and the words themselves.
+
+Sanh et al. 2019 (DistilBERT), §2–3. The weights and the temperature are the released script's:
+
+    5·T²·KL(teacher ‖ student) + 2·(−log p(word)) + 1·(1 − cos(student, teacher))
+
+n tokens in the packed row, m masked positions, d width, v vocabulary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cloze.data.batch import PackedBatch
+from cloze.nn.encoder import Encoder
+from cloze.nn.packed import Packed
+from cloze.objectives.core import Terms, correct, cross_entropy, on_device
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaughtBatch(PackedBatch):
+    """A batch to which a teacher has something to say about every token."""
+
+    @classmethod
+    def of(cls, batch: PackedBatch) -> Self:
+        return cls(**{each.name: getattr(batch, each.name) for each in fields(batch)})
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        masked = len(self.positions)
+        return {"mlm": masked, "soft": masked, "cosine": len(self.input_ids)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distillation:
+    """The objective of a student; the teacher only looks on.
+
+    The teacher is no part of the module that learns, so that no optimiser, wrapper or saved state
+    knows of it, and training mode never reaches it.
+    """
+
+    teacher: Encoder  # frozen, in eval mode, on the student's device
+    temperature: float = 2.0
+    soft: float = 5.0  # weights of the three losses
+    mlm: float = 2.0
+    cosine: float = 1.0
+
+    def __call__(
+        self,
+        model: Encoder,
+        batch: PackedBatch,
+        rng: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Terms:
+        """The losses, and how often student and teacher are right.
+
+        Without a masked-LM head to learn from, the vectors are all there is. Nobody is told of
+        segments: a DistilBERT has none.
+        """
+        device = model.embeddings.word.weight.device
+        ids, packed = on_device(batch.input_ids, device), Packed.of(batch.lengths, device)
+        hidden = model(ids, packed)  # n d
+        with torch.no_grad():
+            aim = self.teacher(ids, packed)  # n d
+        terms = {"cosine": _weighted(apart(hidden, aim), self.cosine)}
+        if "mlm" not in model.heads:
+            return terms
+        # The released script compares guesses at all tokens unless told otherwise; here at the
+        # masked ones only: scores over the vocabulary are the dearest step of a small model.
+        positions, targets = on_device(batch.positions, device), on_device(batch.targets, device)
+        words = model.logits("mlm", hidden[positions])  # m v
+        with torch.no_grad():
+            guesses = self.teacher.logits("mlm", aim[positions])  # m v
+        return terms | {
+            "soft": _weighted(soft_targets(words, guesses, self.temperature), self.soft),
+            "mlm": _weighted(cross_entropy(words, targets), self.mlm),
+            "mlm.accuracy": correct(words, targets),
+            "mlm.teacher": correct(guesses, targets),
+        }
+
+
+def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T²·Σ KL(softmax(teacher/T) ‖ softmax(student/T)), in float32 at least.
+
+    T² keeps the gradient as large at every temperature (Hinton et al. 2015, §2).
+    """
+    ours, theirs = (
+        F.log_softmax(_exact(logits) / temperature, dim=-1) for logits in (student, teacher)
+    )
+    return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+
+
+def apart(student: Tensor, teacher: Tensor) -> Tensor:
+    """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
+    return (1 - F.cosine_similarity(_exact(student), _exact(teacher), dim=-1)).sum()
+
+
+def _exact(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _weighted(loss: Tensor, weight: float) -> Tensor:
+    """The loss as it is, with a gradient so many times as large.
+
+    So what is reported is plain (a perplexity follows from `mlm`), whatever the weights are.
+    """
+    return loss.detach() + weight * (loss - loss.detach())

@@ -1,0 +1,176 @@
+"""`classify`: the label of a text or a pair, or a number for it.  c labels."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task, with_policy
+from cloze.data.labelled.batch import Item
+from cloze.data.labelled.examples import Origin, TextExample
+from cloze.errors import InputError
+from cloze.tasks.embed import Progress
+from cloze.tasks.reading import fitted
+from cloze.tasks.scoring import label_number, logits, task_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextItem(Item):
+    """A text, or a window of it, as the head reads it."""
+
+    cut: int = 0  # pieces that a length policy left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classified:
+    """What a text is."""
+
+    label: str
+    score: float  # the label's probability; where the model gives a number, that number
+    scores: Mapping[str, float]  # of every label, best first
+    cut: int = 0  # pieces that a length policy left out
+
+
+def items(model: Model, examples: Sequence[TextExample], task: Task) -> list[list[TextItem]]:
+    """For each example what the head reads at [CLS]: one sequence, or one for each window."""
+    texts, pairs = [e.text for e in examples], [e.pair for e in examples]
+    made: list[list[TextItem]] = []
+    sequences = model.tokenizer.sequences(texts, pairs)
+    for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
+        targets = _targets(model, example)
+        if len(ids) <= model.limit:
+            parts = [TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number)]
+        else:
+            many = fitted(model, example.text, example.pair, task=task, name=example.origin)
+            parts = [
+                TextItem(
+                    ids=one.ids,
+                    type_ids=one.type_ids,
+                    targets=targets,
+                    example=number,
+                    cut=sum(one.cut) if len(many) == 1 else 0,
+                )
+                for one in many
+            ]
+        made.append(parts)
+    return made
+
+
+def predict(
+    model: Model,
+    examples: Sequence[TextExample],
+    *,
+    task: Task | None = None,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> list[Classified]:
+    """What each example is, in their order.
+
+    Of windows the mean of the scores before the softmax counts: their probabilities multiplied and
+    taken to the root. So a window that is sure weighs more than one that has nothing to say, and a
+    number is the plain mean.
+    """
+    groups = items(model, examples, task_for("classify", model, task))
+    flat = [item for group in groups for item in group]
+    scores = logits(model, flat, head="sequence", batch_tokens=batch_tokens, progress=progress)
+    return told(model, examples, groups, scores)
+
+
+def told(
+    model: Model,
+    examples: Sequence[TextExample],  # noqa: ARG001 - as in the other verbs
+    groups: Sequence[Sequence[TextItem]],
+    scores: Sequence[Tensor],
+) -> list[Classified]:
+    """What the scores of the examples' items, 1 c each, say of the examples."""
+    if not groups:
+        return []
+    parts = torch.cat(list(scores)).split([len(group) for group in groups])
+    means = torch.stack([part.mean(0) for part in parts])  # b c
+    labels, problem = model.labels, model.config.problem
+    if problem == "number":
+        values = means
+    elif problem == "many" or len(labels) == 1:  # each label for itself, as transformers has it
+        values = means.sigmoid()
+    else:
+        values = means.softmax(-1)
+    order = values.argsort(dim=-1, descending=True, stable=True).tolist()
+    return [
+        Classified(
+            label=labels[best[0]],
+            score=row[best[0]],
+            scores={labels[n]: row[n] for n in best},
+            cut=sum(item.cut for item in group),
+        )
+        for group, row, best in zip(groups, values.tolist(), order, strict=True)
+    ]
+
+
+@overload
+def classify(
+    model: Model,
+    text: str,
+    pair: str | None = None,
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+) -> Classified: ...
+@overload
+def classify(
+    model: Model,
+    text: list[str],
+    pair: list[str] | None = None,
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+) -> list[Classified]: ...
+def classify(
+    model: Model,
+    text: str | list[str],
+    pair: str | list[str] | None = None,
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+) -> Classified | list[Classified]:
+    """The label of a text, or of a text and its pair, with the probability of every label.
+
+    A list of texts (and one of pairs) gives a list. `policy` is for texts longer than the model
+    reads: head, tail, head+tail, or window (all of it, in windows that share `stride` tokens).
+    Unsaid, it is the folder's; a folder that has none makes such a text an error.
+    """
+    task = with_policy(task_for("classify", model), policy, stride)
+    texts = [text] if isinstance(text, str) else text
+    pairs = [None] * len(texts) if pair is None else [pair] if isinstance(pair, str) else pair
+    if len(pairs) != len(texts) or isinstance(text, str) != isinstance(pair or text, str):
+        raise InputError(
+            f"{len(texts):,} texts have {len(pairs):,} pairs", fix="give each text one pair"
+        )
+    examples = [
+        TextExample(text=one, pair=other, origin=Origin(line=number))
+        for number, (one, other) in enumerate(zip(texts, pairs, strict=True), 1)
+    ]
+    found = predict(model, examples, task=task)
+    return found[0] if isinstance(text, str) else found
+
+
+def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
+    label = example.label
+    if label is None or model.config.problem == "many":
+        return ()
+    if model.config.problem != "number":
+        name = label if isinstance(label, str) else f"{label:g}"
+        return (label_number(model, name, example.origin),)
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(
+            f"{example.origin}: the model gives numbers, and the label is {label!r}",
+            fix="mend the row, or use a model that has labels",
+        )
+    return (value,)

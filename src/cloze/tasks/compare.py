@@ -1,0 +1,262 @@
+"""`compare`: several models on the same labelled data, in one table that says how sure it is."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
+from cloze.data.files import PathLike
+from cloze.data.labelled.schemes import scheme_of
+from cloze.data.streams import Source
+from cloze.draw.page import Page, Section
+from cloze.draw.parts import Cell, Table
+from cloze.errors import InputError
+from cloze.evaluate.bootstrap import RESAMPLES, Difference, Interval, difference, interval
+from cloze.tasks.evaluate import Columns, evaluate, read_labelled
+from cloze.tasks.evaluation import Evaluation
+from cloze.tasks.judge import kind_of, task_of
+
+# model, sequences done, sequences in all
+Report = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One model among several."""
+
+    name: str
+    parameters: int
+    evaluation: Evaluation
+    intervals: Mapping[str, Interval]  # of every measure
+    against: (
+        Difference | None
+    )  # its score less the first model's, on the same draws; None: it is it
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "model": self.name,
+            "parameters": self.parameters,
+            "scores": {name: asdict(one) for name, one in self.intervals.items()},
+            "against_first": self.against and asdict(self.against),
+            "seconds": self.evaluation.seconds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Models beside each other, in the order they were given."""
+
+    entries: tuple[Entry, ...]
+    resamples: int
+    skipped: tuple[InputError, ...] = ()
+
+    @property
+    def measure(self) -> str:
+        """The name of *the* score, by which models are held against the first."""
+        return self.entries[0].evaluation.measure
+
+    @property
+    def count(self) -> int:
+        """Examples."""
+        return self.entries[0].evaluation.count
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        measures = (name.replace("_", " ") for name in self.entries[0].intervals)
+        return ("model", "parameters", *measures, "against the first", "p", "seconds")
+
+    def rows(self) -> Iterator[tuple[Cell, ...]]:
+        """The table in words, a row to a model."""
+        for one in self.entries:
+            gap = one.against
+            yield (
+                one.name,
+                one.parameters,
+                *map(str, one.intervals.values()),
+                "" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
+                "" if gap is None else f"{gap.not_better:.3f}",
+                f"{one.evaluation.seconds:.1f}",
+            )
+
+    @property
+    def note(self) -> str:
+        """How to read it."""
+        left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        return (
+            f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
+            f"{self.resamples:,} draws of as many examples. Against the first: {self.measure} less "
+            "that of the first model on the same draws; p is the share of draws where it is not "
+            "better."
+        )
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same as JSON could hold it."""
+        return {
+            "measure": self.measure,
+            "examples": self.count,
+            "skipped": [error.problem for error in self.skipped],
+            "resamples": self.resamples,
+            "models": [one.data for one in self.entries],
+        }
+
+    def page(self, title: str = "Comparison") -> Page:
+        """The table as a page."""
+        table = Table(columns=self.columns, rows=list(self.rows()))
+        return Page(title=title, note=self.note, sections=[Section(title="Models", parts=[table])])
+
+    def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
+        """The page as one file."""
+        return self.page(title).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page()._repr_html_()
+
+
+def compare(
+    models: Mapping[str, Model | PathLike] | Sequence[PathLike],
+    data: Source | Sequence[Any],
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+    chinese: bool | None = None,
+    skip_bad: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str = "float32",
+    report: Report | None = None,
+    **columns: Unpack[Columns],
+) -> Comparison:
+    """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
+
+    All must do the same task and know every label of the data. Each is held against the first.
+
+    Args:
+        models: folders, or names with a model or a folder each.
+        data: files, folders or globs; or examples of `cloze.data.labelled`.
+        policy: for texts longer than a model reads: head, tail, head+tail or window.
+        stride: tokens that windows share.
+        chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
+        skip_bad: pass over rows that cannot be read, for all models alike.
+        resamples: draws of the bootstrap.
+        seed: of the draws.
+        device: where folders are loaded to.
+        dtype: of the weights of folders.
+        report: is told model, sequences done and of how many.
+        **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
+    """
+    opened = _opened(models, device, dtype)
+    _check_alike(opened)
+    skipped: list[InputError] = []
+    first = next(iter(opened.values()))
+    examples = read_labelled(first, data, skipped.append if skip_bad else None, **columns)
+    judged: dict[str, Evaluation] = {}
+    for name, model in opened.items():
+        try:
+            judged[name] = evaluate(
+                model,
+                examples,
+                policy=policy,
+                stride=stride,
+                chinese=chinese,
+                progress=_told(report, name),
+            )
+        except InputError as error:
+            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+    measures = _common_measures(list(judged.values()))
+    entries = tuple(
+        _entry(name, opened[name], judged, measures, resamples=resamples, seed=seed)
+        for name in opened
+    )
+    return Comparison(entries=entries, resamples=resamples, skipped=tuple(skipped))
+
+
+def _opened(
+    models: Mapping[str, Model | PathLike] | Sequence[PathLike], device: str | None, dtype: str
+) -> dict[str, Model]:
+    named = models if isinstance(models, Mapping) else {str(one): one for one in models}
+    if not named:
+        raise InputError("there is no model to compare", fix="name one or more")
+    if len(named) < len(models):
+        raise InputError("a model is named twice", fix="name each once")
+    return {
+        name: one if isinstance(one, Model) else load(one, device=device, dtype=dtype, quiet=True)
+        for name, one in named.items()
+    }
+
+
+def _check_alike(models: Mapping[str, Model]) -> None:
+    """Scores can be compared where the same is asked and what is said is counted the same way."""
+    first, *others = models
+    tasks = {}
+    for name, model in models.items():
+        try:
+            kind = kind_of(task_of(model).name, model.config.problem)
+        except InputError as error:
+            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+        plain = kind == "tag" and scheme_of(model.labels) == "plain"
+        tasks[name] = "tag words" if plain else "tell numbers" if kind == "number" else kind
+    for name in others:
+        if tasks[name] != tasks[first]:
+            raise InputError(
+                f"{first} can {tasks[first]} and {name} can {tasks[name]}",
+                fix="compare models for the same task",
+            )
+
+
+def _told(report: Report | None, name: str) -> Callable[[int, int], None] | None:
+    if report is None:
+        return None
+
+    def told(done: int, total: int) -> None:
+        report(name, done, total)
+
+    return told
+
+
+def _common_measures(judged: Sequence[Evaluation]) -> list[str]:
+    """Those that mean the same for all: F1 of two classes is that of a model's second label."""
+    first, *others = judged
+    common = [name for name in first.scores if all(name in one.scores for one in others)]
+    if first.kind == "classify" and any(one.labels != first.labels for one in others):
+        common = [name for name in common if name != "f1"]
+    return common
+
+
+def _entry(
+    name: str,
+    model: Model,
+    judged: Mapping[str, Evaluation],
+    measures: Sequence[str],
+    *,
+    resamples: int,
+    seed: int,
+) -> Entry:
+    one, first = judged[name], next(iter(judged.values()))
+    ours, theirs = one.judged.judge, first.judged.judge
+
+    def draws() -> np.random.Generator:
+        return np.random.default_rng(seed)  # the same for every model and measure
+
+    modules = [model.module] if model.reader is None else [model.module, model.reader]
+    return Entry(
+        name=name,
+        parameters=sum(weight.numel() for part in modules for weight in part.parameters()),
+        evaluation=one,
+        intervals={
+            measure: interval(ours.metric(measure), one.count, rng=draws(), resamples=resamples)
+            for measure in measures
+        },
+        against=None
+        if one is first
+        else difference(
+            ours.metric(), theirs.metric(), one.count, rng=draws(), resamples=resamples
+        ),
+    )

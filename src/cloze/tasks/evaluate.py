@@ -1,0 +1,190 @@
+"""`evaluate`: a model and labelled data to scores, and where it goes wrong."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, TypedDict, Unpack
+
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task, with_policy
+from cloze.data.labelled.examples import (
+    ChoiceExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
+from cloze.data.labelled.schemes import scheme_of
+from cloze.data.streams import Source
+from cloze.errors import InputError
+from cloze.tasks.embed import Progress
+from cloze.tasks.evaluation import Evaluation, Swapped
+from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
+from cloze.tasks.kinds import KINDS
+from cloze.tasks.scoring import outcomes
+
+EXAMPLES: dict[str, type] = {
+    "classify": TextExample,
+    "tag": TaggedExample,
+    "answer": QuestionExample,
+    "choose": ChoiceExample,
+}
+_CHINESE = re.compile("[\u4e00-\u9fa5]")
+
+
+class Columns(TypedDict, total=False):
+    """Where the data have what; found where left out."""
+
+    text: str | int | None  # of tables, by name or by number from 1
+    pair: str | int | None
+    label: str | int | None
+    column: str | int | None  # of the tags
+    scheme: str | None
+
+
+def evaluate(
+    model: Model,
+    data: Source | Sequence[Any],
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+    chinese: bool | None = None,
+    swap: bool = False,
+    skip_bad: bool = False,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+    **columns: Unpack[Columns],
+) -> Evaluation:
+    """Ask a fine-tuned model about every example, and hold what it says against what is right.
+
+    A row that cannot be read, has no label or one that the model does not know is an error that
+    names its file and line.
+
+    Args:
+        model: with a task; that says how the data are read.
+        data: files, folders or globs; or examples of `cloze.data.labelled`.
+        policy: for texts longer than the model reads: head, tail, head+tail or window.
+        stride: tokens that windows share.
+        chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
+        swap: ask pairs again with A and B exchanged.
+        skip_bad: pass over rows that are an error, and list them in `skipped`.
+        batch_tokens: computed at once.
+        progress: is told how many sequences are done, of how many.
+        **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
+    """
+    task = with_policy(task_of(model), policy, stride)
+    skipped: list[InputError] = []
+    examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
+    if skip_bad:
+        examples = _readable(model, task, examples, skipped.append)
+    kind = kind_of(task.name, model.config.problem)
+    if not examples:
+        raise InputError("there are no examples to score", fix="check what the data hold")
+    for example in examples:  # before the time is spent
+        gold_of(kind, example)
+    if swap:
+        _check_pairs(examples)
+    if chinese is None:
+        chinese = kind == "answer" and _is_chinese(example.context for example in examples)
+    since = time.perf_counter()
+    judged = judge(
+        model,
+        examples,
+        task=task,
+        chinese=chinese,
+        batch_tokens=batch_tokens,
+        progress=progress,
+    )
+    seconds = time.perf_counter() - since
+    return Evaluation(
+        kind=kind,
+        judged=judged,
+        labels=model.labels,
+        scheme=scheme_of(model.labels) if kind == "tag" else None,
+        chinese=chinese,
+        skipped=tuple(skipped),
+        seconds=seconds,
+        swapped=_swapped(model, task, judged, batch_tokens) if swap else None,
+    )
+
+
+def read_labelled(
+    model: Model,
+    data: Source | Sequence[Any],
+    on_error: Callable[[InputError], object] | None = None,
+    **columns: Unpack[Columns],
+) -> list[Any]:
+    """The examples of a model's task in the data; they may be examples already."""
+    task = task_of(model)
+    if isinstance(data, list | tuple) and data and isinstance(data[0], tuple(EXAMPLES.values())):
+        if not isinstance(data[0], EXAMPLES[task.name]):
+            raise InputError(
+                f"a model for `{task.name}` cannot be asked about a {type(data[0]).__name__}",
+                fix=f"give examples of the kind {EXAMPLES[task.name].__name__}",
+            )
+        return list(data)
+    options: dict[str, Any] = {"on_error": on_error or "raise"}
+    taken = {"classify": ("text", "pair", "label"), "tag": ("column", "scheme")}.get(task.name, ())
+    for name, value in columns.items():
+        if value is not None:
+            if name not in taken:
+                raise InputError(
+                    f"the data of `{task.name}` have no {name} to choose",
+                    fix=f"choose {', '.join(taken)}" if taken else "leave it out",
+                )
+            options[name] = value
+    if task.name == "classify":
+        options["number"] = model.config.problem == "number"
+    listed = list(data) if isinstance(data, tuple) else data
+    return list(KINDS[task.name].read(listed, **options))
+
+
+def _readable(
+    model: Model, task: Task, examples: Sequence[Any], report: Callable[[InputError], object]
+) -> list[Any]:
+    """Those that the model can be asked about and that can be judged; the others are reported."""
+    kind = kind_of(task.name, model.config.problem)
+
+    def read(some: Sequence[Any]) -> Sequence[Any]:
+        for example in some:
+            gold_of(kind, example)
+        return KINDS[task.name].items(model, some, task)
+
+    good = []
+    for example, outcome in outcomes(read, examples):
+        if isinstance(outcome, InputError):
+            report(outcome)
+        else:
+            good.append(example)
+    return good
+
+
+def _check_pairs(examples: Sequence[Any]) -> None:
+    single = next((one for one in examples if getattr(one, "pair", None) is None), None)
+    if single is not None:
+        raise InputError(
+            f"{single.origin}: there is no pair to exchange", fix="swap only where all are pairs"
+        )
+
+
+def _swapped(model: Model, task: Task, judged: Judged, batch_tokens: int | None) -> Swapped:
+    turned = [replace(one, text=one.pair, pair=one.text) for one in judged.examples]
+    told = KINDS[task.name].predict(model, turned, task=task, batch_tokens=batch_tokens)
+    scored = held_against(model, task, turned, told)
+    both = list(zip(judged.predictions, told, strict=True))
+    number = model.config.problem == "number"
+    return Swapped(
+        same=None if number else fmean(one.label == other.label for one, other in both),
+        difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),
+        scores=scored.scores,
+    )
+
+
+def _is_chinese(texts: Iterable[str]) -> bool:
+    """Whether more letters are Chinese characters than not."""
+    chinese = letters = 0
+    for text in dict.fromkeys(texts):  # a context has several questions
+        chinese += len(_CHINESE.findall(text))
+        letters += sum(map(str.isalpha, text))
+    return 2 * chinese > letters

@@ -1,0 +1,249 @@
+"""What came of asking a model about labelled examples: scores, pictures, the worst errors."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cloze.draw.numbers import percent
+from cloze.draw.page import Page, Section
+from cloze.draw.parts import Cell, Fact, Facts, Grid, Part, Table
+from cloze.errors import InputError
+from cloze.evaluate.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
+from cloze.evaluate.measures import PLAIN
+from cloze.evaluate.pictures import confusion_matrix, reliability_curve
+from cloze.evaluate.rates import Rates
+from cloze.evaluate.spans import span_scores
+from cloze.tasks.judge import Judged
+from cloze.tasks.mistakes import WEIGHTS, Mistake, confused, mistakes, sureness
+
+_DRAWN = 40  # labels that a matrix can show
+_LISTED = 50  # errors on a page
+_LONG = 300  # letters of a text there
+_RATES = ("precision", "recall", "f1")
+_NO_SHARES = ("pearson", "spearman", "squared_error", "matthews")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """How often each label (row) was taken for each (column)."""
+
+    labels: tuple[str, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped:
+    """Pairs asked once more, with A and B exchanged."""
+
+    same: float | None  # the share with the same label; None of numbers
+    difference: float  # mean, of the probability of the label said first; or of the number
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How a model did on labelled examples."""
+
+    kind: str  # classify, number, tag, answer or choose
+    judged: Judged
+    labels: tuple[str, ...]
+    scheme: str | None = None  # of tags
+    chinese: bool = False  # answers were scored by CMRC's rules
+    skipped: tuple[InputError, ...] = ()  # rows that were passed over
+    seconds: float = 0.0
+    swapped: Swapped | None = None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """By name, *the* score first."""
+        return self.judged.scores
+
+    @property
+    def score(self) -> float:
+        return self.judged.score
+
+    @property
+    def measure(self) -> str:
+        """The name of *the* score."""
+        return self.judged.judge.main
+
+    @property
+    def examples(self) -> Sequence[Any]:
+        return self.judged.examples
+
+    @property
+    def predictions(self) -> Sequence[Any]:
+        """One for each example, in their order."""
+        return self.judged.predictions
+
+    @property
+    def count(self) -> int:
+        return len(self.examples)
+
+    @property
+    def cut(self) -> int:
+        """Examples of which a length policy left something out."""
+        return sum(
+            bool(getattr(one, "unread" if self.kind == "tag" else "cut"))
+            for one in self.predictions
+        )
+
+    @cached_property
+    def mistakes(self) -> list[Mistake]:
+        """All errors, the worst first."""
+        return mistakes(self.kind, self.judged, scheme=self.scheme, chinese=self.chinese)
+
+    def worst(self, most: int = 10) -> list[Mistake]:
+        """The worst errors: see `mistakes`."""
+        return self.mistakes[:most]
+
+    @property
+    def weight(self) -> str:
+        """What makes an error worse than another."""
+        return WEIGHTS["tag, plain" if self.scheme == PLAIN else self.kind]
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """Of classes, and of the kinds of words that tags tell; None where there are no labels."""
+        sides = confused(self.kind, self.judged, scheme=self.scheme)
+        if sides is None or not sides[0]:
+            return None
+        known = self.labels if self.kind == "classify" else [*map(str, labels_of(*sides))]
+        return Confusion(labels=tuple(known), counts=confusion(*sides, known))
+
+    @cached_property
+    def rates(self) -> Mapping[str, Rates]:
+        """Precision, recall and F1 of each label; of tags those of spans."""
+        if self.kind == "tag" and self.scheme != PLAIN:
+            return span_scores(self.judged.gold, self.judged.said, self.scheme).by_label
+        sides = confused(self.kind, self.judged, scheme=self.scheme)
+        if sides is None or not sides[0]:
+            return {}
+        return {str(label): one for label, one in by_label(*sides).items()}
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """Whether it is right as often as it is sure; None of numbers."""
+        told = sureness(self.kind, self.judged, chinese=self.chinese)
+        return None if told is None or not told[0] else calibration(*told)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All but the predictions, as JSON could hold it."""
+        matrix, curve = self.confusion, self.calibration
+        return {
+            "task": self.kind,
+            "measure": self.measure,
+            "score": self.score,
+            "scores": self.scores,
+            "examples": self.count,
+            "cut": self.cut,
+            "skipped": [error.problem for error in self.skipped],
+            "seconds": self.seconds,
+            "labels": {
+                label: {
+                    **asdict(one),
+                    **{n: getattr(one, n) for n in ("precision", "recall", "f1")},
+                }
+                for label, one in self.rates.items()
+            },
+            "confusion": matrix and {"labels": matrix.labels, "counts": matrix.counts.tolist()},
+            "calibration": curve and asdict(curve),
+            "swapped": self.swapped and asdict(self.swapped),
+        }
+
+    def page(self, title: str = "Evaluation") -> Page:
+        """Scores, pictures and the worst errors."""
+        return Page(title=title, note=self._summary(), sections=list(self._sections()))
+
+    def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
+        """The page as one file."""
+        return self.page(title).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page()._repr_html_()
+
+    def _summary(self) -> str:
+        cut = f", {self.cut:,} of them cut" if self.cut else ""
+        left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        rules = " Scored by CMRC's rules." if self.chinese else ""
+        return f"{self.count:,} examples{cut}{left}, in {self.seconds:.1f} s.{rules}"
+
+    def _sections(self) -> Iterator[Section]:
+        facts = [_score_fact(name, value) for name, value in self.scores.items()]
+        if self.swapped is not None:
+            facts += _swap_facts(self.swapped)
+        yield Section(title="Scores", parts=[Facts(facts)])
+        pictures = list(self._pictures())
+        if pictures:
+            wide = [part for part in pictures if getattr(part, "wide", False)]
+            narrow = [part for part in pictures if part not in wide]
+            yield Section(title="Labels and sureness", parts=[*wide, Grid(parts=narrow)])
+        if self.rates:
+            yield Section(title="Label by label", parts=[self._rates_table()])
+        if self.mistakes:
+            yield self._worst_section()
+        if self.skipped:
+            rows = [[error.problem, error.fix] for error in self.skipped[:_LISTED]]
+            note = f"{len(self.skipped):,} rows were passed over."
+            table = Table(columns=["what was wrong", "what to do"], rows=rows)
+            yield Section(title="Passed over", note=note, parts=[table])
+
+    def _pictures(self) -> Iterator[Part]:
+        sides = confused(self.kind, self.judged, scheme=self.scheme)
+        matrix = self.confusion
+        if sides is not None and matrix is not None and len(matrix.labels) <= _DRAWN:
+            what = "words" if self.kind == "tag" else "examples"
+            yield replace(
+                confusion_matrix(*sides, matrix.labels),
+                note=f"{int(matrix.counts.sum()):,} {what}, {int(matrix.counts.trace()):,} of them "
+                "right: the diagonal. The shade is the share of the row.",
+            )
+        if self.calibration is not None:
+            yield reliability_curve(self.calibration)
+
+    def _rates_table(self) -> Table:
+        rows: list[list[Cell]] = [
+            [label, *(round(getattr(one, name), 4) for name in _RATES), one.wanted, one.found]
+            for label, one in self.rates.items()
+        ]
+        return Table(columns=["label", *_RATES, "there are", "said"], rows=rows)
+
+    def _worst_section(self) -> Section:
+        rows: list[list[Cell]] = [
+            [
+                *(shortened(text, _LONG) for text in (one.text, one.gold, one.said)),
+                round(one.weight, 4),
+                Path(one.where).name,
+            ]
+            for one in self.worst(_LISTED)
+        ]
+        columns = ["text", "right", "predicted", self.weight, "where"]
+        shown = "" if len(self.mistakes) <= _LISTED else f"The worst {_LISTED} of "
+        note = f"{shown}{len(self.mistakes):,} errors, by {self.weight}."
+        return Section(title="Worst errors", note=note, parts=[Table(columns=columns, rows=rows)])
+
+
+def _score_fact(name: str, value: float) -> Fact:
+    """A score as people read it: shares in per cent, correlations and errors as numbers."""
+    plain = name in _NO_SHARES or not math.isfinite(value)
+    text = f"{value:.4f}" if plain else percent(value, 2)
+    return Fact(label=name.replace("_", " "), text=text, value=value)
+
+
+def shortened(text: str, most: int) -> str:
+    """In one line of so many letters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _swap_facts(swapped: Swapped) -> list[Fact]:
+    same = swapped.same
+    facts = [Fact(label="difference, exchanged", text=f"{swapped.difference:.4f}")]
+    if same is not None:
+        facts.insert(0, Fact(label="same answer, A and B exchanged", text=percent(same, 2)))
+    return facts

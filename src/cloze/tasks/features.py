@@ -1,0 +1,58 @@
+"""Vectors of a frozen body as a reader takes them, and what the reader says.
+
+n tokens of a packed batch, p places of an item, d width of the joined layers, c labels.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Features
+from cloze.data.labelled.batch import Item
+from cloze.nn.packed import Packed
+from cloze.tasks.batches import by_tokens
+from cloze.tasks.embed import Progress, pool
+from cloze.tasks.layers import choose_layers
+
+
+@torch.inference_mode()
+def features(
+    model: Model,
+    items: Sequence[Item],
+    spec: Features,
+    *,
+    pooled: bool,
+    batch_tokens: int,
+    progress: Progress | None = None,
+) -> list[Tensor]:
+    """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
+    layers = choose_layers(spec.layers, len(model.module.blocks))
+    found: dict[int, Tensor] = {}
+    for batch in by_tokens([len(item.ids) for item in items], batch_tokens):
+        packed = Packed.of((len(items[n].ids) for n in batch), model.device)
+        ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
+        types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
+        joined = layers.join(model.module.layers(ids, packed, types))  # n d
+        for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
+            vectors = joined[start : start + length]  # t d
+            if pooled:
+                found[n] = pool(vectors[None], (spec.pooling,), False).cpu()
+            else:
+                found[n] = vectors[list(items[n].places)].float().cpu()
+        if progress:
+            progress(len(found), len(items))
+    return [found[n] for n in range(len(items))]
+
+
+@torch.inference_mode()
+def read_features(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
+    """What the model's reader says about each item's vectors (p c)."""
+    assert model.reader is not None
+    if not vectors:
+        return []
+    sizes = [len(one) for one in vectors]
+    device = next(model.reader.parameters()).device
+    return list(model.reader(torch.cat(list(vectors)).to(device), sizes).cpu().split(sizes))

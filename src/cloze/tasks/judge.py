@@ -1,0 +1,123 @@
+"""Predictions of a model for labelled examples, and how good they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task
+from cloze.data.labelled.examples import TextExample
+from cloze.data.labelled.schemes import scheme_of
+from cloze.errors import InputError
+from cloze.evaluate.measures import Judge, main_score
+from cloze.evaluate.measures import judge as measured
+from cloze.tasks.embed import Progress
+from cloze.tasks.kinds import KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What a model said about examples, and how it is scored."""
+
+    examples: Sequence[Any]
+    predictions: Sequence[Any]  # as many, in the same order
+    gold: Sequence[Any]
+    said: Sequence[Any]
+    judge: Judge
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return self.judge.scores
+
+    @property
+    def score(self) -> float:
+        """*The* score of the task."""
+        return self.scores[self.judge.main]
+
+
+def judge(
+    model: Model,
+    examples: Sequence[Any],
+    *,
+    task: Task | None = None,
+    chinese: bool = False,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> Judged:
+    """Ask the model about every example, and hold what it says against what is right."""
+    asked = task or task_of(model)
+    predictions = KINDS[asked.name].predict(
+        model, examples, task=asked, batch_tokens=batch_tokens, progress=progress
+    )
+    return held_against(model, asked, examples, predictions, chinese=chinese)
+
+
+def task_of(model: Model) -> Task:
+    """What a model was trained for, or an error."""
+    if model.task is None:
+        raise InputError(
+            f"this model was trained for no task: its head is {model.head or 'missing'}",
+            fix="fine-tune it first: cloze finetune TASK MODEL",
+        )
+    return model.task
+
+
+def held_against(
+    model: Model,
+    task: Task,
+    examples: Sequence[Any],
+    predictions: Sequence[Any],
+    *,
+    chinese: bool = False,
+) -> Judged:
+    """Predictions beside what is right."""
+    kind = kind_of(task.name, model.config.problem)
+    gold = [gold_of(kind, example) for example in examples]
+    said = [_said(kind, prediction) for prediction in predictions]
+    return Judged(
+        examples=examples,
+        predictions=predictions,
+        gold=gold,
+        said=said,
+        judge=measured(
+            kind,
+            gold,
+            said,
+            labels=model.labels if kind == "classify" else None,
+            scheme=scheme_of(model.labels) if kind == "tag" else None,
+            chinese=chinese,
+        ),
+    )
+
+
+def kind_of(task: str, problem: str | None) -> str:
+    """What kind of thing is measured."""
+    return "number" if task == "classify" and problem == "number" else task
+
+
+def measure_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
+    """The name of *the* score."""
+    scheme = scheme_of(labels) if task == "tag" else None
+    return main_score(kind_of(task, problem), scheme=scheme)
+
+
+def gold_of(kind: str, example: Any) -> Any:  # noqa: ANN401
+    """What is right, or an error that says where it is not known."""
+    known = getattr(example, {"tag": "tags", "answer": "answers"}.get(kind, "label"))
+    if known is None:
+        raise InputError(f"{example.origin}: no label to judge by", fix="label it, or leave it out")
+    if kind == "answer":
+        return [answer.text for answer in known]
+    if kind == "classify" and isinstance(example, TextExample) and not isinstance(known, str):
+        return f"{known:g}"
+    return known
+
+
+def _said(kind: str, prediction: Any) -> Any:  # noqa: ANN401
+    return {
+        "classify": lambda: prediction.label,
+        "number": lambda: prediction.score,
+        "tag": lambda: prediction.tags,
+        "answer": lambda: prediction.text,
+        "choose": lambda: prediction.option,
+    }[kind]()

@@ -1,0 +1,93 @@
+"""`cloze distill` as a user runs it: to the end, resumed, in two processes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.models import BertConfig
+from helpers import scramble
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TORCHRUN += ["-m", "cloze"]
+SMALL = ["--length=16", "--batch-tokens=128", "--threads=1", "--workers=1", "--device=cpu"]
+SMALL += ["--set=corpus.hold_out=0.2", "--set=run.log_every=1"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(100)]
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+@pytest.fixture(scope="module")
+def teacher(tokenizer_folder, tmp_path_factory):
+    tokenizer = cloze.Tokenizer.load(tokenizer_folder)
+    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32}
+    config = BertConfig(vocab_size=tokenizer.size, dropout=0.0, attention_dropout=0.0, **shape)
+    rng = torch.Generator().manual_seed(0)
+    made = Model.new(config, tokenizer, ["mlm", "nsp"], rng=rng)
+    scramble(made.module)
+    return made.save(tmp_path_factory.mktemp("models") / "teacher")
+
+
+def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
+    out = tmp_path / "m"
+    flags = ["--layers", "2", "--temperature", "3", "--rate", "0.001"]
+    ran = run("distill", teacher, text, "--out", out, "--steps", "4", *flags, *SMALL)
+    assert ran.returncode == 0, ran.stderr
+    for fact in ("masked words right", "by the teacher", "1 − cosine with the teacher"):
+        assert fact in ran.stdout
+    made = cloze.recipe(out / "recipe.toml")
+    assert made.distill is not None
+    assert (made.distill.layers, made.distill.temperature) == (2, 3.0)
+    assert made.optimiser.rate == 0.001
+    model = cloze.load(out)
+    assert (model.config.family, model.config.layers) == ("distilbert", 2)
+    assert cloze.fill(model, "the [MASK] sat.").blanks[0].guesses
+    resumed = run("distill", "--resume", "--out", out, "--json", "--threads=1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["steps"] == 4
+
+
+def test_two_processes_learn_what_one_does(run, teacher, text, tmp_path):
+    settings = [*SMALL, "--steps", "4", "--accumulate", "2"]
+    alone = run("distill", teacher, text, "--out", tmp_path / "one", *settings)
+    assert alone.returncode == 0, alone.stderr
+    together = subprocess.run(
+        [*TORCHRUN, "distill", teacher, text, "--out", tmp_path / "two", *settings],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert together.returncode == 0, together.stderr
+    weights = [cloze.load(tmp_path / name).module.state_dict() for name in ("one", "two")]
+    for name, weight in weights[0].items():
+        assert torch.allclose(weight, weights[1][name], atol=1e-5), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "m", "--steps", "2"], 2, "no model to learn from"),
+        (["TEACHER", "--out", "m", "--steps", "2"], 2, "no text"),
+        (["TEACHER", "a.txt", "--out", "m", "--steps", "2", "--layers", "3"], 1, "1 to 2 layers"),
+        (["--resume", "--out", "m", "--layers", "1"], 1, "by the recipe it began with"),
+    ],
+)
+def test_mistakes(run, teacher, arguments, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a cat.\na dog.\n")
+    ran = run("distill", *(teacher if one == "TEACHER" else one for one in arguments))
+    assert ran.returncode == code, ran.stderr
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr

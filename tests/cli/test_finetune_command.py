@@ -1,0 +1,88 @@
+"""`cloze finetune` as a user runs it: from files to a folder that the other commands take."""
+
+import json
+
+import pytest
+import torch
+
+from cloze.checkpoint.model import Model
+from cloze.models import BertConfig
+from helpers import tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A model, and a table in which an `a` makes a text good."""
+    folder = tmp_path_factory.mktemp("finetune")
+    tokenizer = tiny_tokenizer()
+    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32, "deviation": 0.1}
+    config = BertConfig(vocab_size=tokenizer.size, **shape)
+    Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0)).save(folder / "base")
+    rows = [f"{first} {second}" for first in "abcdefg" for second in "abcdefghij"]
+    lines = [f"{row}\t{'good' if 'a' in row else 'bad'}" for row in rows * 3]
+    (folder / "train.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    (folder / "broken.tsv").write_text("sentence\tlabel\na b\tgood\nc d\n")
+    return folder
+
+
+def flags(here, out, *more):
+    fast = ("--epochs", "4", "--rate", "5e-3", "--batch", "8", "--device", "cpu")
+    data = ("--train", str(here / "train.tsv"), "--dev", str(here / "train.tsv"))
+    return ("finetune", "classify", str(here / "base"), *data, "--out", str(out), *fast, *more)
+
+
+def test_from_a_table_to_answers(run, here, tmp_path):
+    ran = run(*flags(here, tmp_path / "m", "--json"))
+    assert ran.returncode == 0, ran.stderr
+    ended = json.loads(ran.stdout)
+    assert ended["measure"] == "accuracy"
+    assert ended["score"] > 0.9
+    assert ended["labels"] == ["bad", "good"]
+    said = run("classify", str(tmp_path / "m"), "a c", "b c", "--json")
+    assert [json.loads(line)[0]["label"] for line in said.stdout.splitlines()] == ["good", "bad"]
+    again = run(*flags(here, tmp_path / "m"))
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
+    ran = run(*flags(here, tmp_path / "m", "--seeds", "2", "--patience", "3"))
+    assert ran.returncode == 0, ran.stderr
+    assert "accuracy, all seeds" in ran.stdout
+    assert "210 examples to learn from, 210 to judge by, 2 labels" in ran.stderr
+    recipe = tmp_path / "m" / "recipe.toml"
+    assert "patience = 3" in recipe.read_text()
+    # the written recipe is complete: it needs no flag but the place
+    ran = run("finetune", "--recipe", str(recipe), "--out", str(tmp_path / "n"), "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["task"] == "classify"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["classify", "base", "--out", "m"], 2, "no labelled data"),
+        (["--train", "train.tsv", "--out", "m"], 2, "no model"),
+        (["sing", "base", "--train", "train.tsv", "--out", "m"], 1, "task 'sing' is unknown"),
+        (["classify", "base", "--train", "broken.tsv", "--out", "m"], 1, "broken.tsv:3"),
+        (["classify", "base", "--train", "no.tsv", "--out", "m"], 1, "no such file"),
+        (
+            ["classify", "base", "--train", "train.tsv", "--out", "m", "--label", "lable"],
+            1,
+            "did you mean 'label'",
+        ),
+        (["--resume", "--out", "m"], 1, "there is no run to resume"),
+        (["--resume", "--out", "m", "--rate", "1"], 1, "by the recipe it began with"),
+        (
+            ["classify", "base", "--train", "train.tsv", "--out", "m", "--transfer", "some"],
+            1,
+            "use one of full, last-N, head, features",
+        ),
+    ],
+)
+def test_mistakes(run, here, arguments, code, message, monkeypatch):
+    monkeypatch.chdir(here)
+    ran = run("finetune", *arguments)
+    assert ran.returncode == code, ran.stderr
+    assert message in " ".join(ran.stderr.split())
+    assert not (here / "m").exists()

@@ -1,0 +1,166 @@
+"""`cloze evaluate`, `compare` and `glue`, as a user runs them."""
+
+import json
+
+import pytest
+
+import cloze
+from cloze.checkpoint.task import Task
+from helpers import scramble, tiny_model
+
+ROWS = [("a b", "no"), ("the cat sat", "yes"), ("c d", "no"), ("cat", "yes"), ("b a", "yes")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two classifiers, a model for pairs' data, and labelled files."""
+    folder = tmp_path_factory.mktemp("judge")
+    for name, seed in (("one", 0), ("two", 3)):
+        model = tiny_model("sequence", task=Task(name="classify", policy="head"))
+        scramble(model.module, seed=seed, scale=0.5)
+        model.save(folder / name)
+    tiny_model("token", labels=("O", "B-X", "I-X")).save(folder / "tagger")
+    tiny_model("span", labels=("LABEL_0", "LABEL_1")).save(folder / "reader")
+    tiny_model().save(folder / "bare")
+    rows = "".join(f"{text}\t{label}\n" for text, label in ROWS)
+    (folder / "dev.tsv").write_text(f"text\tlabel\n{rows}")
+    (folder / "bad.tsv").write_text(f"text\tlabel\n{rows}d\tmaybe\n")
+    pairs = "".join(f"{text}\t{text[::-1]}\t{label}\n" for text, label in ROWS)
+    (folder / "pairs.tsv").write_text(f"sentence1\tsentence2\tlabel\n{pairs}")
+    (folder / "tags.conll").write_text("a B-X\nb I-X\nc O\n\nd O\n")
+    question = {
+        "id": "q1",
+        "question": "the cat",
+        "context": "a b cat sat",
+        "answers": {"text": ["cat"], "answer_start": [4]},
+    }
+    (folder / "q.jsonl").write_text(json.dumps(question) + "\n")
+    return folder
+
+
+def lines(ran):
+    assert ran.returncode == 0, ran.stderr
+    return [line.split("\t") for line in ran.stdout.splitlines()]
+
+
+def test_evaluate(run, place, tmp_path):
+    out, page = tmp_path / "p.jsonl", tmp_path / "p.html"
+    ran = run("evaluate", place / "one", place / "dev.tsv", "--predictions", out, "--report", page)
+    model = cloze.load(place / "one", device="cpu")
+    made = cloze.evaluate(model, place / "dev.tsv")
+    found = dict(line for line in lines(ran) if len(line) == 2)
+    for name, value in made.scores.items():
+        assert found[name] == f"{value:.4f}"
+    assert found["examples"] == "5"
+    worst = made.worst(1)[0]
+    assert [worst.text, worst.gold, worst.said] in [line[:3] for line in lines(ran)]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["text"], row["gold"]) for row in rows] == ROWS
+    assert [row["predicted"]["label"] for row in rows] == [one.label for one in made.predictions]
+    assert "one on dev.tsv" in page.read_text()
+
+
+def test_evaluate_json(run, place):
+    ran = run("evaluate", place / "one", place / "pairs.tsv", "--swap", "--worst", "1", "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    model = cloze.load(place / "one", device="cpu")
+    made = cloze.evaluate(model, place / "pairs.tsv", swap=True)
+    assert found["scores"] == pytest.approx(made.scores)
+    assert found["swapped"]["same"] == made.swapped.same
+    assert len(found["worst"]) == min(1, len(made.mistakes))
+
+
+def test_evaluate_tags_and_answers(run, place, tmp_path):
+    ran = run(
+        "evaluate", place / "tagger", place / "tags.conll", "--predictions", tmp_path / "p.tsv"
+    )
+    assert {"f1", "precision", "recall"} <= {line[0] for line in lines(ran)}
+    words = [line.split("\t") for line in (tmp_path / "p.tsv").read_text().splitlines()]
+    assert [word[:2] for word in words if len(word) == 3] == [
+        ["a", "B-X"],
+        ["b", "I-X"],
+        ["c", "O"],
+        ["d", "O"],
+    ]
+    ran = run(
+        "evaluate", place / "reader", place / "q.jsonl", "--predictions", tmp_path / "p.json",
+        "--chinese",
+    )  # fmt: skip
+    assert {"f1", "exact"} <= {line[0] for line in lines(ran)}
+    assert list(json.loads((tmp_path / "p.json").read_text())) == ["q1"]
+    assert ["rules", "CMRC's"] in lines(ran)
+
+
+def test_evaluate_bad_rows(run, place):
+    ran = run("evaluate", place / "one", place / "bad.tsv", "--skip-bad")
+    assert dict(line for line in lines(ran) if len(line) == 2)["examples"] == "5"
+    assert "the model has no label 'maybe'" in ran.stderr
+    assert "passed over 1 that could not be read" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        ("bare", ["dev.tsv"], "this model was trained for no task"),
+        ("one", ["bad.tsv"], "bad.tsv:7: the model has no label 'maybe'"),
+        ("one", ["dev.tsv", "--predictions", "p.csv"], "predictions are not written to such"),
+    ],
+)
+def test_evaluate_mistakes(run, place, monkeypatch, model, arguments, message):
+    monkeypatch.chdir(place)
+    ran = run("evaluate", model, *arguments)
+    assert ran.returncode == 1
+    assert message in ran.stderr
+    assert "fix: " in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_compare(run, place, tmp_path):
+    page = tmp_path / "c.html"
+    ran = run(
+        "compare", place / "one", place / "two", place / "dev.tsv", "--resamples", "50",
+        "--report", page,
+    )  # fmt: skip
+    head, first, second = lines(ran)
+    models = [place / "one", place / "two"]
+    made = cloze.compare(models, place / "dev.tsv", resamples=50, device="cpu")
+    assert tuple(head) == made.columns
+    expected = [[str(cell) for cell in row[:-1]] for row in made.rows()]
+    assert [first[:-1], second[:-1]] == expected
+    assert "p is the share of draws" in ran.stderr
+    assert "2 models on dev.tsv" in page.read_text()
+    ran = run(
+        "compare", place / "one", "--data", place / "dev.tsv", "--resamples", "5", "--json",
+    )  # fmt: skip
+    found = json.loads(ran.stdout)
+    assert [one["model"] for one in found["models"]] == [str(place / "one")]
+    assert found["models"][0]["against_first"] is None
+
+
+def test_compare_without_a_model(run, place):
+    ran = run("compare", place / "dev.tsv")
+    assert ran.returncode == 2
+    assert "name models, then the data" in ran.stderr
+
+
+def test_glue(run, place, tmp_path):
+    folder = tmp_path / "data" / "SST-2"
+    folder.mkdir(parents=True)
+    rows = "".join(f"{text}\t{label == 'yes':d}\n" for text, label in ROWS)
+    for name in ("train", "dev"):
+        (folder / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}")
+    (tmp_path / "data" / "RTE").mkdir()
+    (tmp_path / "data" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tc\n")
+    asked = ["glue", place / "bare", "--data", tmp_path / "data", "--out", tmp_path / "out"]
+    ran = run(*asked, "--epochs", "1", "--batch", "4", "--device", "cpu")
+    head, first, second, mean = lines(ran)
+    assert head == ["task", "metrics", "score", "±", "training", "dev", "seconds", "note"]
+    assert (first[0], first[4:6], first[7]) == ("SST-2", ["5", "5"], "")
+    assert (second[0], second[7]) == ("RTE", "no training data")
+    assert mean[:3] == ["mean", "of 1 tasks", first[2]]
+    assert cloze.load(tmp_path / "out" / "SST-2").labels == ("0", "1")
+    ran = run(*asked, "--epochs", "1", "--batch", "4", "--json")
+    found = json.loads(ran.stdout)
+    assert [row["note"] for row in found["rows"]] == ["from before", "no training data"]
+    assert f"{100 * found['score']:.2f}" == first[2]

@@ -1,0 +1,163 @@
+"""The losses of the four tasks, packed and padded, equal those of transformers."""
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.checkpoint.model import Model
+from cloze.data.labelled.batch import Item, batch_of
+from cloze.models import BertConfig
+from cloze.objectives.labelled import choices, classes, numbers, spans
+from helpers import scramble, tiny_tokenizer
+
+pytestmark = pytest.mark.parity
+LENGTHS = (5, 9, 7, 5, 3, 9)
+
+
+def model_with(head, labels=("a", "b", "c"), problem=None):
+    tokenizer = tiny_tokenizer()
+    config = BertConfig(
+        vocab_size=tokenizer.size,
+        width=16,
+        layers=2,
+        heads=2,
+        hidden=32,
+        positions=32,
+        labels=labels,
+        problem=problem,
+    )
+    made = Model.new(config, tokenizer, (head,), rng=torch.Generator().manual_seed(0))
+    scramble(made.module)
+    return made
+
+
+def items(model, *, places, targets):
+    rng = np.random.default_rng(0)
+    size = model.tokenizer.size
+    return [
+        Item(
+            ids=rng.integers(5, size, length).tolist(),
+            type_ids=[0] * 2 + [1] * (length - 2),
+            places=places(length),
+            targets=targets(number, length),
+            example=number,
+        )
+        for number, length in enumerate(LENGTHS)
+    ]
+
+
+def padded(rows, padding=0):
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[padding] * (longest - len(row))] for row in rows])
+
+
+def inputs(rows):
+    return {
+        "input_ids": padded([row.ids for row in rows]),
+        "token_type_ids": padded([row.type_ids for row in rows]),
+        "attention_mask": padded([[1] * len(row.ids) for row in rows]),
+    }
+
+
+def peer(model, tmp_path, name):
+    import transformers
+
+    return getattr(transformers, name).from_pretrained(model.save(tmp_path / "m")).eval()
+
+
+def assert_same(model, objective, name, groups, theirs):
+    """The mean loss is the peer's, however the batch is cut."""
+    batch = batch_of(name, groups)
+    terms = objective(model.module, batch)
+    ours = terms[name] / batch.counts[name]
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
+    assert sum(b.counts[name] for b in batch.split(3)) == batch.counts[name]
+    parts = [objective(model.module, part)[name] for part in batch.split(3)]
+    assert torch.stack(parts).sum().item() == pytest.approx(terms[name].item(), abs=1e-4)
+
+
+def test_classes_of_texts(tmp_path):
+    model = model_with("sequence", problem="classes")
+    rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
+    labels = torch.tensor([row.targets[0] for row in rows])
+    found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
+    assert_same(model, classes("sequence"), "classify", [[row] for row in rows], found.loss)
+
+
+def test_numbers(tmp_path):
+    model = model_with("sequence", labels=("LABEL_0",), problem="number")
+    rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n / 3,))
+    labels = torch.tensor([row.targets[0] for row in rows])
+    found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
+    assert_same(model, numbers("sequence"), "classify", [[row] for row in rows], found.loss)
+
+
+def test_tags(tmp_path):
+    model = model_with("token")
+    rows = items(
+        model,
+        places=lambda t: range(1, t - 1),
+        targets=lambda n, t: [(n + k) % 3 for k in range(t - 2)],
+    )
+    labels = padded([[-100, *row.targets, -100] for row in rows], -100)
+    found = peer(model, tmp_path, "BertForTokenClassification")(**inputs(rows), labels=labels)
+    assert_same(model, classes("token"), "tag", [[row] for row in rows], found.loss)
+
+
+def test_answers(tmp_path):
+    model = model_with("span", labels=("LABEL_0", "LABEL_1"))
+    rows = items(model, places=range, targets=lambda n, t: (0, 0) if n == 2 else (1, t - 1))
+    first, last = (torch.tensor([row.targets[k] for row in rows]) for k in (0, 1))
+    found = peer(model, tmp_path, "BertForQuestionAnswering")
+    given = inputs(rows)
+    out = found(**given)
+    hidden = ~given["attention_mask"].bool()  # the peer's own loss lets padding take part
+    losses = [
+        torch.nn.functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), wanted)
+        for scores, wanted in ((out.start_logits, first), (out.end_logits, last))
+    ]
+    assert_same(model, spans("span"), "answer", [[row] for row in rows], sum(losses) / 2)
+
+
+def test_choices(tmp_path):
+    model = model_with("choice", labels=("LABEL_0",))
+    rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 2,))
+    groups = [rows[:3], rows[3:]]
+    labels = torch.tensor([group[0].targets[0] for group in groups])
+    given = {name: value.unflatten(0, (2, 3)) for name, value in inputs(rows).items()}
+    found = peer(model, tmp_path, "BertForMultipleChoice")(**given, labels=labels)
+    assert_same(model, choices("choice"), "choose", groups, found.loss)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_and_smoothing(smoothing):
+    model = model_with("sequence")
+    rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
+    weights = torch.tensor([1.0, 2.0, 0.5])
+    batch = batch_of("classify", [[row] for row in rows])
+    terms = classes("sequence", weights=weights, smoothing=smoothing)(model.module, batch)
+    found = []
+    for row in rows:
+        vector = model.module(torch.tensor([row.ids]), None, torch.tensor([row.type_ids]))[:, 0]
+        scores = model.module.logits("sequence", vector)[0].log_softmax(-1)
+        spread = torch.full((3,), smoothing / 3)
+        spread[row.targets[0]] += 1 - smoothing
+        found.append(-(spread * scores * weights).sum())
+    assert terms["classify"].item() == pytest.approx(sum(found).item(), abs=1e-5)
+
+
+def test_padded_rows_say_the_same_as_packed_ones():
+    model = model_with("token")
+    rows = items(model, places=lambda t: range(t), targets=lambda n, t: [n % 3] * t)
+    batch = batch_of("tag", [[row] for row in rows])
+    from cloze.nn.packed import Packed
+
+    flat = model.module(
+        torch.from_numpy(batch.input_ids),
+        Packed.of(batch.lengths),
+        torch.from_numpy(batch.token_type_ids),
+    )[batch.places]
+    ids, real, types, places = (torch.from_numpy(array) for array in batch.padded(8))
+    assert ids.shape[1] % 8 == 0
+    square = model.module(ids, real, types).flatten(0, 1)[places]
+    assert (flat - square).abs().max() <= 1e-5

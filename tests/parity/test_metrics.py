@@ -1,0 +1,110 @@
+"""Scores against scikit-learn, scipy and seqeval on generated inputs; tolerance 1e-9."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloze.evaluate import labels, numbers
+from cloze.evaluate.labels import Rates
+from cloze.evaluate.spans import span_scores
+
+metrics = pytest.importorskip("sklearn.metrics", reason="pip install scikit-learn")
+stats = pytest.importorskip("scipy.stats", reason="pip install scipy")
+seqeval = pytest.importorskip("seqeval.metrics", reason="pip install seqeval")
+
+pytestmark = pytest.mark.parity
+
+# Few labels and few examples: classes that are never right, never said or alone are common.
+pairs = st.integers(1, 4).flatmap(
+    lambda count: st.lists(
+        st.tuples(*[st.sampled_from("abcd"[:count])] * 2), min_size=1, max_size=25
+    )
+)
+
+
+def close(a, b):
+    return a == pytest.approx(b, abs=1e-9)
+
+
+@given(pairs)
+def test_labels_are_scored_as_scikit_learn_does(both):
+    gold, said = map(list, zip(*both, strict=True))
+    known = sorted({*gold, *said})
+    assert close(labels.accuracy(gold, said), metrics.accuracy_score(gold, said))
+    matrix = metrics.confusion_matrix(gold, said, labels=[*known, "e"])[:-1, :-1]
+    assert labels.confusion(gold, said).tolist() == matrix.tolist()
+    theirs = metrics.precision_recall_fscore_support(gold, said, labels=known, zero_division=0)
+    for label, *values in zip(known, *theirs, strict=True):
+        ours: Rates = labels.by_label(gold, said)[label]
+        assert close([ours.precision, ours.recall, ours.f1, ours.wanted], values)
+        assert close(labels.f1(gold, said, positive=label), values[2])
+    for how in ("macro", "micro", "weighted"):
+        for name in ("precision", "recall", "f1"):
+            peer = getattr(metrics, f"{name}_score")
+            ours = getattr(labels, name)(gold, said, average=how)
+            assert close(ours, peer(gold, said, average=how, zero_division=0))
+
+
+@given(pairs)
+def test_matthews_is_theirs(both):
+    gold, said = map(list, zip(*both, strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs warns where all is one label
+        assert close(labels.matthews(gold, said), metrics.matthews_corrcoef(gold, said))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_labels_and_examples(seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 40, 5_000)
+    said = np.where(rng.random(5_000) < 0.6, gold, rng.integers(0, 45, 5_000))
+    pair = gold.tolist(), said.tolist()
+    assert close(labels.matthews(*pair), metrics.matthews_corrcoef(*pair))
+    theirs = metrics.f1_score(*pair, average="macro", zero_division=0)
+    assert close(labels.f1(*pair), theirs)
+
+
+measured = st.integers(-4, 4).map(float) | st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
+
+
+@given(st.lists(st.tuples(measured, measured), min_size=2, max_size=40))
+def test_correlations_are_those_of_scipy(both):
+    gold, said = map(list, zip(*both, strict=True))
+    if len({*gold}) == 1 or len({*said}) == 1:
+        assert numbers.pearson(gold, said) == numbers.spearman(gold, said) == 0  # theirs is NaN
+    else:
+        assert close(numbers.pearson(gold, said), stats.pearsonr(gold, said).statistic)
+        assert close(numbers.spearman(gold, said), stats.spearmanr(gold, said).statistic)
+    assert numbers.ranks(np.array(gold)).tolist() == stats.rankdata(gold).tolist()
+    assert close(numbers.squared_error(gold, said), metrics.mean_squared_error(gold, said))
+    assert close(numbers.absolute_error(gold, said), metrics.mean_absolute_error(gold, said))
+
+
+def tagged(letters):
+    tag = st.just("O") | st.builds("{}-{}".format, st.sampled_from(letters), st.sampled_from("XYZ"))
+    sentence = st.lists(st.tuples(tag, tag), min_size=1, max_size=12)
+    return st.lists(sentence, min_size=1, max_size=6)
+
+
+@given(tagged("BI") | tagged("BIES") | tagged("I"))
+def test_spans_are_counted_as_seqeval_does(sentences):
+    """Any order of tags, most of them malformed, in all three schemes."""
+    gold = [[one for one, _ in sentence] for sentence in sentences]
+    said = [[one for _, one in sentence] for sentence in sentences]
+    ours = span_scores(gold, said)
+    assert close(ours.accuracy, seqeval.accuracy_score(gold, said))
+    for name in ("precision", "recall", "f1"):
+        peer = getattr(seqeval, f"{name}_score")(gold, said, zero_division=0)
+        assert close(getattr(ours.overall, name), peer)
+    if ours.by_label:
+        report = seqeval.classification_report(gold, said, output_dict=True, zero_division=0)
+        assert {*ours.by_label} == {*report} - {"micro avg", "macro avg", "weighted avg"}
+        for label, rates in ours.by_label.items():
+            theirs = report[label]
+            assert close(
+                [rates.precision, rates.recall, rates.f1, rates.wanted],
+                [theirs[key] for key in ("precision", "recall", "f1-score", "support")],
+            )

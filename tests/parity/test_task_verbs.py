@@ -1,0 +1,134 @@
+"""`classify`, `tag`, `answer` and `choose` against transformers, on models both open."""
+
+import pytest
+import torch
+import transformers
+
+import cloze
+from cloze.checkpoint.task import Task
+from cloze.data.labelled.examples import ChoiceExample, QuestionExample, TextExample
+from cloze.models import MODELS
+from cloze.tasks import answer, choose, classify
+from cloze.tasks.scoring import logits
+from helpers import tiny_model
+
+pytestmark = pytest.mark.parity
+
+TEXTS = [
+    "the cat sat .",
+    "cats sat, a b abc",
+    "The CAT sat. Cats!",
+    "猫猫 the 猫。",
+    "unknown zzz words ✨ too",
+    "abcabc abca cats, the aab",
+    "",
+]
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+FAMILIES = list(MODELS)
+
+
+def opened(tmp_path, *heads, **options):
+    folder = tiny_model(*heads, **options).save(tmp_path / "m")
+    return cloze.load(folder), str(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [(("no", "yes", "perhaps"), None), (("no", "yes"), "many"), (("n",), "number"), (("n",), None)],
+)
+def test_classify(tmp_path, family, labels, problem):
+    model, folder = opened(tmp_path, "sequence", family=family, labels=labels, problem=problem)
+    peer = transformers.pipeline("text-classification", folder, device="cpu", top_k=None)
+    for found, row in zip(cloze.classify(model, TEXTS), peer(TEXTS), strict=True):
+        theirs = {one["label"]: one["score"] for one in row}
+        assert found.scores == pytest.approx(theirs, abs=1e-5)
+        assert found.label == row[0]["label"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_classify_pairs(tmp_path, family):
+    model, folder = opened(tmp_path, "sequence", family=family)
+    peer = transformers.pipeline("text-classification", folder, device="cpu", top_k=None)
+    for text, pair in zip(TEXTS[:-1], reversed(TEXTS[:-1]), strict=True):
+        theirs = peer({"text": text, "text_pair": pair})
+        theirs = theirs[0] if isinstance(theirs[0], list) else theirs
+        expected = {one["label"]: one["score"] for one in theirs}
+        assert cloze.classify(model, text, pair).scores == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("how", ["none", "simple", "first", "average", "max"])
+def test_tag(tmp_path, family, how):
+    model, folder = opened(tmp_path, "token", family=family, labels=LABELS)
+    peer = transformers.pipeline(
+        "token-classification", folder, aggregation_strategy=how, device="cpu"
+    )
+    kinds = set()
+    for text in TEXTS:
+        theirs = peer(text)
+        ours = cloze.tag(model, text, aggregation=how).spans
+        name = "entity" if how == "none" else "entity_group"
+        assert [(one.label, one.start, one.end) for one in ours] == [
+            (one[name], one["start"], one["end"]) for one in theirs
+        ]
+        assert [one.score for one in ours] == pytest.approx(
+            [float(one["score"]) for one in theirs], abs=1e-5
+        )
+        kinds |= {one.label for one in ours}
+    assert kinds, "there was something to compare"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answer_scores(tmp_path, family):
+    model, folder = opened(tmp_path, "span", family=family)
+    peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    question, context = "the cat", "a b c d e f the cats sat, " * 4
+    theirs = tokenizer(
+        question,
+        context,
+        truncation="only_second",
+        max_length=24,
+        stride=4,
+        return_overflowing_tokens=True,
+        padding=True,
+        return_tensors="pt",
+    )
+    theirs.pop("overflow_to_sample_mapping")
+    with torch.no_grad():
+        expected = peer(**theirs)
+    example = QuestionExample(question=question, context=context)
+    (group,) = answer.items(model, [example], Task(name="answer", policy="window", stride=4))
+    found = logits(model, group, head="span")
+    assert len(group) == len(theirs["input_ids"]) > 2
+    for n, (item, scores) in enumerate(zip(group, found, strict=True)):
+        real = theirs["attention_mask"][n].bool()
+        assert item.ids == theirs["input_ids"][n][real].tolist()
+        both = torch.stack([expected.start_logits[n][real], expected.end_logits[n][real]], -1)
+        torch.testing.assert_close(scores, both, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_choose_scores(tmp_path, family):
+    model, folder = opened(tmp_path, "choice", family=family)
+    peer = transformers.AutoModelForMultipleChoice.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    text, options = "the cat sat .", ("a b", "cats, abc", "猫")
+    theirs = tokenizer([text] * 3, list(options), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = peer(**{name: value[None] for name, value in theirs.items()}).logits[0]
+    example = ChoiceExample(text=text, options=options)
+    found = logits(model, choose.items(model, [example], Task(name="choose"))[0], head="choice")
+    torch.testing.assert_close(torch.cat(found)[:, 0], expected, atol=1e-5, rtol=1e-4)
+    assert cloze.choose(model, text, options).option == int(expected.argmax())
+
+
+def test_pairs_are_cut_as_theirs(tmp_path):
+    model, folder = opened(tmp_path, "sequence")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    text, pair = "a b c d e f g h i j " * 3, "the cat sat"
+    theirs = tokenizer(text, pair, truncation="longest_first", max_length=24)
+    example = TextExample(text=text, pair=pair)
+    ((item,),) = classify.items(model, [example], Task(name="classify", policy="head"))
+    assert item.ids == theirs["input_ids"]

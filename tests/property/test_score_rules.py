@@ -1,0 +1,72 @@
+"""Laws of scores and of how sure they are, for any input."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.evaluate.bootstrap import interval
+from cloze.evaluate.labels import accuracy, calibration, f1, matthews
+from cloze.evaluate.numbers import pearson, spearman
+from cloze.evaluate.squad import chinese_f1, english_f1, normalise, score
+
+numbers = st.floats(-1e300, 1e300)
+pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30)
+labels = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1)
+texts = st.text(st.sampled_from("abthe .,'’-北京大学《》 nAnT12"), max_size=20)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.booleans(), min_size=3, max_size=200), st.integers(0, 1000))
+def test_an_interval_holds_the_score_it_is_of(right, seed):
+    values = np.array(right, float)
+    found = interval(values, len(values), rng=np.random.default_rng(seed), resamples=400)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+@given(pairs)
+def test_a_correlation_is_one_whatever_the_numbers(both):
+    x, y = zip(*both, strict=True)
+    for correlation in (pearson, spearman):
+        assert -1 <= correlation(x, y) <= 1
+        assert abs(correlation(x, y) - correlation(y, x)) < 1e-12
+        assert correlation(x, x) > 1 - 1e-9 or len({*x}) == 1
+
+
+@given(st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=1))
+def test_ranks_ask_for_order_only(both):
+    x, y = zip(*both, strict=True)
+    assert abs(spearman(x, y) - spearman([one**3 for one in x], y)) < 1e-12
+    assert abs(spearman(x, y) + spearman([-one for one in x], y)) < 1e-12
+
+
+@given(labels)
+def test_names_of_labels_do_not_count(both):
+    gold, said = zip(*both, strict=True)
+    names = dict(zip("abcd", "zyxw", strict=True))
+    renamed = [[names[one] for one in side] for side in (gold, said)]
+    assert abs(f1(gold, said) - f1(*renamed)) < 1e-12
+    assert abs(matthews(gold, said) - matthews(*renamed)) < 1e-12
+    assert f1(gold, said, average="micro") == accuracy(gold, said)
+    assert -1 <= matthews(gold, said) <= 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1), st.integers(1, 20))
+def test_every_prediction_is_in_its_bin(both, bins):
+    sure, right = zip(*both, strict=True)
+    made = calibration(sure, right, bins)
+    assert made.count == len(sure)
+    assert len(made.bins) == bins
+    for one in made.bins:
+        inside = [s for s in sure if one.low < s <= one.high or (s == 0 and one.low == 0)]
+        assert one.count == len(inside)
+    assert 0 <= made.error <= 1
+
+
+@given(texts, texts)
+def test_answers_are_scored_alike_both_ways(a, b):
+    for rule in (english_f1, chinese_f1):
+        assert rule(a, b) == rule(b, a)
+        assert 0 <= rule(a, b) <= 1
+        assert rule(a, a) == 1
+    assert normalise(normalise(a)) == normalise(a)
+    assert score([a, b], b).exact == 1 or not normalise(b)

@@ -1,0 +1,76 @@
+"""Tags and the spans they spell."""
+
+import pytest
+
+from cloze.data.labelled.schemes import scheme_named, scheme_of, spans_of, tags_of, to_iob2
+from cloze.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        ("I-PER O I-LOC B-LOC", "IOB1"),
+        ("I-PER I-LOC", "IOB1"),
+        ("B-PER I-PER O B-LOC B-LOC", "IOB2"),
+        ("B-PER O I-LOC", "IOB2"),  # malformed, for IOB1 would not write this B
+        ("O O", "IOB2"),
+        ("", "IOB2"),
+        ("B-PER E-PER O S-LOC", "BIOES"),
+        ("B-PER M-PER E-PER", "BIOES"),
+        ("B-PER I-PER L-PER O U-LOC", "BIOES"),
+        ("I-PER E-PER", "BIOES"),
+        ("DET NOUN VERB", "plain"),
+        ("PER O LOC", "plain"),
+        ("B M E S", "plain"),
+        ("B-PER I-PER PER", "IOB2"),  # one slip does not make a file of another kind
+    ],
+)
+def test_the_scheme_is_told_from_the_tags(tags: str, scheme: str) -> None:
+    assert scheme_of(tags.split()) == scheme
+    assert scheme_of([["O"], tags.split(), []]) == scheme
+
+
+def test_what_one_sentence_leaves_open_another_tells() -> None:
+    assert scheme_of([["B-PER"], ["I-PER"]]) == "IOB2"
+    assert scheme_of([["I-PER", "B-PER"], ["I-LOC"]]) == "IOB1"  # they do not touch
+    assert scheme_of([["I-PER"], ["S-PER"]]) == "BIOES"
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("B-A I-A B-A", [(0, 2, "A"), (2, 3, "A")]),
+        ("I-A I-A O I-A", [(0, 2, "A"), (3, 4, "A")]),
+        ("B-A I-B", [(0, 1, "A"), (1, 2, "B")]),
+        ("B-A M-A E-A S-B O", [(0, 3, "A"), (3, 4, "B")]),
+        ("E-A E-A", [(0, 1, "A"), (1, 2, "A")]),
+        ("I-A S-A I-A", [(0, 1, "A"), (1, 2, "A"), (2, 3, "A")]),
+        ("B-person-actor I-person-actor", [(0, 2, "person-actor")]),
+        ("PER PER O LOC", [(0, 2, "PER"), (3, 4, "LOC")]),
+        ("B-A I-A A", [(0, 3, "A")]),
+        ("", []),
+    ],
+)
+def test_spans_are_read_as_conlleval_reads_them(tags: str, spans: list[object]) -> None:
+    assert spans_of(tags.split()) == spans
+
+
+def test_a_scheme_that_is_named_is_taken() -> None:
+    assert spans_of(["B-A", "I-A"], "plain") == [(0, 1, "B-A"), (1, 2, "I-A")]
+    assert to_iob2(["PER", "PER", "O"], "IOB1") == ("B-PER", "I-PER", "O")
+    assert to_iob2(["B-A", "M-A"], "bmes") == ("B-A", "I-A")
+    assert to_iob2(["NOUN", "O"]) == ("NOUN", "O")
+    assert [scheme_named(name) for name in ("bio", "IOB", "Plain", "BILOU")] == [
+        "IOB2", "IOB1", "plain", "BIOES",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="tag scheme 'IOB3' is unknown\n.*did you mean 'IOB"):
+        spans_of(["O"], "IOB3")
+
+
+def test_tags_of_spans_have_room_for_each() -> None:
+    assert tags_of([(1, 3, "A"), (3, 4, "A")], 5) == ("O", "B-A", "I-A", "B-A", "O")
+    with pytest.raises(InputError, match="two spans share a word between 1 and 3"):
+        tags_of([(0, 2, "A"), (1, 3, "B")], 3)
+    for wrong in [(-1, 1, "A"), (1, 1, "A"), (2, 4, "A")]:
+        with pytest.raises(InputError, match="there is no span from .* in 3 words"):
+            tags_of([wrong], 3)

@@ -1,0 +1,328 @@
+"""Tagged sentences from every kind of file."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cloze.data.labelled.examples import Origin, TaggedExample
+from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.words import join, mark_off
+from cloze.errors import InputError
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def words(one: TaggedExample) -> list[str]:
+    return [one.text[start:end] for start, end in one.words]
+
+
+def survey(source: object, **options: object) -> tuple[list[TaggedExample], list[str]]:
+    errors: list[InputError] = []
+    found = list(read_tags(source, on_error=errors.append, **options))
+    return found, [error.problem for error in errors]
+
+
+def conllu(*rows: str) -> str:
+    """Rows of ID FORM UPOS DEPREL MISC, the other columns left open."""
+    lines = []
+    for row in rows:
+        if row.startswith("#") or not row:
+            lines.append(row)
+        else:
+            number, form, upos, deprel, misc = row.split()
+            lines.append("\t".join([number, form, "_", upos, "_", "_", "_", deprel, "_", misc]))
+    return "\n".join(lines) + "\n"
+
+
+# --- columns
+
+
+def test_conll_columns_with_documents(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "eng.train.gz",
+        gzip.compress(
+            b"-DOCSTART- -X- O O\n\nOslo NNP I-NP I-LOC\nBergen NNP I-NP B-LOC\n. . O O\r\n\n\n"
+            b"Ann NNP I-NP I-PER\n\n-DOCSTART- -X- O O\nBob NNP I-NP I-PER\n \n"
+        ),
+    )
+    first, second, third = read_tags(path)
+    assert first == TaggedExample(
+        text="Oslo Bergen .",
+        words=((0, 4), (5, 11), (12, 13)),
+        tags=("B-LOC", "B-LOC", "O"),
+        document=1,
+        origin=Origin(file=str(path), line=3),
+    )
+    assert (second.text, second.tags, second.document) == ("Ann", ("B-PER",), 1)
+    assert (third.text, third.document, third.origin.line) == ("Bob", 2, 11)
+    assert [one.tags for one in read_tags(path, column=2)][1:] == [("NNP",), ("NNP",)]
+
+
+def test_documents_go_on_counting_and_sentences_without_one_stand_alone(tmp_path: Path) -> None:
+    bare = write(tmp_path / "a.conll", "a O\n\nb O\n")
+    marked = write(tmp_path / "b.conll", "a O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
+    assert [one.document for one in read_tags([bare, marked, marked])] == [1, 2, 3, 3, 4, 5, 5, 6]
+
+
+def test_tabs_part_columns_where_there_are_any(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "New York\tB-LOC\n!\tO\n")
+    (one,) = read_tags(path)
+    assert words(one) == ["New York", "!"]
+    assert one.tags == ("B-LOC", "O")
+
+
+def test_words_alone_have_no_tags(tmp_path: Path) -> None:
+    assert [one.tags for one in read_tags(write(tmp_path / "a.txt", "one\ntwo\n\nthree\n"))] == [
+        None,
+        None,
+    ]
+
+
+def test_the_scheme_is_that_of_the_whole_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.bmes", "北 S-LOC\n\n张 B-PER\n三 E-PER\n\n京 I-LOC\n")
+    assert [one.tags for one in read_tags(path)] == [("B-LOC",), ("B-PER", "I-PER"), ("B-LOC",)]
+    assert next(read_tags(path, scheme="plain")).tags == ("S-LOC",)
+    with pytest.raises(InputError, match="tag scheme 'BIX' is unknown"):
+        read_tags(path, scheme="BIX")
+
+
+def test_characters_on_one_line_and_their_tags_behind_a_tab(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "dev.char.bmes", "好\tO\n高 勇 ， 1 9 岁\tB-NAME E-NAME O O O O\n\n李 某\tO O\n"
+    )
+    first, second, third = read_tags(path)
+    assert (first.text, second.text, third.text) == ("好", "高勇， 1 9 岁", "李某")
+    assert words(second) == ["高", "勇", "，", "1", "9", "岁"]
+    assert second.tags == ("B-NAME", "I-NAME", "O", "O", "O", "O")
+    assert [one.origin.line for one in (first, second, third)] == [1, 2, 4]
+
+
+def test_an_ideographic_space_is_a_word_like_any_other(tmp_path: Path) -> None:
+    (one,) = read_tags(write(tmp_path / "a.bmes", "好 O\n\u3000 O\n人 B-PER\n"))
+    assert words(one) == ["好", "\u3000", "人"]
+
+
+def test_conllu_words_ranges_and_empty_nodes(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.conllu",
+        conllu(
+            "# newdoc id = d1",
+            "# text = I don't.",
+            "1 I PRON nsubj _",
+            "2-3 don't _ _ SpaceAfter=No",
+            "2 do AUX aux _",
+            "3 n't PART advmod _",
+            "3.1 go VERB _ _",
+            "4 . PUNCT punct _",
+            "",
+            "1-2 du _ _ _",
+            "1 de ADP case _",
+            "2 le DET det _",
+            "3 vin NOUN obl SpaceAfter=No|X=1",
+            "4 ! PUNCT punct _",
+            "",
+            "# newdoc",
+            "1 Ja INTJ root _",
+        ),
+    )
+    first, second, third = read_tags(path)
+    assert (first.text, second.text) == ("I don't.", "de le vin!")
+    assert words(first) == ["I", "do", "n't", "."]
+    assert first.tags == ("PRON", "AUX", "PART", "PUNCT")
+    assert [one.document for one in (first, second, third)] == [1, 1, 2]
+    assert next(read_tags(path, column="deprel")).tags == ("nsubj", "aux", "advmod", "punct")
+    assert next(read_tags(path, column=2)).tags == ("I", "do", "n't", ".")
+
+
+def test_a_range_that_is_longer_than_its_sentence_costs_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conllu", conllu("1-999999999 ab _ _ _", "1 a X x _", "2 b X x _"))
+    assert [one.text for one in read_tags(path)] == ["ab"]
+
+
+# --- JSON
+
+
+def test_spans_of_a_text_become_tags_of_whole_words(tmp_path: Path) -> None:
+    text = "Ann-Marie lives in 北京市, Pre-War Oslo."
+    rows = [
+        {
+            "text": text,
+            "spans": [
+                {"start": 19, "end": 21, "label": "LOC"},
+                {"start": 0, "end": 9, "label": "PER"},
+            ],
+        },
+        {"text": text, "entities": [{"start_offset": 32, "end_offset": 36, "type": "LOC"}]},
+        {"text": text, "label": [[24, 27, "TIME"], [24, 27, "TIME"]]},
+        {"text": "Oslosk", "spans": [[0, 4, "LOC"]]},
+        {"text": " Oslo ", "spans": [[0, 6, "LOC"]]},
+        {"text": "Oslo", "spans": []},
+        {"text": "Oslo"},
+    ]  # fmt: skip
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    found = list(read_tags(path))
+    spans = [
+        [(w, t) for w, t in zip(words(one), one.tags or (), strict=False) if t != "O"]
+        for one in found
+    ]
+    assert spans[0] == [
+        ("Ann", "B-PER"), ("-", "I-PER"), ("Marie", "I-PER"), ("北", "B-LOC"), ("京", "I-LOC"),
+    ]  # fmt: skip
+    assert spans[1:5] == [
+        [("Oslo", "B-LOC")],
+        [("Pre", "B-TIME")],
+        [("Oslo", "B-LOC")],
+        [("Oslo", "B-LOC")],
+    ]
+    assert words(found[3]) == ["Oslo", "sk"]
+    assert [one.tags for one in found[5:]] == [("O",), None]
+    assert len({one.document for one in found}) == len(rows)
+
+
+def test_words_with_tags_as_data_sets_have_them(tmp_path: Path) -> None:
+    rows = [{"tokens": ["Ann", "left"], "ner_tags": ["I-PER", "O"], "upos": ["PROPN", "VERB"]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for source in (tmp_path / "a.parquet", [rows]):
+        (one,) = read_tags(source)
+        assert (one.text, one.tags) == ("Ann left", ("B-PER", "O"))
+        assert next(read_tags(source, column="upos")).tags == ("PROPN", "VERB")
+
+
+def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
+    datasets = pytest.importorskip("datasets")
+    names = datasets.ClassLabel(names=["O", "B-PER", "I-PER"])
+    features = datasets.Features(
+        {"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(names)}
+    )
+    data = datasets.Dataset.from_dict(
+        {"tokens": [["Ann", "Lee", "ran"]], "ner_tags": [[1, 2, 0]]}, features
+    )
+    assert [one.tags for one in read_tags(data)] == [("B-PER", "I-PER", "O")]
+
+
+# --- words
+
+
+def test_words_are_joined_with_blanks_but_for_wide_characters() -> None:
+    text, places = join(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
+    assert text == "GDP 增长 5 % 。 ” ok ！"
+    assert [text[a:b] for a, b in places] == ["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"]
+    assert join(["「", "増", "」", "、", "加"])[0] == "「増」、加"
+    assert join(["a", "b", "c"], {0})[0] == "ab c"
+    assert join([]) == ("", ())
+
+
+def test_words_are_marked_off_as_bert_parts_them() -> None:
+    text = "It's 5€, naïve हिन्दी\t中文!\u200b $x"
+    marked = [text[a:b] for a, b in mark_off(text)]
+    assert marked == [
+        "It",
+        "'",
+        "s",
+        "5€",
+        ",",
+        "naïve",
+        "हिन्दी",
+        "中",
+        "文",
+        "!",
+        "\u200b",
+        "$",
+        "x",
+    ]
+    assert mark_off("abcd", {2}) == ((0, 2), (2, 4))
+    assert mark_off("") == ()
+
+
+# --- what is refused, and how
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("a.conll", "a X O\nb O\n\nc X O\n", r"a\.conll:2: 2 columns where the first row has 3"),
+        ("a.conll", "a\tO\n\tO\n\nc\tO\n", r"a\.conll:2: the word or its tag is empty"),
+        ("a.conll", b"c O\n\n\xff O\nd O\n", r"a\.conll:3: not UTF-8"),
+        ("a.bmes", "好 人\tO O\n好 人\tO\n", r"a\.bmes:2: 2 words and 1 tags"),
+        (
+            "a.conllu",
+            conllu("1 a X x _", "", "1 b X x _") + "2\tx\n",
+            r"a\.conllu:4: 2 columns where CoNLL-U has 10",
+        ),
+        ("a.conllu", conllu("1 a X x _", "", "b c X x _"), r"a\.conllu:3: 'b' numbers no word"),
+        (
+            "a.conllu",
+            conllu("1 a X x _", "", "1 b X x _").replace("b", ""),
+            r":3: the word or its tag is empty",
+        ),
+    ],
+)
+def test_a_bad_row_is_named_and_its_sentence_left_out(
+    tmp_path: Path, name: str, data: str | bytes, problem: str
+) -> None:
+    path = write(tmp_path / name, data)
+    with pytest.raises(InputError, match=problem):
+        list(read_tags(path))
+    found, problems = survey(path)
+    assert len(found) == len(problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (
+            {"text": "a b c", "spans": [[0, 3, "X"], [2, 5, "Y"]]},
+            r"the spans \(0, 3, 'X'\) and \(2, 5, 'Y'\) overlap",
+        ),
+        ({"text": "a b", "spans": [[1, 2, "X"]]}, r"the span \(1, 2, 'X'\) covers no word"),
+        (
+            {"text": "a b", "spans": [[0, 4, "X"]]},
+            r"\[0, 4, 'X'\] is not a span of a text of 3 characters",
+        ),
+        ({"text": "a b", "spans": [{"start": 0, "end": 1}]}, r"\[0, 1, None\] is not a span"),
+        ({"text": "a b", "spans": [[1, 1, "X"]]}, r"is not a span"),
+        ({"text": "a b", "spans": "X"}, r"'spans' is not a list of spans"),
+        ({"text": 3}, r"3 is not text"),
+        ({"tokens": ["a"], "tags": ["O", "O"]}, r"1 words and 2 tags"),
+        ({"tokens": ["a"], "tags": "O"}, r"1 words and no list of tags"),
+        ({"tokens": ["a"], "tags": [3]}, r"the tag 3 has no name"),
+        ({"tokens": ["a", ""]}, r"a word is empty"),
+        ({"tokens": "a"}, r"the words are not a list"),
+        ({"words": [1]}, r"1 is not text"),
+        ({"sentence": "a"}, r"neither a text with spans nor words with tags"),
+        ([1], r"neither a text with spans nor words with tags"),
+    ],
+)
+def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + json.dumps(row))
+    with pytest.raises(InputError, match=r"a\.jsonl:2: .*" + problem):
+        list(read_tags(path))
+    found, problems = survey(path)
+    assert len(found) == len(problems) == 1
+
+
+def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "a X O\n")
+    with pytest.raises(InputError, match=r"a\.conll:1: there is no column 4, there are 3"):
+        list(read_tags(path, column=4))
+    with pytest.raises(InputError, match=r"columns have no names here, and 'ner' is no number"):
+        list(read_tags(path, column="ner"))
+    with pytest.raises(InputError, match=r"CoNLL-U has no column 'pos'\n.*xpos"):
+        list(read_tags(write(tmp_path / "b.conllu", conllu("1 a X x _")), column="pos"))
+    with pytest.raises(InputError, match=r"c\.conll: there is no text in it"):
+        list(read_tags(write(tmp_path / "c.conll", "")))
+    with pytest.raises(InputError, match=r"d\.conll: there is no text in it"):
+        list(read_tags(write(tmp_path / "d.conll", "\n\n")))
+    with pytest.raises(InputError, match=r"e\.conll:1: this is a binary file"):
+        list(read_tags(write(tmp_path / "e.conll", b"\x7fELF\0")))
+    cut = write(tmp_path / "f.conll.gz", gzip.compress(b"a O\n\nb O\n")[:-4])
+    found, problems = survey(cut)
+    assert [one.text for one in found] == ["a"]
+    assert problems == [f"{cut}:4: the gzip data is cut short"]

@@ -1,0 +1,289 @@
+"""`distill`: from a teacher and text to a student that others open; resumed runs; embedders."""
+
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.make.distill import distill
+from cloze.make.plan import plan
+from cloze.make.pretrain import Watch, pretrain, resume_run
+from cloze.make.recipe import recipe
+from cloze.make.workshop import Say
+from cloze.models import BertConfig
+from cloze.objectives.distillation import Distillation
+from cloze.train.panel import Seen, held_out_line, panel
+from helpers import scramble
+
+QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
+SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.evaluate_every=4"]
+TEACHER = [*QUICK, "model.width=16", "model.heads=2", "model.layers=4", "model.positions=32"]
+TEACHER += ["vocabulary.size=120", "batch.tokens=256", "run.steps=60", "optimiser.rate=5e-3"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Sixty little stories."""
+    rng = np.random.default_rng(0)
+    parts = (["the cat", "a dog", "one fish"], ["sat on", "ran from"], ["the mat", "a tree"])
+    parts = (*parts, ["all day long", "for a while"])
+    stories = [
+        "\n".join(" ".join(rng.choice(part) for part in parts) + "." for _ in range(6))
+        for _ in range(60)
+    ]
+    path = tmp_path_factory.mktemp("text") / "stories.txt"
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+@pytest.fixture(scope="module")
+def teacher(text, tmp_path_factory):
+    """A BERT of four layers that knows the stories a little."""
+    out = tmp_path_factory.mktemp("models") / "teacher"
+    pretrain(text, out, recipe(settings=TEACHER))
+    return out
+
+
+@pytest.fixture(scope="module")
+def embedder(teacher, tmp_path_factory):
+    """A body without heads, as sentence-transformers publishes them."""
+    base = cloze.load(teacher, quiet=True)
+    config = BertConfig(vocab_size=base.tokenizer.size, width=16, layers=4, heads=2, hidden=32)
+    made = Model.new(config, base.tokenizer, rng=torch.Generator().manual_seed(5))
+    scramble(made.module)
+    pooling = Pooling(modes=("mean",), normalize=True, limit=20)
+    return Model(module=made.module, tokenizer=made.tokenizer, config=config, pooling=pooling).save(
+        tmp_path_factory.mktemp("models") / "embedder"
+    )
+
+
+def taught(teacher, text, out, *settings, **options):
+    options.setdefault("settings", [*SMALL, "run.steps=8", *settings])
+    return distill(teacher, text, out, **options)
+
+
+@pytest.fixture(scope="module")
+def student(teacher, text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "student"
+    return taught(teacher, text, out), out
+
+
+def rows_of(out, kind):
+    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [row for row in rows if row["kind"] == kind]
+
+
+def assert_same_weights(one, other):
+    ours, theirs = (cloze.load(each).module.state_dict() for each in (one, other))
+    for name, weight in ours.items():
+        assert torch.equal(weight, theirs[name]), name
+
+
+def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
+    ended, out = student
+    assert (ended.steps, ended.stopped) == (8, None)
+    model = cloze.load(out)
+    assert (model.config.family, model.config.layers, model.heads) == ("distilbert", 2, ("mlm",))
+    assert not model.report
+    assert model.tokenizer.size == cloze.load(teacher).tokenizer.size
+    assert cloze.fill(model, "the [MASK] sat on the mat.").blanks[0].guesses
+    (fill, *_) = json.loads((out / "fills.json").read_text())
+    assert len(fill["before"]) == len(fill["after"]) == len(fill["teacher"]) == 5
+    page = (out / "report.html").read_text()
+    for title in ("Soft targets", "Cosine loss", "MLM accuracy", "teacher"):
+        assert title in page
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+def test_transformers_opens_it(family, teacher, text, tmp_path):
+    import transformers
+
+    taught(teacher, text, tmp_path / "m", "run.steps=2", family=family)
+    kind = {"distilbert": "DistilBertForMaskedLM", "bert": "BertForMaskedLM"}[family]
+    peer, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "m", output_loading_info=True
+    )
+    assert type(peer).__name__ == kind
+    assert not any(loading.values()), loading
+    model = cloze.load(tmp_path / "m")
+    ids = torch.tensor([model.tokenizer.encode("the cat [MASK] on the mat.").ids])
+    with torch.no_grad():
+        theirs = peer.eval()(ids).logits
+        ours = model.module.logits("mlm", model.module(ids))
+    assert (ours - theirs).abs().max() <= 1e-5
+
+
+def test_the_teacher_is_measured_beside_the_student(student, teacher):
+    ended, out = student
+    rows = rows_of(out, "eval")
+    assert [row["step"] for row in rows] == [0, 4, 8]
+    assert len({row["teacher_accuracy"] for row in rows}) == 1
+    assert ended.scores["eval.mlm.teacher"] == rows[0]["teacher_accuracy"]
+    assert ended.scores["eval.mlm.teacher"] > ended.scores["eval.unigram"]
+    assert {"soft_loss", "cosine_loss", "mlm_loss", "mlm_accuracy", "perplexity"} <= set(rows[0])
+    assert rows[0]["soft_loss"] > 0
+
+
+def test_the_display_tells_of_the_teacher(student):
+    seen = Seen()
+    for kind in ("train", "eval"):
+        seen.add(rows_of(student[1], kind)[-1])
+    assert re.search(r"teacher \S+\s% · cosine loss 0\.\d+", held_out_line(seen))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(panel(seen, title="m", width=88))
+    shown = console.export_text()
+    for words in ("soft targets", "cosine loss", "MLM loss", "teacher"):
+        assert words in shown
+
+
+def test_a_student_with_all_layers_begins_as_its_teacher(teacher, text, tmp_path):
+    taught(teacher, text, tmp_path / "m", "run.steps=1", layers=4)
+    first = rows_of(tmp_path / "m", "eval")[0]
+    assert first["soft_loss"] == pytest.approx(0, abs=1e-5)
+    assert first["cosine_loss"] == pytest.approx(0, abs=1e-5)
+    assert first["mlm_accuracy"] == first["teacher_accuracy"]
+
+
+def test_losses_fall(teacher, text, tmp_path):
+    wild = cloze.load(teacher)
+    scramble(wild.module)  # a net whose every layer matters
+    wild.save(tmp_path / "wild")
+    taught(tmp_path / "wild", text, tmp_path / "m", "run.steps=60", "optimiser.rate=3e-3")
+    first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
+    assert last["soft_loss"] < 0.7 * first["soft_loss"]
+    assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
+    assert last["mlm_loss"] < first["mlm_loss"]
+
+
+def killed_run(teacher, text, out):
+    class Killed(Exception):
+        pass
+
+    def kill_after_five(steps, _):
+        for step in steps:
+            yield step
+            if step.number == 5:
+                raise Killed
+
+    with pytest.raises(Killed):
+        taught(teacher, text, out, "run.save_every=3", watch=Watch(steps=kill_after_five))
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, tmp_path):
+    killed_run(teacher, text, tmp_path / "run")
+    saved = next((tmp_path / "run" / "state").iterdir())
+    assert not any("teacher" in path.name for path in saved.iterdir())
+    assert resume_run(tmp_path / "run").steps == 8
+    assert_same_weights(student[1], tmp_path / "run")
+    assert [row["step"] for row in rows_of(tmp_path / "run", "train")] == list(range(1, 9))
+    assert [row["step"] for row in rows_of(tmp_path / "run", "eval")] == [0, 4, 8]
+
+
+def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(teacher, moved)
+    killed_run(moved, text, tmp_path / "run")
+    shutil.rmtree(moved)
+    with pytest.raises(FolderError, match="moved"):
+        resume_run(tmp_path / "run")
+    other = cloze.load(teacher)
+    scramble(other.module)
+    other.save(tmp_path / "other")
+    with pytest.raises(FolderError, match="of another run: teacher was"):
+        resume_run(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
+    resume_run(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
+    assert_same_weights(student[1], tmp_path / "run")
+
+
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
+    said = []
+    settings = ["run.steps=60", "optimiser.rate=3e-3"]
+    watch = Watch(say=Say(text=said.append))
+    ended = taught(embedder, text, tmp_path / "m", *settings, family=family, watch=watch)
+    assert any("no masked-LM head: its vectors alone are learned" in line for line in said)
+    assert set(ended.scores) == {"eval.cosine"}
+    first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
+    assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
+    model, base = cloze.load(tmp_path / "m"), cloze.load(embedder)
+    assert (model.pooling, model.limit, model.heads) == (base.pooling, 20, ())
+    texts = ["the cat sat on the mat.", "a dog ran from a tree."]
+    ours, theirs = cloze.embed(model, texts), cloze.embed(base, texts)
+    assert np.linalg.norm(ours, axis=1) == pytest.approx(1, abs=1e-5)
+    assert (ours * theirs).sum(1).min() > 0.8
+    assert not (tmp_path / "m" / "fills.json").exists()
+
+
+def test_nothing_is_masked_for_an_embedder(embedder, text, tmp_path, monkeypatch):
+    seen, call = [], Distillation.__call__
+
+    def looked_at(objective, model, batch, rng=None):
+        seen.append(batch)
+        return call(objective, model, batch, rng)
+
+    monkeypatch.setattr(Distillation, "__call__", looked_at)
+    taught(embedder, text, tmp_path / "m", "run.steps=1")
+    masked = cloze.load(embedder).tokenizer.mask_id
+    assert seen
+    assert all(masked not in batch.input_ids and not len(batch.positions) for batch in seen)
+
+
+def test_a_plan_of_it(teacher, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    settings = [*SMALL, "run.steps=10", f'distill.teacher="{teacher}"']
+    made = plan(text, tmp_path / "m", "distill", settings=settings)
+    assert made.vocabulary == cloze.load(teacher).tokenizer.size
+
+
+def test_the_written_recipe_is_complete(student, teacher, text):
+    made = recipe(student[1] / "recipe.toml")
+    assert made.distill is not None
+    assert (made.distill.teacher, made.distill.temperature) == (str(teacher), 2.0)
+    assert made.corpus.sources == (str(text),)
+
+
+# What a user can get wrong; nothing of it leaves a folder behind
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 9}, "a student of 9 layers from a teacher of 4"),
+        ({"family": "gpt"}, "distill.family 'gpt' is unknown"),
+        ({"temperature": 0.0}, "distill.temperature is 0.0"),
+        ({"settings": ["distill.soft=-1.0"]}, "distill.soft is -1.0"),
+        ({"settings": ["samples.pairs=nsp"]}, "samples.pairs is 'nsp'.*\n.*recipe distill"),
+        ({"settings": ["model.start=x"]}, "its teacher's shape and vocabulary\n.*model.start"),
+        ({"settings": ["vocabulary.extra_pieces=3"]}, "its teacher's shape and vocabulary"),
+    ],
+)
+def test_what_cannot_be_asked(options, message, teacher, text, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        taught(teacher, text, tmp_path / "m", **options)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_teacher_that_is_not_there(text, tmp_path):
+    with pytest.raises(FolderError, match="nobody"):
+        taught(tmp_path / "nobody", text, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_no_text(teacher, tmp_path):
+    with pytest.raises(InputError, match="no text to learn from"):
+        taught(teacher, [], tmp_path / "m")
+
+
+def test_a_recipe_that_names_no_teacher(text, tmp_path):
+    with pytest.raises(ConfigError, match="names no teacher\n.*cloze distill TEACHER"):
+        pretrain(text, tmp_path / "m", "distill", settings=[*SMALL, "run.steps=1"])

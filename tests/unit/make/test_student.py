@@ -1,0 +1,134 @@
+"""A student equals its teacher as long as nothing is cut, and begins with what is kept."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cloze.checkpoint.model import Model
+from cloze.errors import ConfigError, InputError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.make.student import fingerprint, kept_layers, student
+from cloze.models import BertConfig, DistilBertConfig
+from helpers import scramble, tiny_tokenizer
+
+SIZE = tiny_tokenizer().size
+SHAPE = {"vocab_size": SIZE, "width": 16, "layers": 4, "heads": 2, "hidden": 32, "positions": 16}
+
+
+def teacher_of(heads=("mlm", "nsp"), config=BertConfig, **changes):
+    made = Model.new(
+        config(**SHAPE | changes), tiny_tokenizer(), heads, rng=torch.Generator().manual_seed(0)
+    )
+    scramble(made.module)
+    return made
+
+
+IDS = torch.randint(0, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_with_all_layers_it_is_the_teacher(family, tied):
+    teacher = teacher_of(tied=tied)
+    made = student(teacher, layers=4, family=family)
+    assert (made.config.family, made.heads) == (family, ("mlm",))
+    ours, theirs = made.module(IDS), teacher.module(IDS)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    words = [
+        each.module.logits("mlm", vectors) for each, vectors in ((made, ours), (teacher, theirs))
+    ]
+    torch.testing.assert_close(*words, atol=1e-5, rtol=0)
+
+
+def test_a_student_of_a_student():
+    teacher = teacher_of(("mlm",), DistilBertConfig, sequence_dropout=0.3)
+    made = student(teacher)
+    assert made.config == DistilBertConfig(**SHAPE | {"layers": 2}, sequence_dropout=0.3)
+    same = student(teacher, layers=4)
+    assert torch.equal(same.module(IDS), teacher.module(IDS))
+
+
+def test_half_the_layers_are_copied_and_nothing_is_shared():
+    teacher = teacher_of()
+    made = student(teacher)
+    assert made.config.layers == len(made.module.blocks) == 2
+    for block, number in zip(made.module.blocks, (0, 3), strict=True):
+        theirs = teacher.module.blocks[number].state_dict()
+        for name, weight in block.state_dict().items():
+            assert torch.equal(weight, theirs[name]), name
+    before = fingerprint(teacher.module)
+    with torch.no_grad():
+        for weight in made.module.parameters():
+            assert weight.requires_grad
+            weight.add_(1.0)
+    assert fingerprint(teacher.module) == before
+
+
+@pytest.mark.parametrize(
+    ("of", "wanted", "kept"),
+    [
+        (12, None, (0, 2, 4, 7, 9, 11)),  # the released script's choice
+        (6, None, (0, 2, 5)),
+        (4, None, (0, 3)),
+        (3, None, (0,)),
+        (5, 4, (0, 1, 3, 4)),
+        (3, 3, (0, 1, 2)),
+        (1, 1, (0,)),
+    ],
+)
+def test_layers_are_evenly_spaced(of, wanted, kept):
+    assert kept_layers(of, wanted) == kept
+
+
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+def test_an_embedder_keeps_how_it_pools(family):
+    pooling = Pooling(modes=("mean",), normalize=True, limit=12)
+    teacher = replace(teacher_of(()), pooling=pooling)
+    made = student(teacher, family=family)
+    assert (made.heads, made.pooling, made.limit) == ((), pooling, 12)
+    assert made.module.pooler is None  # nothing would teach it
+
+
+def test_a_fingerprint_is_of_every_weight():
+    module = teacher_of().module
+    first = fingerprint(module)
+    assert fingerprint(teacher_of().module) == first
+    with torch.no_grad():
+        module.heads["mlm"].bias[3] += 1e-6
+    assert fingerprint(module) != first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 5}, "a student of 5 layers from a teacher of 4\n.*1 to 4 layers"),
+        ({"layers": 0}, "a student of 0 layers"),
+    ],
+)
+def test_layers_the_teacher_has_not(options, message):
+    with pytest.raises(ConfigError, match=message):
+        student(teacher_of(), **options)
+
+
+def test_a_single_layer_cannot_be_halved():
+    with pytest.raises(ConfigError, match="single layer.*\n.*--layers 1"):
+        student(teacher_of(layers=1))
+
+
+def test_a_distilbert_makes_no_bert():
+    with pytest.raises(ConfigError, match="distilbert teacher has no segments.*\n.*leave --family"):
+        student(teacher_of(("mlm",), DistilBertConfig), family="bert")
+
+
+def test_norms_a_distilbert_cannot_have():
+    teacher = teacher_of(norm_eps=1e-5)
+    with pytest.raises(ConfigError, match="norms use 1e-05.*\n.*--family bert"):
+        student(teacher)
+    assert student(teacher, family="bert").config.norm_eps == 1e-5
+
+
+@pytest.mark.parametrize("head", ["sequence", "token", "span", "choice"])
+def test_a_fine_tuned_teacher(head):
+    with pytest.raises(InputError, match=f"it has a {head} head.*\n.*then fine-tune the student"):
+        student(teacher_of((head,)))

@@ -1,0 +1,147 @@
+"""`compare`: the same examples for all, with intervals, each against the first."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.task import Task
+from cloze.data.labelled.examples import Origin, TaggedExample, TextExample
+from cloze.errors import InputError
+from cloze.evaluate.bootstrap import difference, interval
+from cloze.tasks.compare import compare
+from cloze.tasks.evaluate import evaluate
+from helpers import scramble, tiny_model
+
+DRAWS = 200
+
+
+def classifier(seed=0, **changes):
+    model = tiny_model("sequence", **({"task": Task(name="classify")} | changes))
+    scramble(model.module, seed=seed, scale=0.5)
+    return model
+
+
+@pytest.fixture(scope="module")
+def examples():
+    rng = np.random.default_rng(0)
+    return [
+        TextExample(
+            text=" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))),
+            label=str(rng.choice(["no", "yes"])),
+            origin=Origin(file="f.tsv", line=line),
+        )
+        for line in range(1, 61)
+    ]
+
+
+def test_one_row_to_a_model(examples):
+    models = {"one": classifier(0), "two": classifier(3)}
+    made = compare(models, examples, resamples=DRAWS, seed=5)
+    assert [entry.name for entry in made.entries] == ["one", "two"]
+    assert made.measure == "accuracy"
+    assert made.count == 60
+    for entry in made.entries:
+        alone = evaluate(models[entry.name], examples)
+        assert {name: one.value for name, one in entry.intervals.items()} == alone.scores
+        assert entry.parameters == sum(p.numel() for p in models[entry.name].module.parameters())
+        metric = alone.judged.judge.metric("matthews")
+        expected = interval(metric, 60, rng=np.random.default_rng(5), resamples=DRAWS)
+        assert entry.intervals["matthews"] == expected
+    first, second = (entry.evaluation.judged.judge.metric() for entry in made.entries)
+    rng = np.random.default_rng(5)
+    assert made.entries[0].against is None
+    assert made.entries[1].against == difference(second, first, 60, rng=rng, resamples=DRAWS)
+    assert (
+        compare(models, examples, resamples=DRAWS, seed=5).data["models"][1]["scores"]
+        == (made.data["models"][1]["scores"])
+    )
+
+
+def test_a_model_is_not_better_than_itself(examples):
+    model = classifier()
+    made = compare({"it": model, "again": model}, examples, resamples=DRAWS)
+    gap = made.entries[1].against
+    assert (gap.value, gap.low, gap.high, gap.not_better) == (0, 0, 0, 1)
+
+
+def test_folders_and_files(tmp_path, examples):
+    for name, seed in (("a", 0), ("b", 1)):
+        classifier(seed).save(tmp_path / name)
+    rows = "".join(f"{one.text}\t{one.label}\n" for one in examples)
+    (tmp_path / "dev.tsv").write_text(f"text\tlabel\n{rows}broken\n")
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(InputError, match=r"dev.tsv:62"):
+        compare(folders, tmp_path / "dev.tsv", resamples=2)
+    seen = []
+    made = compare(
+        folders,
+        tmp_path / "dev.tsv",
+        skip_bad=True,
+        resamples=2,
+        report=lambda *row: seen.append(row),
+    )
+    assert [entry.name for entry in made.entries] == [str(folder) for folder in folders]
+    assert len(made.skipped) == 1
+    assert "1 rows passed over" in made.note
+    assert (str(folders[1]), 60, 60) in seen
+
+
+def test_the_table_the_page_and_the_data(tmp_path, examples):
+    models = {"<one>": classifier(0), "two": classifier(1)}
+    made = compare(models, examples, resamples=DRAWS)
+    rows = list(made.rows())
+    assert made.columns[:3] == ("model", "parameters", "accuracy")
+    assert made.columns[-3:] == ("against the first", "p", "seconds")
+    assert {len(row) for row in rows} == {len(made.columns)}
+    assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
+    assert rows[0][-3:-1] == ("", "")
+    assert rows[1][-3].startswith(f"{made.entries[1].against.value:+.4f} [")
+    page = made.save(tmp_path / "c.html", title="Both").read_text()
+    assert "Both" in page
+    assert "&lt;one&gt;" in page
+    assert made._repr_html_().startswith("<iframe")
+    found = json.loads(json.dumps(made.data))
+    assert [model["model"] for model in found["models"]] == ["<one>", "two"]
+    assert found["models"][1]["against_first"]["not_better"] == made.entries[1].against.not_better
+
+
+def test_measures_that_mean_another_thing_are_left_out(examples):
+    turned = compare(
+        {"a": classifier(), "b": classifier(labels=("yes", "no"))}, examples, resamples=2
+    )
+    assert "f1" not in turned.entries[0].intervals
+    assert "matthews" in turned.entries[0].intervals
+    more = compare(
+        {"a": classifier(), "b": classifier(labels=("no", "yes", "else"))}, examples, resamples=2
+    )
+    assert set(more.entries[0].intervals) == {"accuracy", "f1_macro"}
+
+
+def test_what_cannot_be_compared(examples):
+    one = classifier()
+    number = classifier(problem="number", labels=("LABEL_0",))
+    tagger = tiny_model("token", labels=("O", "B-X"), task=Task(name="tag"))
+    words = tiny_model("token", labels=("NOUN", "VERB"), task=Task(name="tag"))
+    for models, message in (
+        ({"a": one, "b": tagger}, "a can classify and b can tag"),
+        ({"a": one, "b": number}, "a can classify and b can tell numbers"),
+        ({"a": tagger, "b": words}, "a can tag and b can tag words"),
+        ({"a": one, "b": replace(one, task=None)}, "b: this model was trained for no task"),
+        ({"a": one, "b": classifier(labels=("no", "si"))}, r"b: f.tsv:\d+: the model has no label"),
+        ({}, "there is no model to compare"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare(models, examples, resamples=2)
+    with pytest.raises(InputError, match="a model is named twice"):
+        compare(["x", "x"], examples)
+
+
+def test_tags():
+    model = tiny_model("token", labels=("O", "B-X", "I-X"), task=Task(name="tag"))
+    one = TaggedExample(text="a b", words=((0, 1), (2, 3)), tags=("B-X", "O"))
+    made = cloze.compare({"m": model}, [one] * 5, resamples=3)
+    assert made.measure == "f1"
+    assert set(made.entries[0].intervals) == {"f1", "precision", "recall", "accuracy"}

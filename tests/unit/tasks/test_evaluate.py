@@ -1,0 +1,345 @@
+"""`evaluate`: every example is asked, scored and told, and what is bad is named."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.task import Task
+from cloze.data.labelled.examples import (
+    Answer,
+    ChoiceExample,
+    Origin,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
+from cloze.errors import InputError
+from cloze.tasks.answer import Answered
+from cloze.tasks.choose import Chosen
+from cloze.tasks.classify import Classified
+from cloze.tasks.evaluate import evaluate, read_labelled
+from cloze.tasks.evaluation import Evaluation, shortened
+from cloze.tasks.judge import held_against
+from cloze.tasks.tag import Tagged
+from helpers import tiny_model
+
+TEXTS = ["the cat sat", "a b c", "cat", "d e f g", "the the", "a a a a", "b", "sat cat ."]
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+def classifier(**changes):
+    return tiny_model("sequence", **({"task": Task(name="classify")} | changes))
+
+
+def tagger(labels=TAGS, **changes):
+    return tiny_model("token", labels=labels, task=Task(name="tag", **changes))
+
+
+def texts(labels="no yes no yes yes no no yes", pairs=False):
+    return [
+        TextExample(
+            text=text,
+            pair=text[::-1] if pairs else None,
+            label=label,
+            origin=Origin(file="f.tsv", line=line),
+        )
+        for line, (text, label) in enumerate(zip(TEXTS, labels.split(), strict=True), 1)
+    ]
+
+
+def sentence(text, tags, line=1):
+    ends = np.cumsum([len(word) + 1 for word in text.split()]).tolist()
+    words = tuple((end - 1 - len(w), end - 1) for w, end in zip(text.split(), ends, strict=True))
+    return TaggedExample(
+        text=text, words=words, tags=tuple(tags.split()), origin=Origin(file="f", line=line)
+    )
+
+
+def table(path, rows):
+    lines = ["\t".join(row) + "\n" for row in [("text", "label"), *rows]]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def said(model, examples, predictions, kind, **more):
+    """An evaluation of predictions that are known."""
+    judged = held_against(model, model.task, examples, predictions)
+    return Evaluation(kind=kind, judged=judged, labels=model.labels, **more)
+
+
+def labelled(label, score):
+    return Classified(label=label, score=score, scores={label: score})
+
+
+def test_scores_and_predictions_of_all_examples_in_order(tmp_path):
+    model, examples = classifier(), texts()
+    file = table(tmp_path / "dev.tsv", [(e.text, e.label) for e in examples])
+    made, again = evaluate(model, examples), evaluate(model, file)
+    told = [cloze.classify(model, example.text).label for example in examples]
+    assert [one.label for one in made.predictions] == told
+    assert [one.label for one in again.predictions] == told
+    right = sum(one == example.label for one, example in zip(told, examples, strict=True))
+    assert 0 < right < 8
+    assert made.score == made.scores["accuracy"] == right / 8
+    assert made.measure == "accuracy"
+    assert made.count == 8
+    assert len(made.mistakes) == 8 - right
+    assert again.scores == made.scores
+    assert again.mistakes[0].where.startswith(f"{file}:")
+    assert made.seconds > 0
+    assert made.calibration.count == 8
+    assert made.confusion.labels == ("no", "yes")
+    assert made.confusion.counts.trace() == right
+
+
+def test_the_verb_is_not_hidden_by_the_room_of_its_name():
+    import cloze.evaluate.measures
+    from cloze.evaluate import squad
+
+    assert cloze.evaluate is evaluate
+    assert squad.normalise("The Cat") == "cat"
+
+
+def test_the_surest_errors_come_first():
+    model, examples = classifier(), texts()
+    told = ["yes", "yes", "yes", "no", "yes", "no", "no", "no"]
+    sure = [0.6, 0.99, 0.9, 0.7, 0.8, 0.8, 0.8, 0.9]
+    made = said(
+        model, examples, [labelled(*one) for one in zip(told, sure, strict=True)], "classify"
+    )
+    assert [one.number for one in made.worst(9)] == [2, 7, 3, 0]  # equals in their order
+    worst = made.worst(1)[0]
+    assert (worst.text, worst.gold, worst.said, worst.weight) == ("cat", "no", "yes", 0.9)
+    assert worst.where == "f.tsv:3"
+    assert made.weight == "probability"
+    assert made.confusion.counts.tolist() == [[2, 2], [2, 2]]
+    assert made.rates["yes"].precision == 0.5
+    gaps = 0.6 + 0.7 + 3 * 0.2 + 2 * 0.9 + 0.01  # each confidence has a bin of its own
+    assert math.isclose(made.calibration.error, gaps / 8)
+
+
+def test_numbers_farthest_off_come_first():
+    model = classifier(problem="number", labels=("LABEL_0",))
+    examples = [replace(one, label=float(n)) for n, one in enumerate(texts())]
+    told = [0.0, 1.5, 2.0, 9.0, 4.0, 4.0, 6.0, 7.0]
+    predictions = [labelled("LABEL_0", value) for value in told]
+    made = said(model, examples, predictions, "number")
+    assert [(one.number, one.weight) for one in made.worst()] == [(3, 6.0), (5, 1.0), (1, 0.5)]
+    assert (made.worst()[0].gold, made.worst()[0].said) == ("3", "9")
+    assert made.calibration is None
+    assert made.confusion is None
+    assert made.rates == {}
+    assert made.weight == "difference"
+    assert set(evaluate(model, examples).scores) == {"pearson", "spearman", "squared_error"}
+
+
+def test_sentences_with_the_most_wrong_spans_come_first():
+    model = tagger()
+    examples = [
+        sentence("a b c", "B-PER I-PER O", 1),
+        sentence("d e", "B-LOC O", 2),
+        sentence("f g h", "B-PER O B-LOC", 3),
+    ]
+    told = ["B-PER I-PER O", "B-PER O", "O O O"]
+    predictions = [
+        Tagged(
+            text=one.text,
+            words=one.words,
+            tags=tuple(tags.split()),
+            scores=(0.5,) * len(one.words),
+            spans=(),
+        )
+        for one, tags in zip(examples, told, strict=True)
+    ]
+    made = said(model, examples, predictions, "tag", scheme="IOB2")
+    assert [(one.number, one.weight) for one in made.worst()] == [(1, 2.0), (2, 2.0)]
+    assert (made.worst()[0].gold, made.worst()[0].said) == ("d LOC", "d PER")
+    assert (made.worst()[1].gold, made.worst()[1].said) == ("f PER · h LOC", "")
+    assert made.confusion.labels == ("LOC", "O", "PER")
+    assert made.confusion.counts.tolist() == [[0, 1, 1], [0, 3, 0], [0, 1, 2]]
+    assert made.rates["PER"].right == 1
+    assert made.rates["PER"].found == made.rates["PER"].wanted == 2
+    assert made.calibration.count == 8
+    unread = [replace(one, scores=(0.0,) * len(one.words)) for one in predictions]
+    assert said(model, examples, unread, "tag", scheme="IOB2").calibration is None
+
+
+def test_plain_tags_are_told_word_by_word():
+    model = tagger(labels=("NOUN", "VERB"))
+    examples = [sentence("a b c", "NOUN NOUN VERB"), sentence("d", "VERB")]
+    made = evaluate(model, examples)
+    assert set(made.scores) == {"accuracy", "f1_macro"}
+    assert made.weight == "wrong words"
+    wrong = [
+        sum(a != b for a, b in zip(example.tags, one.tags, strict=True))
+        for example, one in zip(examples, made.predictions, strict=True)
+    ]
+    weights = {one.number: one.weight for one in made.mistakes}
+    assert weights == {n: float(count) for n, count in enumerate(wrong) if count}
+    for one in made.mistakes:  # the same words on both sides
+        assert [pair.split()[0] for pair in one.gold.split(" · ")] == [
+            pair.split()[0] for pair in one.said.split(" · ")
+        ]
+
+
+def question(text, answers, line=1, context="the cat sat"):
+    found = tuple(Answer(text=one, start=context.index(one)) for one in answers)
+    origin = Origin(file="q.json", line=line, id=f"q{line}")
+    return QuestionExample(question=text, context=context, answers=found, origin=origin)
+
+
+def answered(text, probability):
+    return Answered(
+        text=text, start=0, end=0, score=1.0, probability=probability, candidates=(), lead=0.0
+    )
+
+
+def test_answers_that_share_nothing_come_first():
+    model = tiny_model("span", task=Task(name="answer", policy="window", none=True))
+    examples = [
+        question("a", ["cat"], 1),
+        question("b", ["the cat", "cat"], 2),
+        question("c", [], 3),
+        question("d", ["sat"], 4),
+    ]
+    predictions = [
+        answered("sat", 0.4),
+        answered("cat sat", 0.9),
+        answered("cat", 0.8),
+        answered("", 0.3),
+    ]
+    made = said(model, examples, predictions, "answer")
+    assert [(one.number, one.gold, one.said) for one in made.worst()] == [
+        (2, "(no answer)", "cat"),
+        (0, "cat", "sat"),
+        (3, "sat", "(no answer)"),
+    ]
+    assert made.calibration.count == 4
+    assert "no_answer" in made.scores
+    assert evaluate(model, examples).count == 4
+
+
+def test_choices():
+    model = tiny_model("choice", labels=("LABEL_0",), task=Task(name="choose"))
+    examples = [
+        ChoiceExample(text="a b", question="c", options=("d", "e"), label=n % 2) for n in range(4)
+    ]
+    told = [Chosen(option=1, text="e", score=0.7, scores=(0.3, 0.7)) for _ in examples]
+    made = said(model, examples, told, "choose")
+    assert [(one.number, one.gold, one.said) for one in made.worst()] == [
+        (0, "d", "e"),
+        (2, "d", "e"),
+    ]
+    assert made.worst()[0].text == "a b | c"
+    assert evaluate(model, examples).scores == {"accuracy": 0.5}
+    assert made.confusion is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "no"), ("b", "maybe")], r"dev.tsv:3: the model has no label 'maybe'"),
+        ([("a", "no"), ("b", "yess")], r"did you mean 'yes'\?"),
+        ([("a", "no"), ("b", "")], r"dev.tsv:3: the label is missing"),
+        ([("a", "no"), ("b", "yes", "c")], r"dev.tsv:3"),
+        ([("a", "no"), ("a " * 40, "yes")], r"dev.tsv:3: the text has"),
+    ],
+)
+def test_a_bad_row_is_named_or_passed_over(tmp_path, rows, message):
+    file = table(tmp_path / "dev.tsv", [*rows, ("c", "yes")])
+    with pytest.raises(InputError, match=message):
+        evaluate(classifier(), file)
+    made = evaluate(classifier(), file, skip_bad=True)
+    assert [example.text for example in made.examples] == ["a", "c"]
+    assert len(made.predictions) == 2
+    assert len(made.skipped) == 1
+    assert re.search(message, str(made.skipped[0]))
+    assert "1 rows passed over" in made.page().html()
+
+
+def test_mistakes_in_asking():
+    model = classifier()
+    with pytest.raises(InputError, match="trained for no task: its head is sequence"):
+        evaluate(replace(model, task=None), texts())
+    with pytest.raises(InputError, match="a model for `tag` cannot be asked about a TextExample"):
+        evaluate(tagger(), texts())
+    with pytest.raises(InputError, match="the data of `classify` have no column to choose"):
+        read_labelled(model, "x.tsv", column="3")
+    with pytest.raises(InputError, match=r"example 3: no label to judge by"):
+        evaluate(model, [replace(texts()[0], label=None, origin=Origin(line=3))])
+    with pytest.raises(InputError, match="there are no examples to score"):
+        evaluate(model, [replace(texts()[0], label="maybe")], skip_bad=True)
+    with pytest.raises(InputError, match=r"f.tsv:1: there is no pair to exchange"):
+        evaluate(model, texts(), swap=True)
+
+
+def test_what_a_policy_cuts_is_counted():
+    long = replace(texts()[0], text="a " * 40)
+    made = evaluate(classifier(), [long, texts()[1]], policy="head")
+    assert made.cut == 1
+    assert "1 of them cut" in made.page().html()
+    assert evaluate(classifier(), [long, texts()[1]], policy="window").cut == 0
+
+
+def test_pairs_the_other_way_round():
+    model, examples = classifier(), texts(pairs=True)
+    made = evaluate(model, examples, swap=True)
+    turned = cloze.classify(model, [e.pair for e in examples], [e.text for e in examples])
+    same = [a.label == b.label for a, b in zip(made.predictions, turned, strict=True)]
+    gaps = [abs(a.score - b.scores[a.label]) for a, b in zip(made.predictions, turned, strict=True)]
+    assert made.swapped.same == np.mean(same)
+    assert math.isclose(made.swapped.difference, np.mean(gaps), abs_tol=1e-7)
+    right = [b.label == e.label for b, e in zip(turned, examples, strict=True)]
+    assert made.swapped.scores["accuracy"] == np.mean(right)
+    assert "A and B exchanged" in made.page().html()
+    alike = [replace(one, pair=one.text) for one in examples]
+    assert evaluate(model, alike, swap=True).swapped.difference == 0
+    numbers = classifier(problem="number", labels=("LABEL_0",))
+    made = evaluate(numbers, [replace(e, label=float(n)) for n, e in enumerate(alike)], swap=True)
+    assert made.swapped.same is None
+
+
+def test_chinese_contexts_are_scored_by_their_own_rules():
+    model = tiny_model("span", task=Task(name="answer", policy="window"))
+    chinese = [question("猫", ["猫"], context="猫猫猫猫 a")]
+    assert evaluate(model, chinese).chinese
+    assert not evaluate(model, chinese, chinese=False).chinese
+    assert not evaluate(model, [question("a", ["cat"], context="the cat 猫")]).chinese
+    assert not evaluate(classifier(), texts()).chinese
+
+
+def test_the_page_and_the_data(tmp_path):
+    examples = texts(pairs=True)
+    examples[0] = replace(examples[0], text="<script>alert(1)</script>")
+    made = evaluate(classifier(), examples, swap=True)
+    page = made.save(tmp_path / "p.html", title="How it did").read_text(encoding="utf-8")
+    for part in ("How it did", "Confusion matrix", "Reliability", "Worst errors", "Label by label"):
+        assert part in page
+    assert "<script>alert(1)" not in page
+    assert made._repr_html_().startswith("<iframe")
+    found = json.loads(json.dumps(made.data))
+    assert found["scores"] == made.scores
+    assert found["confusion"]["labels"] == ["no", "yes"]
+    assert sum(map(sum, found["confusion"]["counts"])) == 8
+    assert found["labels"]["yes"]["f1"] == made.rates["yes"].f1
+    assert found["swapped"]["same"] == made.swapped.same
+    tags = evaluate(tagger(), [sentence("a b c", "B-PER I-PER O")])
+    assert "3 words" in tags.page().html()
+
+
+def test_many_labels_have_no_matrix_to_look_at():
+    labels = tuple(f"l{n}" for n in range(41))
+    examples = [replace(one, label=f"l{n}") for n, one in enumerate(texts())]
+    made = evaluate(classifier(labels=labels), examples)
+    assert made.confusion.counts.shape == (41, 41)
+    assert "Confusion matrix" not in made.page().html()
+
+
+def test_shortened():
+    assert shortened("a  b\nc", 9) == "a b c"
+    assert shortened("abcdef", 4) == "abc…"

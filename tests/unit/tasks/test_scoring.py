@@ -1,0 +1,141 @@
+"""What the verbs of fine-tuned models share: scores of items, labels, bad examples."""
+
+import pytest
+import torch
+
+from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.task import Features, Task
+from cloze.data.labelled.batch import Item
+from cloze.data.labelled.examples import Origin
+from cloze.errors import ConfigError, InputError
+from cloze.tasks.scoring import label_number, logits, outcomes, task_for
+from helpers import tiny_model
+
+
+def items_of(model, texts, places=(0,)):
+    encodings = model.tokenizer.encode_batch(texts)
+    return [Item(ids=one.ids, type_ids=one.type_ids, places=places) for one in encodings]
+
+
+def alone(model, item, head):
+    with torch.no_grad():
+        vectors = model.module(torch.tensor([item.ids]), None, torch.tensor([item.type_ids]))
+        return model.module.logits(head, vectors[0, list(item.places)])
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 9, None])
+def test_packed_scores_are_those_of_each_alone_and_in_order(batch_tokens):
+    model = tiny_model("token", labels="abc")
+    texts = ["the cat sat .", "a", "the cat", "", "a b c d e f", "b"]
+    items = items_of(model, texts, places=(1, 0))
+    done = []
+    found = logits(
+        model,
+        items,
+        head="token",
+        batch_tokens=batch_tokens,
+        progress=lambda *both: done.append(both),
+    )
+    for item, scores in zip(items, found, strict=True):
+        assert scores.shape == (2, 3)
+        torch.testing.assert_close(scores, alone(model, item, "token"), atol=1e-5, rtol=1e-5)
+    assert done[-1] == (6, 6)
+
+
+def test_an_item_without_places_has_no_scores():
+    model = tiny_model("token", labels="abc")
+    first, second = logits(
+        model, [*items_of(model, ["a"], places=()), *items_of(model, ["b"])], head="token"
+    )
+    assert first.shape == (0, 3)
+    assert second.shape == (1, 3)
+    assert logits(model, [], head="token") == []
+
+
+def test_in_the_midst_of_training_nothing_is_dropped_and_training_goes_on():
+    model = tiny_model("sequence")
+    items = items_of(model, ["the cat sat"])
+    (expected,) = logits(model, items, head="sequence")
+    model.module.train()
+    (found,) = logits(model, items, head="sequence")
+    assert torch.equal(found, expected)
+    assert model.module.training
+
+
+def test_a_reader_in_place_of_a_head():
+    spec = Features(width=32, layers="1,2", pooling="mean")
+    task = Task(name="classify", features=spec)
+    model = tiny_model(task=task)
+    reader = new_reader(spec, 2).train()
+    model = type(model)(
+        module=model.module,
+        tokenizer=model.tokenizer,
+        config=model.config,
+        task=task,
+        reader=reader,
+    )
+    items = items_of(model, ["the cat sat", "a"])
+    found = logits(model, items, head="sequence")
+    for item, scores in zip(items, found, strict=True):
+        layers = list(model.module.layers(torch.tensor([item.ids])))
+        vector = torch.cat([layers[1], layers[2]], -1).mean(1)
+        torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
+    assert reader.training
+    assert task_for("classify", model) == task
+    with pytest.raises(InputError, match="cannot tag: its head is missing\n.*`classify`"):
+        task_for("tag", model)
+
+
+def test_batch_tokens_out_of_range():
+    model = tiny_model("sequence")
+    with pytest.raises(ConfigError, match="batch_tokens is -1"):
+        logits(model, items_of(model, ["a"]), head="sequence", batch_tokens=-1)
+
+
+def test_the_task_of_a_model():
+    own = Task(name="classify", policy="tail")
+    assert task_for("classify", tiny_model("sequence", task=own)) == own
+    assert task_for("classify", tiny_model("sequence")) == Task(name="classify")
+    assert task_for("answer", tiny_model("span")).policy == "window"
+    assert task_for("tag", tiny_model("sequence", "token", task=own)) == Task(name="tag")
+    given = Task(name="classify", policy="head")
+    assert task_for("classify", tiny_model("sequence", task=own), given) == given
+
+
+def test_what_a_model_cannot_do():
+    with pytest.raises(InputError, match="cannot tag: its head is sequence\n.*with `classify`"):
+        task_for("tag", tiny_model("sequence"))
+    with pytest.raises(InputError, match="cannot answer: its head is missing\n.*span head"):
+        task_for("answer", tiny_model())
+    with pytest.raises(InputError, match="cannot choose: its head is mlm\n.*finetune choose"):
+        task_for("choose", tiny_model("mlm"))
+
+
+def test_a_label_that_is_not_there():
+    model = tiny_model("token", labels=("O", "B-PER", "I-PER", "B-LOC"))
+    assert label_number(model, "B-LOC", Origin()) == 3
+    with pytest.raises(InputError, match=r"^x.tsv:7: .* no label 'B-PRE'\n.*mean 'B-PER'") as error:
+        label_number(model, "B-PRE", Origin(file="x.tsv", line=7))
+    assert error.value.fix.startswith("did you mean")
+    with pytest.raises(InputError, match="example 2: .*'zzzz'\n.*are O, B-PER, I-PER, B-LOC$"):
+        label_number(model, "zzzz", Origin(line=2))
+    many = tiny_model("sequence", labels=[f"k{n:04}" for n in range(50)])
+    with pytest.raises(InputError, match="k0019, …$"):
+        label_number(many, "?", Origin())
+
+
+def test_bad_examples_do_not_stop_the_others():
+    asked = []
+
+    def predict(numbers):
+        asked.append(len(numbers))
+        if any(number % 7 == 3 for number in numbers):
+            raise InputError("a bad one", fix="none")
+        return [number * 10 for number in numbers]
+
+    found = list(outcomes(predict, iter(range(20)), chunk=8))
+    assert [example for example, _ in found] == list(range(20))
+    for example, outcome in found:
+        assert isinstance(outcome, InputError) if example % 7 == 3 else outcome == example * 10
+    assert max(asked) == 8
+    assert list(outcomes(predict, [])) == []
