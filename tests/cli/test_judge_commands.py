@@ -126,7 +126,7 @@ def test_compare(run, place, tmp_path):
     models = [place / "one", place / "two"]
     made = cloze.compare(models, place / "dev.tsv", resamples=50, device="cpu")
     assert tuple(head) == made.columns
-    expected = [[str(cell) for cell in row[:-1]] for row in made.rows()]
+    expected = [["" if cell is None else str(cell) for cell in row[:-1]] for row in made.rows()]
     assert [first[:-1], second[:-1]] == expected
     assert "p is the share of draws" in ran.stderr
     assert "2 models on dev.tsv" in page.read_text()

@@ -292,6 +292,9 @@ def test_pairs_come_in_many_ways(folder):
         (["a", "b"], None, "there is nothing to learn: y is None\n  fix: give the labels as y"),
         (["a", "b"], [1], "Found input variables with inconsistent numbers of samples: [2, 1]"),
         (["a", "b"], [1, 1], "there is only one class in y: '1'\n  fix: give examples of another"),
+        (["a", "b"], ["x", None], "label 2 is None\n  fix: label the text, or leave it out"),
+        (["a", "b"], pd.Series(["x", np.nan]), "label 2 is nan"),
+        (["a", "b"], ["x", np.nan], "label 2 is nan"),
         (["a", "b"], [0.5, 0.7], "Unknown label type: continuous"),
         (["a", ("a", "b", "c")], [0, 1], "text 2 is ('a', 'b', 'c') (tuple), not a string or a "),
         (["a", ("a", None)], [0, 1], "text 2 is ('a', None) (tuple), not a string or a pair of "),
@@ -324,6 +327,13 @@ def test_learning_leaves_the_model_and_the_disk_as_they_were(model, tmp_path, mo
     assert set(said) <= {0, 1}
     assert np.array_equal(cloze.embed(model, TEXTS), before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_fit_leaves_what_was_learned(folder):
+    classifier = Classifier(folder, **SURE).fit(GOOD + BAD, [1] * 6 + [0] * 6)
+    with pytest.raises(InputError, match="only one class"):
+        classifier.fit(GOOD, [7] * 6)
+    assert classifier.score(GOOD + BAD, [1] * 6 + [0] * 6) == 1
 
 
 def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):

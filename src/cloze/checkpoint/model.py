@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.reader import FILE as READER_FILE
 from cloze.checkpoint.reader import write_reader
-from cloze.checkpoint.task import FILE, Task, task_of_head, write_task
+from cloze.checkpoint.task import FILE as TASK_FILE
+from cloze.checkpoint.task import Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.errors import ConfigError
@@ -114,6 +116,9 @@ class Model:
                 place.mkdir(exist_ok=True)
             else:
                 path.replace(place)
+        for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
+            if not (written / name).exists():
+                (folder / name).unlink(missing_ok=True)
         shutil.rmtree(written)
 
     def _write(self, work: Path) -> None:
@@ -121,7 +126,7 @@ class Model:
         _write_json(work / "config.json", self._config_json())
         self.tokenizer.save(work)
         if self.task and self.task != task_of_head(self.head):  # else the head says it all
-            _write_json(work / FILE, write_task(self.task))
+            _write_json(work / TASK_FILE, write_task(self.task))
         if self.reader is not None:
             write_reader(self.reader, work)
         if self.pooling:

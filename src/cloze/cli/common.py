@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,18 @@ Policy = Annotated[
 Stride = Annotated[
     int | None, typer.Option(metavar="N", help="Tokens that windows share; unsaid, a quarter.")
 ]
+# where labelled data have what
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The text: name or number. [found]")
+]
+PairColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The second text of a pair.")
+]
+LabelColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The label.")]
+TagColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the tags.")]
+Scheme = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the tags: IOB1, IOB2, BMES. [found]")
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Pass over rows that cannot be read, and count them.")
 ]
@@ -91,6 +104,8 @@ SHARED = {
 def door(verb: Callable[..., None]) -> Callable[..., None]:
     """A command from its function: takes the shared options, turns errors into exit codes."""
     signature = inspect.signature(verb, eval_str=True)
+    for parameter in signature.parameters.values():
+        _show_brackets(parameter)
     undeclared = [name for name in SHARED if name not in signature.parameters]
 
     @functools.wraps(verb)
@@ -113,6 +128,13 @@ def door(verb: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = whole  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
     return command
+
+
+def _show_brackets(parameter: inspect.Parameter) -> None:
+    """Let help say [a quarter]: rich would take that for markup, and leave it out."""
+    for info in getattr(parameter.annotation, "__metadata__", ()):
+        if info.help:
+            info.help = re.sub(r"(?<!\\)\[", r"\\[", info.help)
 
 
 def _parameter(name: str) -> inspect.Parameter:

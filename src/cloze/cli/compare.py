@@ -10,25 +10,22 @@ from cloze.cli.common import (
     Dtype,
     Force,
     Json,
+    LabelColumn,
+    PairColumn,
     Policy,
     Quiet,
+    Scheme,
     Seed,
     SkipBad,
     Skipped,
     Stride,
+    TagColumn,
+    TextColumn,
     print_json,
     print_table,
     progress,
 )
-from cloze.cli.evaluate import (
-    Chinese,
-    LabelColumn,
-    PairColumn,
-    Report,
-    Scheme,
-    TagColumn,
-    TextColumn,
-)
+from cloze.cli.evaluate import Chinese, Report
 
 
 def compare(
@@ -100,6 +97,8 @@ def compare(
     if as_json:
         print_json(made.data)
         return
-    print_table(made.columns, made.rows())
+    print_table(
+        made.columns, ([("" if cell is None else cell) for cell in row] for row in made.rows())
+    )
     if not quiet:
         typer.echo(made.note, err=True)

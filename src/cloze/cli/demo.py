@@ -1,14 +1,13 @@
 """`cloze demo`: from text to a trained model, with no download."""
 
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Device, Force, Quiet, Seed, print_table, progress
-from cloze.cli.pretrain import print_end, say_on, shown
+from cloze.cli.common import Device, Force, Quiet, Seed, print_table
+from cloze.cli.pretrain import print_end
+from cloze.cli.training import watching
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo
@@ -29,12 +28,8 @@ def demo(
 ) -> None:
     """Train a small BERT on Python's own documentation and look at it."""
     from cloze.make.demo import demo
-    from cloze.make.pretrain import Watch
 
-    with ExitStack() as stack:
-        say = say_on(stack.enter_context(progress(quiet)), quiet)
-        steps = partial(shown, before=stack, title=str(out), quiet=quiet)
-        watch = Watch(say=say, steps=steps)
+    with watching(str(out), quiet=quiet, display=True) as watch:
         made = demo(out, minutes=minutes, seed=seed, force=force, device=device, watch=watch)
     print_end(made.trained, as_json=False)
     _show(made)

@@ -17,7 +17,9 @@ from cloze.cli.common import (
     Force,
     Json,
     ModelFolder,
+    Policy,
     Quiet,
+    Stride,
     Texts,
     print_json,
     print_table,
@@ -53,13 +55,8 @@ def embed(
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="To length 1. [folder's, no]")
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar="CHOICE", help="Too long a text: head, tail, head+tail, window."),
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens that windows share. [a quarter]")
-    ] = None,
+    policy: Policy = None,
+    stride: Stride = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write .npy, .jsonl or .parquet.")
     ] = None,

@@ -13,12 +13,17 @@ from cloze.cli.common import (
     Dtype,
     Force,
     Json,
+    LabelColumn,
     ModelFolder,
+    PairColumn,
     Policy,
     Quiet,
+    Scheme,
     SkipBad,
     Skipped,
     Stride,
+    TagColumn,
+    TextColumn,
     print_json,
     print_table,
     progress,
@@ -30,17 +35,6 @@ if TYPE_CHECKING:
 SHOWN = 12  # labels of a confusion matrix on the screen
 LONG = 160  # letters of a text there
 
-TextColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The text: name or number. [found]")
-]
-PairColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The second text of a pair.")
-]
-LabelColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The label.")]
-TagColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the tags.")]
-Scheme = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of the tags: IOB1, IOB2, BMES. [found]")
-]
 Chinese = Annotated[
     bool | None,
     typer.Option("--chinese/--no-chinese", help="Answers: score by CMRC's rules. [found]"),

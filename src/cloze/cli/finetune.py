@@ -1,23 +1,48 @@
 """`cloze finetune`: a model and labelled data to a model for a task."""
 
 import dataclasses
-import json
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table, progress
-from cloze.cli.pretrain import given, nested, say_on, shown
-from cloze.errors import ConfigError
+from cloze.cli.common import (
+    Device,
+    Force,
+    Json,
+    LabelColumn,
+    PairColumn,
+    Policy,
+    Quiet,
+    Scheme,
+    Stride,
+    TagColumn,
+    TextColumn,
+    print_json,
+    print_table,
+)
+from cloze.cli.training import (
+    Batch,
+    Precision,
+    Rate,
+    Resume,
+    RunSeed,
+    SaveEvery,
+    Search,
+    Seeds,
+    Settings,
+    Steps,
+    TaskRecipe,
+    Tensorboard,
+    Tokens,
+    for_resuming,
+    given,
+    nested,
+    watching,
+)
 
 if TYPE_CHECKING:
     from cloze.make.finetune import Finetuned
-
-# flags that change where a run happens and what it shows: a resumed one may take them
-ANYWHERE = {"run.device", "run.tensorboard", "run.save_every"}
 
 
 def finetune(
@@ -37,20 +62,14 @@ def finetune(
         typer.Option(metavar="PATH", help="To judge by. [a tenth of the training data]"),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's and the model's folder.")],
-    text: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The text: name or number. [found]")
-    ] = None,
-    pair: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The second text of a pair.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label.")] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
     number: Annotated[
         bool | None, typer.Option("--number/--classes", help="What labels are. [found]")
     ] = None,
-    column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the tags.")] = None,
-    scheme: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the tags: IOB1, IOB2, BMES. [found]")
-    ] = None,
+    column: TagColumn = None,
+    scheme: Scheme = None,
     transfer: Annotated[
         str | None, typer.Option(metavar="KIND", help="full, last-N, head or features.")
     ] = None,
@@ -66,13 +85,11 @@ def finetune(
     unfreeze: Annotated[
         float | None, typer.Option(metavar="EPOCHS", help="From one layer's thaw to the next.")
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", metavar="X", help="The highest learning rate.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Examples to a step.")] = None,
+    rate: Rate = None,
+    batch: Batch = None,
     epochs: Annotated[float | None, typer.Option(metavar="N", help="How often all. [3]")] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Or so many steps.")] = None,
-    tokens: Annotated[int | None, typer.Option(metavar="N", help="Or so many tokens.")] = None,
+    steps: Steps = None,
+    tokens: Tokens = None,
     minutes: Annotated[float | None, typer.Option(metavar="N", help="Or this long.")] = None,
     class_weights: Annotated[
         str | None, typer.Option(metavar="KIND", help="balanced: rare classes weigh more.")
@@ -84,43 +101,23 @@ def finetune(
         int | None, typer.Option(metavar="N", help="End after N evaluations without a better one.")
     ] = None,
     length: Annotated[int | None, typer.Option(metavar="N", help="Tokens, at most.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar="CHOICE", help="Longer texts: head, tail, head+tail, window."),
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens that windows share. [a quarter]")
-    ] = None,
+    policy: Policy = None,
+    stride: Stride = None,
     context: Annotated[
         bool | None, typer.Option("--context", help="Tags: read the neighbouring sentences too.")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Runs; tells mean and deviation.")
-    ] = None,
-    search: Annotated[
-        bool | None,
-        typer.Option("--search", help="Try the paper's rates, batches, epochs on dev."),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="finetune, features, or a file.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting of the recipe.")
-    ] = None,
+    seeds: Seeds = None,
+    search: Search = None,
+    recipe: TaskRecipe = None,
+    settings: Settings = None,
     skip_bad: Annotated[
         bool | None, typer.Option("--skip-bad", help="Pass over rows that cannot be read.")
     ] = None,
-    save_every: Annotated[int | None, typer.Option(metavar="STEPS", help="Save the state.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    tensorboard: Annotated[
-        bool | None, typer.Option("--tensorboard", help="Write for TensorBoard, too.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seed of all that is random.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="NAME", help="float32 or bf16 (mixed).")
-    ] = None,
+    save_every: SaveEvery = None,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    seed: RunSeed = None,
+    dtype: Precision = None,
     force: Force = False,
     device: Device = None,
     as_json: Json = False,
@@ -166,22 +163,10 @@ def finetune(
 
     from cloze.make.finetune import finetune, resume_finetune
     from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
-    from cloze.make.pretrain import Watch
 
-    begun = [path for path in flags if path not in ANYWHERE]
-    if resume and (task or train or dev or begun or recipe or settings):
-        raise ConfigError(
-            "a resumed run goes on by the recipe it began with",
-            fix="give --resume and --out alone, or start a new run",
-        )
-    with ExitStack() as stack:
-        say = say_on(stack.enter_context(progress(quiet)), quiet)
-        watch = Watch(
-            say=say,
-            steps=partial(shown, before=stack, title=str(out), quiet=quiet or as_json),
-        )
+    with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = [f"{path}={json.dumps(value)}" for path, value in flags.items()]
+            changed = for_resuming(flags, task, train, dev, recipe, settings)
             ended = resume_finetune(out, settings=changed, watch=watch)
         else:
             default = "features" if transfer == "features" else DEFAULT

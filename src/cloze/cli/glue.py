@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
-from cloze.cli.pretrain import given, nested, say_on, shown
+from cloze.cli.training import (
+    Batch,
+    Precision,
+    Rate,
+    RunSeed,
+    Search,
+    Seeds,
+    Settings,
+    TaskRecipe,
+    given,
+    nested,
+    say_on,
+    shown,
+)
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
@@ -33,34 +46,18 @@ def glue(
         str, typer.Option(metavar="A,B", help="Only these. [all that are there]")
     ] = "",
     epochs: Annotated[float | None, typer.Option(metavar="N", help="How often all. [3]")] = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="X", help="The highest learning rate.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Examples to a step.")] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Runs of each; tells mean and deviation."),
-    ] = None,
-    search: Annotated[
-        bool | None,
-        typer.Option("--search", help="Try the paper's rates, batches, epochs on dev."),
-    ] = None,
+    rate: Rate = None,
+    batch: Batch = None,
+    seeds: Seeds = None,
+    search: Search = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the first examples of a file.")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="finetune, features, or a file.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting of the recipe.")
-    ] = None,
+    recipe: TaskRecipe = None,
+    settings: Settings = None,
     force: Force = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seed of all that is random.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="NAME", help="float32 or bf16 (mixed).")
-    ] = None,
+    seed: RunSeed = None,
+    dtype: Precision = None,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -37,7 +37,7 @@ def sections(rows: Sequence[Row]) -> Iterator[Section]:
     """What was reached, and how; nothing of either that was not measured."""
     facts = list(_facts(_latest(row for row in rows if _is_held_out(row))))
     if facts:
-        note = "On documents that the model has not learned from."
+        note = "On text that the model has not learned from."
         yield Section(title="Result", note=note, parts=[Facts(facts)])
     charts = [chart for chart in _charts(rows) if chart.series]
     wide = [chart for chart in charts if chart.wide]

@@ -65,11 +65,11 @@ def tune_features(
         best: dict[str, Any] = {"score": None, "step": 1, "scores": {}}
         if dev is not None:
             judged = dev.judged(model)
-            best.update(score=judged.score, scores=judged.scores)
+            best.update(score=data.score(judged), scores=judged.scores)
         model.save_into(out)
         steps = 1
     else:
-        best, steps = _learn(model, train, dev, out=out, recipe=recipe, watch=watch)
+        best, steps = _learn(model, train, dev, data, out=out, recipe=recipe, watch=watch)
     tell(out, data, 0)
     return Tuned(
         score=best["score"],
@@ -218,6 +218,7 @@ def _learn(
     model: Model,
     train: _Vectors,
     dev: _Vectors | None,
+    data: Labelled,
     *,
     out: Path,
     recipe: FinetuneRecipe,
@@ -260,7 +261,7 @@ def _learn(
         def scores() -> dict[str, float]:
             reader.eval()
             judged = dev.judged(model)
-            return {**judged.scores, "score": judged.score}
+            return {**judged.scores, "score": data.score(judged)}
 
         steps = evaluating(steps, scores, every=max(1, per_epoch // table.evaluations))
         steps = keeping_best(steps, best, lambda: model.save_into(out))

@@ -118,6 +118,7 @@ class RunTable:
     device: str | None = None
     precision: Literal["float32", "bf16"] = "float32"
     clip_norm: float = 1.0
+    measures: tuple[str, ...] = ()  # whose mean chooses the best; the task's own when left out
     patience: int | None = None  # end after so many evaluations without a better one
     evaluations: int = 1  # in an epoch
     batch_tokens: int = 4096  # computed at once while judging

@@ -279,7 +279,8 @@ def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
         label=str(task.label),
         number=task.kind == "number",
     )
-    return replace(recipe, data=table)
+    measures = recipe.run.measures or task.metrics  # by which the best epoch is chosen, too
+    return replace(recipe, data=table).with_run(measures=measures)
 
 
 def _source(

@@ -5,17 +5,19 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cloze.checkpoint.task import Task
+from cloze.config import one_of
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import NOWHERE, QuestionExample, TextExample
 from cloze.errors import InputError
 from cloze.make.finetune_recipe import FinetuneRecipe
-from cloze.tasks.judge import measure_of
+from cloze.tasks.judge import Judged, measure_of
 from cloze.tasks.kinds import KINDS
 
 OUTSIDE = "O"  # the tag of no span
@@ -34,12 +36,19 @@ class Labelled:
     problem: str | None
     skipped: int = 0
     counts: Counter[str] = field(default_factory=Counter)  # of the labels to learn from
-    cut: int = 0
+    measures: tuple[str, ...] = ()  # whose mean chooses; the task's own if there is none
 
     @property
     def measure(self) -> str:
         """The name of the score that chooses."""
-        return measure_of(self.task.name, self.problem, self.labels)
+        own = measure_of(self.task.name, self.problem, self.labels)
+        return " and ".join(self.measures) or own
+
+    def score(self, judged: Judged) -> float:
+        """The score that chooses."""
+        found = judged.scores
+        chosen = self.measures or (judged.judge.main,)
+        return fmean(found[one_of("run.measures", name, found)] for name in chosen)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -62,7 +71,6 @@ class Labelled:
             "training": len(self.train),
             "dev": len(self.dev),
             "skipped": self.skipped,
-            "cut": self.cut,
             "classes": len(self.labels),
         }
 
@@ -113,6 +121,7 @@ def gather(
         problem=problem,
         skipped=len(errors),
         counts=counts,
+        measures=recipe.run.measures,
     )
 
 

@@ -1,6 +1,7 @@
 """One run of fine-tuning: a model with a new head, labelled data, and the loop around them."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -108,7 +109,7 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
         )
         chosen.save_into(out)
         judged = judge(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
-        best.update(score=judged.score, scores=judged.scores)
+        best.update(score=data.score(judged), scores=judged.scores)
     tell(out, data, cut)
     return Tuned(
         score=best["score"],
@@ -169,11 +170,15 @@ def keeping_best(
 ) -> Iterator[Step]:
     """Keep the model of the best evaluation so far; `best` is saved with the state."""
     for step in steps:
-        if step.scores and (best["score"] is None or step.scores["score"] > best["score"]):
+        if step.scores and _better(step.scores["score"], best["score"]):
             scores = {name: value for name, value in step.scores.items() if name != "score"}
             best.update(score=step.scores["score"], step=step.number, scores=scores)
             keep()
         yield step
+
+
+def _better(new: float, old: float | None) -> bool:
+    return old is None or math.isnan(old) or new > old
 
 
 def written(steps: Iterator[Step], out: Path, table: RunTable, meter: Meter) -> Iterator[Step]:
@@ -220,7 +225,7 @@ def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
 
 def _scores(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
     judged = judge(model, data.dev, batch_tokens=recipe.run.batch_tokens)
-    return {**judged.scores, "score": judged.score}
+    return {**judged.scores, "score": data.score(judged)}
 
 
 def _exact(recipe: FinetuneRecipe) -> dict[str, Any]:

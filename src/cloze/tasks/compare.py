@@ -72,16 +72,16 @@ class Comparison:
         return ("model", "parameters", *measures, "against the first", "p", "seconds")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
-        """The table in words, a row to a model."""
+        """The table, a row to a model; None where the first would be held against itself."""
         for one in self.entries:
             gap = one.against
             yield (
                 one.name,
                 one.parameters,
                 *map(str, one.intervals.values()),
-                "" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
-                "" if gap is None else f"{gap.not_better:.3f}",
-                f"{one.evaluation.seconds:.1f}",
+                None if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
+                None if gap is None else round(gap.not_better, 3),
+                round(one.evaluation.seconds, 1),
             )
 
     @property

@@ -325,6 +325,14 @@ def test_the_best_is_kept_and_patience_ends(base, tmp_path):
     assert ended.steps == 3 * per_epoch
 
 
+def test_other_measures_may_choose(base, tmp_path):
+    ended = tune(base, tmp_path / "m", "run.epochs=1.0", 'run.measures=["f1", "matthews"]')
+    assert ended.measure == "f1 and matthews"
+    assert ended.score == pytest.approx((ended.scores["f1"] + ended.scores["matthews"]) / 2)
+    with pytest.raises(ConfigError, match="run.measures 'f2' is unknown\n.*did you mean 'f1'"):
+        tune(base, tmp_path / "n", "run.epochs=1.0", 'run.measures=["f2"]')
+
+
 def test_rare_classes_can_weigh_as_much(base, tmp_path):
     rare = [one for one in texts(400) if one.label == "no" or one.text.count("b") > 1]
     ended = tune(base, tmp_path / "m", "loss.class_weights=balanced", train=rare)
@@ -349,6 +357,17 @@ def test_texts_by_features(base, tmp_path, layers):
     assert not changed(base, tmp_path / "m")
     assert model.reader is not None
     assert [one.label for one in cloze.classify(model, ["b a c", "b c d"])] == ["yes", "no"]
+
+
+def test_nothing_of_the_model_before_is_left(base, tmp_path):
+    out = tmp_path / "m"
+    tune(base, out, "transfer.kind=features")
+    assert (out / "reader.safetensors").is_file()
+    known = [one for one in questions(40) if one.answers]
+    tune(base, out, "run.steps=1", task="answer", train=known, dev=known, force=True)
+    model = cloze.load(out)
+    assert (model.task.name, model.reader) == ("answer", None)
+    assert not (out / "reader.safetensors").exists()
 
 
 def test_words_by_features(base, tmp_path):

@@ -178,3 +178,14 @@ def test_mistakes(base, data, tmp_path):
     (tmp_path / "out" / "CoLA" / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
         glue(base, data, tmp_path / "out")
+
+
+@pytest.mark.data
+def test_the_real_files_are_read(base, data_dir):
+    table = glue(base, data_dir / "glue", settings=FAST, limit=64)
+    rows = {one.task: one for one in table.rows}
+    assert list(rows) == ["CoLA", "SST-2", "MRPC", "STS-B", "QNLI", "RTE"]
+    assert rows.pop("QNLI").note == "no training data"
+    for one in rows.values():
+        assert (one.train, one.dev) == (64, 64)
+        assert one.score is not None

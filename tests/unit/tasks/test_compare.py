@@ -97,7 +97,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     assert made.columns[-3:] == ("against the first", "p", "seconds")
     assert {len(row) for row in rows} == {len(made.columns)}
     assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
-    assert rows[0][-3:-1] == ("", "")
+    assert rows[0][-3:-1] == (None, None)
     assert rows[1][-3].startswith(f"{made.entries[1].against.value:+.4f} [")
     page = made.save(tmp_path / "c.html", title="Both").read_text()
     assert "Both" in page

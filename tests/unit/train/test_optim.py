@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from cloze.errors import ConfigError
-from cloze.train.optim import OPTIMISERS, OptimiserConfig, optimiser, set_rate
+from cloze.train.optim import OptimiserConfig, optimiser, set_rate
 from training import tiny_bert
 
 
@@ -44,7 +44,7 @@ def test_one_step_is_adamw_as_published():
     """θ ← θ − η(m̂/(√v̂ + ε) + λθ).  Loshchilov and Hutter 2017, algorithm 2."""
     weight = nn.Linear(3, 2, bias=False).double()
     before = weight.weight.detach().clone()
-    made = OPTIMISERS["adamw"](weight, OptimiserConfig(rate=0.1, decay=0.2, eps=1e-6))
+    made = optimiser(weight, OptimiserConfig(rate=0.1, decay=0.2, eps=1e-6))
     weight(torch.ones(1, 3, dtype=torch.double)).sum().backward()
     gradient = weight.weight.grad
     assert gradient is not None
