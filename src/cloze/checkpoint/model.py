@@ -110,15 +110,15 @@ class Model:
         with whole_folder(folder / ".model", overwrite=True) as work:
             self._write(work)
         written = folder / ".model"
+        for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
+            if not (written / name).exists():
+                (folder / name).unlink(missing_ok=True)
         for path in sorted(written.rglob("*")):
             place = folder / path.relative_to(written)
             if path.is_dir():
                 place.mkdir(exist_ok=True)
             else:
                 path.replace(place)
-        for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
-            if not (written / name).exists():
-                (folder / name).unlink(missing_ok=True)
         shutil.rmtree(written)
 
     def _write(self, work: Path) -> None:
