@@ -8,7 +8,7 @@ are put aside, and nothing against nothing is F1 = 1.
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +129,15 @@ def best_threshold(leads: Numbers, spoken: Numbers, silent: Numbers) -> Threshol
     best = int(totals.argmax())
     mean = (float(np.sum(silent)) + totals[best]) / len(ordered)
     return Threshold(threshold=float(choices[best]), score=float(mean))
+
+
+def is_chinese(texts: Iterable[str]) -> bool:
+    """Whether more letters are Chinese characters than not: then CMRC's rules are meant."""
+    chinese = letters = 0
+    for text in dict.fromkeys(texts):  # a context has several questions
+        chinese += len(_CHINESE.findall(text))
+        letters += sum(map(str.isalpha, text))
+    return 2 * chinese > letters
 
 
 def _f1(shared: int, wanted: int, found: int) -> float:

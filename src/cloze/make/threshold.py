@@ -25,7 +25,8 @@ def with_threshold(model: Model, dev: Sequence[QuestionExample], *, batch_tokens
     if not rows:
         return model
     leads, texts, gold = zip(*rows, strict=True)
-    spoken = [score.f1 for score in squad.scores(gold, texts)]
+    chinese = squad.is_chinese(example.context for example in dev)
+    spoken = [score.f1 for score in squad.scores(gold, texts, chinese=chinese)]
     silent = [float(not answers) for answers in gold]
     found = squad.best_threshold(leads, spoken, silent)
     return replace(model, task=replace(model.task, threshold=found.threshold))

@@ -1,8 +1,7 @@
 """`evaluate`: a model and labelled data to scores, and where it goes wrong."""
 
-import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, TypedDict, Unpack
@@ -18,6 +17,7 @@ from cloze.data.labelled.examples import (
 from cloze.data.labelled.schemes import scheme_of
 from cloze.data.streams import Source
 from cloze.errors import InputError
+from cloze.evaluate.squad import is_chinese
 from cloze.tasks.embed import Progress
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
@@ -30,7 +30,6 @@ EXAMPLES: dict[str, type] = {
     "answer": QuestionExample,
     "choose": ChoiceExample,
 }
-_CHINESE = re.compile("[\u4e00-\u9fa5]")
 
 
 class Columns(TypedDict, total=False):
@@ -86,7 +85,7 @@ def evaluate(
     if swap:
         _check_pairs(examples)
     if chinese is None:
-        chinese = kind == "answer" and _is_chinese(example.context for example in examples)
+        chinese = kind == "answer" and is_chinese(example.context for example in examples)
     since = time.perf_counter()
     judged = judge(
         model,
@@ -179,12 +178,3 @@ def _swapped(model: Model, task: Task, judged: Judged, batch_tokens: int | None)
         difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),
         scores=scored.scores,
     )
-
-
-def _is_chinese(texts: Iterable[str]) -> bool:
-    """Whether more letters are Chinese characters than not."""
-    chinese = letters = 0
-    for text in dict.fromkeys(texts):  # a context has several questions
-        chinese += len(_CHINESE.findall(text))
-        letters += sum(map(str.isalpha, text))
-    return 2 * chinese > letters

@@ -11,6 +11,7 @@ from cloze.data.labelled.schemes import scheme_of
 from cloze.errors import InputError
 from cloze.evaluate.measures import Judge, main_score
 from cloze.evaluate.measures import judge as measured
+from cloze.evaluate.squad import is_chinese
 from cloze.tasks.embed import Progress
 from cloze.tasks.kinds import KINDS
 
@@ -40,12 +41,17 @@ def judge(
     examples: Sequence[Any],
     *,
     task: Task | None = None,
-    chinese: bool = False,
+    chinese: bool | None = None,
     batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Judged:
-    """Ask the model about every example, and hold what it says against what is right."""
+    """Ask the model about every example, and hold what it says against what is right.
+
+    Answers in Chinese are scored by CMRC's rules, if `chinese` says so or the contexts are.
+    """
     asked = task or task_of(model)
+    if chinese is None:
+        chinese = asked.name == "answer" and is_chinese(example.context for example in examples)
     predictions = KINDS[asked.name].predict(
         model, examples, task=asked, batch_tokens=batch_tokens, progress=progress
     )

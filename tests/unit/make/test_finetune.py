@@ -236,6 +236,20 @@ def test_answers_are_learned(base, tmp_path):
     assert cloze.answer(model, "h", "b c d e f g").text == ""
 
 
+def test_chinese_answers_are_judged_by_their_own_rules(base, tmp_path):
+    """By English rules, words without blanks between them are one word: right or wrong whole."""
+    found = tmp_path / "m"
+    context = "猫猫猫猫"
+    some = [
+        QuestionExample(question="猫", context=context, answers=(Answer(text="猫猫猫", start=0),))
+    ] * 8
+    ended = tune(base, found, "optimiser.rate=0.0", task="answer", train=some, dev=some)
+    told = cloze.answer(cloze.load(found), "猫", context)
+    wanted = 2 * min(3, len(told.text)) / (3 + len(told.text))
+    assert 0 < wanted < 1  # it has not learned: some of it is right
+    assert ended.scores["f1"] == pytest.approx(wanted)
+
+
 def test_choices_are_learned(base, tmp_path):
     ended = tune(base, tmp_path / "m", task="choose", train=picks(160), dev=picks(40, 1))
     assert ended.score == 1.0
