@@ -27,7 +27,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.make.finetune import finetune
-from cloze.make.pretrain import Watch
+from cloze.make.run import Watch
 from cloze.models import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify

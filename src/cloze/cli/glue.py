@@ -27,7 +27,7 @@ from cloze.cli.training import (
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
-    from cloze.make.pretrain import Watch
+    from cloze.make.run import Watch
 
 
 def glue(
@@ -78,7 +78,7 @@ def glue(
 
     from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
     from cloze.make.glue import glue
-    from cloze.make.pretrain import Watch
+    from cloze.make.run import Watch
 
     def watch(task: str) -> "Watch":
         title = task if out is None else str(out / task)

@@ -14,7 +14,7 @@ from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
     from cloze.make.metrics import Meter
-    from cloze.make.pretrain import Watch
+    from cloze.make.run import Watch
     from cloze.make.workshop import Say
     from cloze.train.step import Step
 
@@ -93,7 +93,7 @@ def for_resuming(flags: Mapping[str, Any], *others: object, may: str = "") -> li
 @contextmanager
 def watching(title: str, *, quiet: bool, display: bool) -> "Iterator[Watch]":
     """Bars while a run is prepared, and the live display once it trains."""
-    from cloze.make.pretrain import Watch
+    from cloze.make.run import Watch
 
     with ExitStack() as stack:
         say = say_on(stack.enter_context(progress(quiet)), quiet)

@@ -11,9 +11,10 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
-from cloze.make.pretrain import FILLS, Pretrained, Watch, pretrain
+from cloze.make.pretrain import FILLS, Pretrained, pretrain
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
+from cloze.make.run import Watch
 from cloze.tasks.embed import embed
 from cloze.text.sentences import sentences
 

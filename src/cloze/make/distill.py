@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from cloze.checkpoint.load import open_folder
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.pretrain import Pretrained, Watch, pretrain
+from cloze.make.pretrain import Pretrained, pretrain
 from cloze.make.recipe import Recipe
 from cloze.make.recipe import recipe as complete
+from cloze.make.run import Watch
 from cloze.make.student import student_shape
 
 DEFAULT = "distill"

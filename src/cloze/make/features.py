@@ -29,7 +29,7 @@ from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.metrics import Meter
-from cloze.make.pretrain import Watch
+from cloze.make.run import Watch
 from cloze.make.tuning import Tuned, keeping_best, tell, written
 from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Terms, correct

@@ -18,13 +18,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from cloze import __version__
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, device_of
 from cloze.checkpoint.task import TASKS
-from cloze.config import one_of, to_toml
+from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
-from cloze.errors import FolderError, InputError
+from cloze.errors import InputError
 from cloze.make.features import tune_features
 from cloze.make.finetune_recipe import (
     BATCHES,
@@ -35,7 +34,16 @@ from cloze.make.finetune_recipe import (
     finetune_recipe,
 )
 from cloze.make.labelled import Labelled, gather, listed_sources
-from cloze.make.pretrain import METRICS, RECIPE, REPORT, STATE, UNNAMED, Watch
+from cloze.make.run import (
+    METRICS,
+    RECIPE,
+    REPORT,
+    STATE,
+    UNNAMED,
+    Watch,
+    recipe_in,
+    write_recipe,
+)
 from cloze.make.tuning import SUMMARY, Tuned, tune
 
 TRIALS = "trials.json"
@@ -128,7 +136,7 @@ def finetune(
     base = _opened(model, made)
 
     def one(recipe: FinetuneRecipe, place: Path) -> Tuned:
-        _write_recipe(place, recipe)
+        write_recipe(place, recipe)
         return _tune(base, labelled, place, recipe, watch)
 
     if not several:
@@ -141,12 +149,7 @@ def resume_finetune(
 ) -> Finetuned:
     """Go on with the run in a folder, by the recipe that lies there."""
     folder = Path(out)
-    if not (folder / RECIPE).is_file():
-        raise FolderError(
-            f"there is no run to resume in {out}",
-            fix=f"name the --out folder of a run: it holds {RECIPE}",
-        )
-    made = finetune_recipe(folder / RECIPE, settings=settings)
+    made = finetune_recipe(recipe_in(folder), settings=settings)
     if UNNAMED in (made.model, *made.data.train, *made.data.dev):
         raise InputError(
             "this run began with objects in Python, which a folder cannot name",
@@ -241,12 +244,6 @@ def _ended(
         labels=data.labels,
         trials=trials,
     )
-
-
-def _write_recipe(folder: Path, recipe: FinetuneRecipe) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    said = f"# The complete recipe of this run, by cloze {__version__}.\n\n"
-    (folder / RECIPE).write_text(said + to_toml(recipe), encoding="utf-8")
 
 
 def _named(source: PathLike | Sequence[Any]) -> tuple[str, ...]:

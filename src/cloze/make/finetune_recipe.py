@@ -5,19 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cloze.config import (
-    from_mapping,
-    in_range,
-    merge,
-    number,
-    one_of,
-    override,
-    read_toml,
-    to_mapping,
-)
+from cloze.config import in_range, number, one_of
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import UNITS, find_recipe
+from cloze.make.recipe import UNITS, completed
 from cloze.tasks.layers import CHOICES
 from cloze.text.length import POLICIES
 from cloze.train.budget import Budget
@@ -174,10 +165,4 @@ def finetune_recipe(
     settings: Sequence[str] = (),
 ) -> FinetuneRecipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    made = isinstance(source, FinetuneRecipe)
-    values = to_mapping(source) if made else read_toml(find_recipe(source))  # type: ignore[arg-type]
-    asked = override(flags or {}, settings)
-    if any(unit in asked.get("run", {}) for unit in UNITS):  # instead of a budget in another unit
-        values["run"] = {k: v for k, v in values.get("run", {}).items() if k not in UNITS}
-        values["run"].setdefault("epochs", None)
-    return from_mapping(FinetuneRecipe, merge(values, asked))
+    return completed(FinetuneRecipe, source, flags, settings)

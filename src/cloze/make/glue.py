@@ -25,7 +25,7 @@ from cloze.errors import InputError
 from cloze.evaluate.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
 from cloze.make.finetune import Finetuned, finetune, resume_finetune
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
-from cloze.make.pretrain import RECIPE, UNNAMED, Watch
+from cloze.make.run import RECIPE, UNNAMED, Watch
 from cloze.make.tuning import SUMMARY
 from cloze.tasks.evaluate import evaluate
 

@@ -13,29 +13,37 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from math import exp
 from pathlib import Path
 from typing import Any
 
-from cloze import __version__
 from cloze.checkpoint.model import Model
-from cloze.config import to_mapping, to_toml
+from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.streams import Source
-from cloze.errors import FolderError, InputError
+from cloze.errors import InputError
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, UNITS, Recipe
 from cloze.make.recipe import recipe as complete
 from cloze.make.report import write_report
+from cloze.make.run import (
+    METRICS,
+    RECIPE,
+    REPORT,
+    STATE,
+    UNNAMED,
+    Watch,
+    recipe_in,
+    write_recipe,
+)
 from cloze.make.student import fingerprint
 from cloze.make.workshop import (
     CORPUS,
     TOKENIZER,
-    Say,
     Workshop,
     commoner_label,
     drop_stale_vocabulary,
@@ -60,18 +68,8 @@ from cloze.train.signals import stop_on_signals
 from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
 
-RECIPE, STATE = "recipe.toml", "state"
-METRICS, FILLS, SUMMARY, REPORT = "metrics.jsonl", "fills.json", "corpus.json", "report.html"
-UNNAMED = "<objects in Python>"  # text that a recipe cannot name
+FILLS, SUMMARY = "fills.json", "corpus.json"
 ASKED = 10  # sentences filled before and after
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watch:
-    """What wants to see the run: the preparation in words, the training step by step."""
-
-    say: Say = field(default_factory=Say)
-    steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,15 +143,9 @@ def resume_run(
     Settings may change where it runs and what it shows, not what it computes. The text is named
     again where it has moved, or where the recipe could not name it.
     """
-    folder = Path(out)
-    if not (folder / RECIPE).is_file():
-        raise FolderError(
-            f"there is no run to resume in {out}",
-            fix=f"name the --out folder of a run: it holds {RECIPE}",
-        )
-    texts, made = asked(sources, folder / RECIPE, settings)
+    texts, made = asked(sources, recipe_in(out), settings)
     with assemble(made.run.device) as team:
-        return _train(texts, folder, made, team, watch or Watch())
+        return _train(texts, Path(out), made, team, watch or Watch())
 
 
 def _begin(out: Path, sources: list[Source], recipe: Recipe, *, force: bool) -> None:
@@ -163,9 +155,7 @@ def _begin(out: Path, sources: list[Source], recipe: Recipe, *, force: bool) -> 
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / STATE, ignore_errors=True)
     drop_stale_vocabulary(sources, out, recipe)
-    out.mkdir(parents=True, exist_ok=True)
-    said = f"# The complete recipe of this run, by cloze {__version__}.\n\n"
-    (out / RECIPE).write_text(said + to_toml(recipe), encoding="utf-8")
+    write_recipe(out, recipe)
 
 
 def _train(

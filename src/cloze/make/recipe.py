@@ -4,11 +4,12 @@ A recipe comes from a name in `recipes/`, from a file, from flags, or from all t
 having the last word; the run writes the complete file it ran with.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cloze.config import (
     from_mapping,
@@ -36,6 +37,11 @@ from cloze.train.budget import Budget
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")  # a recipe
 
 DEFAULT = "laptop"  # the recipe when none is named
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
@@ -258,11 +264,24 @@ def recipe(
     settings: Sequence[str] = (),
 ) -> Recipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    values = to_mapping(source) if isinstance(source, Recipe) else read_toml(find_recipe(source))
-    asked = (flags or {}).get("run", {})
-    if any(unit in asked for unit in UNITS):  # takes the place of a budget in another unit
-        values["run"] = {k: v for k, v in values.get("run", {}).items() if k not in UNITS}
-    return from_mapping(Recipe, override(merge(values, flags or {}), settings))
+    return completed(Recipe, source, flags, settings)
+
+
+def completed(
+    kind: type[R], source: R | PathLike, flags: Mapping[str, Any] | None, settings: Sequence[str]
+) -> R:
+    """A recipe of any kind: what it says, then the flags, then the settings.
+
+    A budget that is asked for takes the place of one in another unit.
+    """
+    if isinstance(source, str | os.PathLike):
+        values = read_toml(find_recipe(source))
+    else:
+        values = to_mapping(source)
+    asked = override(flags or {}, settings)
+    if any(unit in asked.get("run", {}) for unit in UNITS):
+        values["run"] = values.get("run", {}) | dict.fromkeys(UNITS)
+    return from_mapping(kind, merge(values, asked))
 
 
 def recipes() -> dict[str, Path]:

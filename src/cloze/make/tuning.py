@@ -21,8 +21,8 @@ from cloze.make.finetune_recipe import FinetuneRecipe, RunTable
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.metrics import Meter
-from cloze.make.pretrain import METRICS, STATE, Watch
 from cloze.make.report import write_report
+from cloze.make.run import METRICS, STATE, Watch
 from cloze.make.threshold import with_threshold
 from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective

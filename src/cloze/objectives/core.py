@@ -79,8 +79,12 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−Σ log softmax(logits)[target], in float32 at least; targets of −100 are left out."""
-    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(exact, targets, reduction="sum")
+    return F.cross_entropy(exact(logits), targets, reduction="sum")
+
+
+def exact(values: Tensor) -> Tensor:
+    """In float32 at least: what a loss is computed in."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 @torch.no_grad()

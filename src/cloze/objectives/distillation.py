@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
-from cloze.objectives.core import Terms, correct, cross_entropy, on_device
+from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,18 +88,14 @@ def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
     T² keeps the gradient as large at every temperature (Hinton et al. 2015, §2).
     """
     ours, theirs = (
-        F.log_softmax(_exact(logits) / temperature, dim=-1) for logits in (student, teacher)
+        F.log_softmax(exact(logits) / temperature, dim=-1) for logits in (student, teacher)
     )
     return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
 
 
 def apart(student: Tensor, teacher: Tensor) -> Tensor:
     """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
-    return (1 - F.cosine_similarity(_exact(student), _exact(teacher), dim=-1)).sum()
-
-
-def _exact(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
+    return (1 - F.cosine_similarity(exact(student), exact(teacher), dim=-1)).sum()
 
 
 def _weighted(loss: Tensor, weight: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cloze.data.labelled.batch import TaskBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
-from cloze.objectives.core import Objective, Terms, correct, on_device
+from cloze.objectives.core import Objective, Terms, correct, exact, on_device
 
 FULL_LENGTHS = 8  # on a GPU sequences are padded to a multiple of this
 
@@ -25,7 +25,7 @@ def classes(
     """
 
     def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = _exact(model.logits(head, vectors(model, batch)))  # m c
+        scores = exact(model.logits(head, vectors(model, batch)))  # m c
         targets = on_device(batch.targets, scores.device)
         by_class = None if weights is None else weights.to(scores.device)
         loss = F.cross_entropy(
@@ -40,7 +40,7 @@ def numbers(head: str) -> Objective[TaskBatch]:
     """Σ (score − number)²."""
 
     def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = _exact(model.logits(head, vectors(model, batch))).squeeze(-1)  # m
+        scores = exact(model.logits(head, vectors(model, batch))).squeeze(-1)  # m
         return {batch.name: (scores - on_device(batch.targets, scores.device)).square().sum()}
 
     return objective
@@ -53,7 +53,7 @@ def spans(head: str) -> Objective[TaskBatch]:
     """
 
     def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = _exact(model.logits(head, vectors(model, batch)))  # n 2
+        scores = exact(model.logits(head, vectors(model, batch)))  # n 2
         targets = on_device(batch.targets, scores.device).unflatten(0, (-1, 2))  # b 2
         rows = _ragged(scores, batch.sizes.tolist())  # b t 2
         hits = (rows.argmax(1) == targets).all(-1).sum().float() * 2  # counted are firsts and lasts
@@ -67,7 +67,7 @@ def choices(head: str) -> Objective[TaskBatch]:
     """−log softmax over the options' scores."""
 
     def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = _exact(model.logits(head, vectors(model, batch)))  # b 1
+        scores = exact(model.logits(head, vectors(model, batch)))  # b 1
         rows = _ragged(scores, batch.groups.tolist()).squeeze(-1)  # g k
         targets = on_device(batch.targets, scores.device)
         loss = F.cross_entropy(rows, targets, reduction="sum")
@@ -95,7 +95,3 @@ def vectors(model: Encoder, batch: TaskBatch) -> Tensor:
 def _ragged(scores: Tensor, sizes: list[int]) -> Tensor:
     """Rows of several lengths as a rectangle; what is not there has no chance."""
     return pad_sequence(list(scores.split(sizes)), batch_first=True, padding_value=-torch.inf)
-
-
-def _exact(scores: Tensor) -> Tensor:
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))

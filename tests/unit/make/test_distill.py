@@ -16,8 +16,9 @@ from cloze.errors import ConfigError, FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.distill import distill
 from cloze.make.plan import plan
-from cloze.make.pretrain import Watch, pretrain, resume_run
+from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipe
+from cloze.make.run import Watch
 from cloze.make.workshop import Say
 from cloze.models import BertConfig
 from cloze.objectives.distillation import Distillation

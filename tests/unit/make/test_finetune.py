@@ -19,7 +19,7 @@ from cloze.data.labelled.examples import (
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
-from cloze.make.pretrain import Watch
+from cloze.make.run import Watch
 from cloze.make.transfer import depth_of, rates
 from cloze.models import BertConfig, DistilBertConfig
 from cloze.train.optim import OptimiserConfig, optimiser

@@ -12,8 +12,9 @@ from cloze.config import read_toml
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune_recipe import FinetuneRecipe, finetune_recipe
 from cloze.make.plan import plan
-from cloze.make.pretrain import Watch, pretrain, resume_run
+from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
+from cloze.make.run import Watch
 from cloze.make.workshop import Say
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
