@@ -167,7 +167,7 @@ def theirs(
                 per_device_eval_batch_size=64,
                 learning_rate=given.rate,
                 num_train_epochs=given.epochs,
-                warmup_steps=0.1,
+                **{"warmup_steps" if version("transformers") >= "5" else "warmup_ratio": 0.1},
                 weight_decay=0.01,
                 max_grad_norm=1.0,
                 adam_epsilon=1e-8,

@@ -83,7 +83,7 @@ def data(team: Team = ALONE, parts: int = 4, size: int = 2):
     """For each step from `start` on, this process's part of the global batch."""
 
     def groups(start: int) -> Iterator[Any]:
-        return (team.share(micro_batches(step, parts, size)) for step in count(start))
+        return (micro_batches(step, parts, size)[team.rank :: team.world] for step in count(start))
 
     return groups
 
@@ -95,12 +95,13 @@ def new_state(
     team: Team = ALONE,
     way: str = "ddp",
     rate: float = 1e-2,
+    made=None,
     **config,
 ) -> TrainState:
     model = model or tiny_bert()
     learner = distribute(Learner(model, objective), team, way=way, blocks=model.blocks)
-    made = optimiser(model, OptimiserConfig(rate=rate))
-    return TrainState(learner, model, made, LoopConfig(**config), team)
+    how = made(model) if made else optimiser(model, OptimiserConfig(rate=rate))
+    return TrainState(learner, model, how, LoopConfig(**config), team)
 
 
 def steps_of(state: TrainState, steps: int, upto: int | None = None, source=None) -> list[Step]:

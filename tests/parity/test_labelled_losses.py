@@ -1,5 +1,7 @@
 """The losses of the four tasks, packed and padded, equal those of transformers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import Item, batch_of
 from cloze.models import BertConfig
+from cloze.objectives.core import Learner, Placed
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from helpers import scramble, tiny_tokenizer
 
@@ -146,18 +149,47 @@ def test_weights_and_smoothing(smoothing):
     assert terms["classify"].item() == pytest.approx(sum(found).item(), abs=1e-5)
 
 
-def test_padded_rows_say_the_same_as_packed_ones():
-    model = model_with("token")
-    rows = items(model, places=lambda t: range(t), targets=lambda n, t: [n % 3] * t)
-    batch = batch_of("tag", [[row] for row in rows])
-    from cloze.nn.packed import Packed
+RECTANGLES = {  # the objective, the places of a sequence of t tokens, the targets of number n
+    "sequence": (lambda: classes("sequence", smoothing=0.1), lambda _: (0,), lambda n, _: (n % 3,)),
+    "number": (lambda: numbers("sequence"), lambda _: (0,), lambda n, _: (n / 3,)),
+    "token": (lambda: classes("token"), lambda t: range(1, t - 1), lambda n, t: [n % 3] * (t - 2)),
+    "span": (lambda: spans("span"), lambda t: range(t), lambda n, t: (n % 3, t - 1)),
+    "choice": (lambda: choices("choice"), lambda _: (0,), lambda n, _: (n % 2,)),
+}
 
-    flat = model.module(
-        torch.from_numpy(batch.input_ids),
-        Packed.of(batch.lengths),
-        torch.from_numpy(batch.token_type_ids),
-    )[batch.places]
-    ids, real, types, places = (torch.from_numpy(array) for array in batch.padded(8))
-    assert ids.shape[1] % 8 == 0
-    square = model.module(ids, real, types).flatten(0, 1)[places]
-    assert (flat - square).abs().max() <= 1e-5
+
+@pytest.mark.parametrize("kind", RECTANGLES)
+def test_rectangles_for_a_gpu_say_the_same_as_packed_rows(kind):
+    made, places, targets = RECTANGLES[kind]
+    head = "sequence" if kind == "number" else kind
+    labels = ("n",) if kind == "number" else ("a", "b", "c")
+    model = model_with(head, labels, problem="number" if kind == "number" else None)
+    rows = items(model, places=places, targets=targets)
+    groups = [rows[:2], rows[2:5], rows[5:]] if kind == "choice" else [[row] for row in rows]
+    if kind == "choice":
+        groups[2][0] = replace(groups[2][0], targets=(0,))
+    batch = batch_of("task", groups)
+    learner = Learner(model.module, made())
+    found = []
+    for given in (batch, Placed.on(torch.device("cpu"), batch)):
+        terms = learner(given)
+        terms["task"].backward()
+        weights = model.module.parameters()
+        found.append((terms, [w.grad.clone() for w in weights if w.grad is not None]))
+        model.module.zero_grad()
+    (packed, ours), (rectangle, theirs) = found
+    assert packed.keys() == rectangle.keys()
+    for name in packed:
+        assert packed[name].item() == pytest.approx(rectangle[name].item(), abs=1e-5)
+    assert max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)) <= 1e-5
+
+
+def test_rectangles_have_few_shapes():
+    model = model_with("token")
+    rows = items(model, places=lambda t: range(t), targets=lambda _, t: [0] * t)
+    shapes = {
+        tuple(array.shape for array in batch_of("tag", [[a], [b]]).arrays().values())
+        for a in rows
+        for b in rows
+    }
+    assert len(shapes) == 1

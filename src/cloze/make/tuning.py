@@ -135,7 +135,7 @@ def headed(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     return replace(model, task=data.task, reader=None)
 
 
-def objective(data: Labelled, recipe: FinetuneRecipe) -> Objective[TaskBatch]:
+def objective(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Objective[TaskBatch]:
     """What the task's head learns from."""
     head = data.task.head
     if data.problem == "number":
@@ -143,6 +143,8 @@ def objective(data: Labelled, recipe: FinetuneRecipe) -> Objective[TaskBatch]:
     if recipe.task in ("answer", "choose"):
         return spans(head) if recipe.task == "answer" else choices(head)
     weights = data.class_weights() if recipe.loss.class_weights == "balanced" else None
+    if weights is not None:
+        weights = weights.to(device)
     return classes(head, weights=weights, smoothing=recipe.loss.smoothing)
 
 
@@ -203,7 +205,7 @@ def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
     module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
     thaw(module, lowest_trained(table, layers))
     return TrainState(
-        learner=PartlyFrozen(module, objective(data, recipe)),
+        learner=PartlyFrozen(module, objective(data, recipe, model.device)),
         model=module,
         optimiser=optimiser(module, recipe.optimiser, rates(table, layers)),
         config=recipe.loop(),

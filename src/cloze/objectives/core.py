@@ -5,7 +5,8 @@ the count of the whole, and divides once. So accumulated and parallel runs equal
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -40,6 +41,28 @@ class Batch(Protocol):
         ...
 
 
+@runtime_checkable
+class Arrayed(Protocol):
+    """A batch in a form whose shapes come again, as a GPU likes it."""
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """All that an objective reads of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A batch whose arrays lie on the device; the objective reads these and nothing else of it."""
+
+    batch: Any
+    tensors: Mapping[str, Tensor]
+
+    @classmethod
+    def on(cls, device: torch.device, batch: Any) -> "Placed":  # noqa: ANN401
+        arrays = batch.arrays()
+        return cls(batch, {name: on_device(array, device) for name, array in arrays.items()})
+
+
 B = TypeVar("B", bound=Batch)
 Objective: TypeAlias = Callable[[Any, B, torch.Generator | None], Terms]
 
@@ -56,7 +79,7 @@ class Learner(nn.Module):
         self.model = model
         self.objective = objective
 
-    def forward(self, batch: Batch, rng: torch.Generator | None = None) -> Terms:
+    def forward(self, batch: Batch | Placed, rng: torch.Generator | None = None) -> Terms:
         return self.objective(self.model, batch, rng)
 
 

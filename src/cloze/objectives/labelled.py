@@ -1,19 +1,22 @@
 """What a head learns from labelled data: classes, numbers, tags, answers, choices.
 
-Each function makes an objective. n tokens, b sequences, m places, c classes, d width, g groups.
+Each function makes an objective. n tokens, b sequences, t longest, m places, c classes, d width,
+g groups, k options.
 """
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from cloze.data.labelled.batch import TaskBatch
 from cloze.nn.encoder import Encoder
+from cloze.nn.masks import Allowed
 from cloze.nn.packed import Packed
-from cloze.objectives.core import Objective, Terms, correct, exact, on_device
+from cloze.objectives.core import Objective, Placed, Terms, correct, exact, on_device
 
-FULL_LENGTHS = 8  # on a GPU sequences are padded to a multiple of this
+TaskInput = TaskBatch | Placed
 
 
 def classes(
@@ -22,16 +25,14 @@ def classes(
     """−Σ w_y log softmax(scores)_y at every place: the class of a text, the tags of its words.
 
     With `smoothing` ε the target is 1−ε for the right class and ε/c for all (Szegedy et al. 2016).
+    `weights` lie where the model does.
     """
 
-    def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = exact(model.logits(head, vectors(model, batch)))  # m c
-        targets = on_device(batch.targets, scores.device)
-        by_class = None if weights is None else weights.to(scores.device)
-        loss = F.cross_entropy(
-            scores, targets, by_class, label_smoothing=smoothing, reduction="sum"
-        )
-        return {batch.name: loss, f"{batch.name}.accuracy": correct(scores, targets)}
+    def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+        scores, given = read(model, batch, head)  # m c
+        targets = given["targets"]
+        loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
+        return _named(batch, loss, correct(scores, targets))
 
     return objective
 
@@ -39,9 +40,9 @@ def classes(
 def numbers(head: str) -> Objective[TaskBatch]:
     """Σ (score − number)²."""
 
-    def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = exact(model.logits(head, vectors(model, batch))).squeeze(-1)  # m
-        return {batch.name: (scores - on_device(batch.targets, scores.device)).square().sum()}
+    def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+        scores, given = read(model, batch, head)  # m 1
+        return _named(batch, (scores.squeeze(-1) - given["targets"]).square().sum())
 
     return objective
 
@@ -52,13 +53,12 @@ def spans(head: str) -> Objective[TaskBatch]:
     Devlin et al. 2018, §4.2. Where the context does not say, both are [CLS].
     """
 
-    def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = exact(model.logits(head, vectors(model, batch)))  # n 2
-        targets = on_device(batch.targets, scores.device).unflatten(0, (-1, 2))  # b 2
-        rows = _ragged(scores, batch.sizes.tolist())  # b t 2
+    def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+        scores, given = read(model, batch, head)  # m 2
+        rows = _in_rows(scores, given["by_sequence"])  # b t 2
+        targets = given["targets"].unflatten(0, (-1, 2))  # b 2
         hits = (rows.argmax(1) == targets).all(-1).sum().float() * 2  # counted are firsts and lasts
-        loss = F.cross_entropy(rows, targets, reduction="sum")
-        return {batch.name: loss, f"{batch.name}.accuracy": hits.detach()}
+        return _named(batch, F.cross_entropy(rows, targets, reduction="sum"), hits.detach())
 
     return objective
 
@@ -66,32 +66,51 @@ def spans(head: str) -> Objective[TaskBatch]:
 def choices(head: str) -> Objective[TaskBatch]:
     """−log softmax over the options' scores."""
 
-    def objective(model: Encoder, batch: TaskBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        scores = exact(model.logits(head, vectors(model, batch)))  # b 1
-        rows = _ragged(scores, batch.groups.tolist()).squeeze(-1)  # g k
-        targets = on_device(batch.targets, scores.device)
-        loss = F.cross_entropy(rows, targets, reduction="sum")
-        return {batch.name: loss, f"{batch.name}.accuracy": correct(rows, targets)}
+    def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+        scores, given = read(model, batch, head)  # b 1
+        rows = _in_rows(scores, given["by_group"]).squeeze(-1)  # g k
+        targets = given["targets"]
+        return _named(
+            batch, F.cross_entropy(rows, targets, reduction="sum"), correct(rows, targets)
+        )
 
     return objective
 
 
-def vectors(model: Encoder, batch: TaskBatch) -> Tensor:
-    """The last layer where the head reads it, m d.
+def read(model: Encoder, batch: TaskInput, head: str) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The head's scores at every place (m c), and the other arrays of the batch on the device.
 
     On a CPU the sequences are packed. A GPU waits for each launch of these small batches, so there
     they are padded and take one launch where packed runs take many.
     """
     device = model.embeddings.word.weight.device
-    if device.type != "cuda":
+    if device.type == "cuda" and isinstance(batch, TaskBatch):
+        batch = Placed.on(device, batch)
+    if isinstance(batch, Placed):
+        given = batch.tensors
+        allowed: Allowed = given["real"]
+        hidden = model(given["ids"], allowed, given["types"])  # b t d
+    else:
+        arrays = {
+            "places": batch.places,
+            "targets": batch.targets,
+            "by_sequence": batch.by_sequence(),
+            "by_group": batch.by_group(),
+        }
+        given = {name: on_device(array, device) for name, array in arrays.items()}
         ids, types = (on_device(a, device) for a in (batch.input_ids, batch.token_type_ids))
-        hidden = model(ids, Packed.of(batch.lengths, device), types)  # n d
-        return hidden[on_device(batch.places, device)]
-    rows = batch.padded(FULL_LENGTHS)
-    ids, real, types, places = (on_device(array, device) for array in rows)
-    return model(ids, real, types).flatten(0, 1)[places]  # b t d -> m d
+        allowed = Packed.of(batch.lengths, device)
+        hidden = model(ids, allowed, types)  # n d
+    vectors = model.gathered(head, hidden, given["places"], allowed)  # m d
+    return exact(model.logits(head, vectors)), given
 
 
-def _ragged(scores: Tensor, sizes: list[int]) -> Tensor:
-    """Rows of several lengths as a rectangle; what is not there has no chance."""
-    return pad_sequence(list(scores.split(sizes)), batch_first=True, padding_value=-torch.inf)
+def _in_rows(scores: Tensor, numbers: Tensor) -> Tensor:
+    """Scores laid out in rows by their numbers; what is not there has no chance."""
+    rows = scores[numbers.clamp(min=0)]  # b t -> b t c
+    return rows.masked_fill((numbers < 0).unsqueeze(-1), -torch.inf)
+
+
+def _named(batch: TaskInput, loss: Tensor, hits: Tensor | None = None) -> Terms:
+    name = batch.batch.name if isinstance(batch, Placed) else batch.name
+    return {name: loss} if hits is None else {name: loss, f"{name}.accuracy": hits}

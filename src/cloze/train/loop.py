@@ -9,19 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
-from torch import Tensor, nn
-
 from cloze.errors import InputError
 from cloze.objectives.core import B, tokens_of
 from cloze.train.budget import Budget, Progress
 from cloze.train.gradients import Counts, cut, gradients
-from cloze.train.guard import is_bad, update_unless
 from cloze.train.optim import set_rate
-from cloze.train.parallel import whole
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import Later, Step
+from cloze.train.update import update
 
 Data: TypeAlias = Callable[[int], Iterable[Sequence[B]]]
 """From a step's number to what is learned from then on: for each step this process's micro-batches.
@@ -54,13 +50,11 @@ def run(
         if agreed.stop or budget.spent(before):
             break
         state.learner.train()
-        parts = gradients(state, micro, agreed.counts, agreed.biggest)
-        means = state.team.add(torch.stack(list(parts.values())))
-        norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
         rate = set_rate(state.optimiser, schedule(budget.midway(before, agreed.tokens)))
-        bad = _judge(state, means, norm)
-        update_unless(bad, state.optimiser)
-        state.optimiser.zero_grad(set_to_none=True)
+        taken = state.records.take(state, micro, agreed.counts)
+        if taken is None:
+            parts = gradients(state, micro, agreed.counts, agreed.biggest)
+            taken = update(state, parts)
         state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, before.seconds)
         step = Step(
             number=state.progress.step,
@@ -69,23 +63,13 @@ def run(
             rate=rate,
             last=budget.spent(state.progress),
             sample_ids=[batch.sample_ids for batch in micro],
-            names=tuple(parts),
-            numbers=Later(torch.cat([means, torch.stack([norm, bad.float()])])),
+            names=taken.names,
+            numbers=Later(taken.numbers),
         )
         state.unsettled.append((step, before))
         state.settle(wait=False)
         yield step
     state.settle()
-
-
-def grouped(batches: Iterable[B], size: int) -> Iterator[Sequence[B]]:
-    """Accumulation: `size` micro-batches to a step."""
-    group: list[B] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
 
 
 @dataclass(frozen=True)
@@ -114,15 +98,6 @@ def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) ->
     return _Agreed(
         now, bool(ends), int(tokens), int(biggest), dict(zip(names, counts, strict=True))
     )
-
-
-def _judge(state: TrainState, means: Tensor, norm: Tensor) -> Tensor:
-    """Whether to hold the step back; after one bad step too many all that follow are held back."""
-    guard = state.config.guard
-    bad = is_bad(guard, means, norm, state.norms) | (state.streak >= guard.most)
-    state.streak = (state.streak + 1) * bad
-    state.norms[state.progress.step % guard.window] = torch.where(bad, torch.nan, norm)
-    return bad
 
 
 def _next(groups: Iterator[Sequence[B]], progress: Progress) -> Sequence[B]:

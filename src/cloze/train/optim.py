@@ -1,13 +1,17 @@
 """Optimisers, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from cloze.config import number, one_of
+from cloze.nn.attention import Attention
+from cloze.nn.blocks import GatedFeedForward
+from cloze.train.muon import Muon
 
 _FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has AdamW as one kernel
 
@@ -21,6 +25,7 @@ class OptimiserConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-6
     decay: float = 0.01
+    other_rate: float = 1e-3  # muon: of AdamW, for all that is no matrix of a block
 
     def __post_init__(self) -> None:
         one_of("optimiser", self.name, OPTIMISERS)
@@ -29,6 +34,7 @@ class OptimiserConfig:
             number("betas", beta, 0.0, 1.0)
         number("eps", self.eps, 0.0, 1.0)
         number("decay", self.decay, 0.0, 1e3)
+        number("other_rate", self.other_rate, 0.0, 1e3)
 
 
 def optimiser(
@@ -42,43 +48,81 @@ def optimiser(
     made = OPTIMISERS[config.name](model, config, factor)
     for group in made.param_groups:
         group["peak"] = group["lr"]
+        weight = group["params"][0]
+        if weight.device.type == "cuda":  # where a recorded step finds it when it is replayed
+            group["lr"] = torch.tensor(group["lr"], device=weight.device)
+            group["capturable"] = True
     return made
 
 
 def set_rate(made: Optimizer, factor: float) -> float:
     """Scale every group's highest rate, and return the first group's rate."""
     for group in made.param_groups:
-        group["lr"] = group["peak"] * factor
-    return float(made.param_groups[0]["lr"])
+        rate = group["peak"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+    return float(made.param_groups[0]["peak"] * factor)
 
 
 def adamw(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float]) -> Optimizer:
     """Decay on matrices, embeddings among them, but not on norms and biases: as the original."""
     # original: no bias correction of the moments; here it is on, and warm-up hides the difference
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    groups = _by_decay(weights, config.rate, config.decay, factor)
+    return AdamW(groups, **_adam_options(weights.values(), config))
+
+
+def muon(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float]) -> Optimizer:
+    """Muon for the matrices of the blocks, AdamW for the rest."""
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    joined = {  # how many matrices lie in one weight
+        f"{name}.{weight}": parts
+        for name, module in model.named_modules()
+        for kind, weight, parts in (
+            (Attention, "qkv.weight", 3),
+            (GatedFeedForward, "inner.weight", 2),
+        )
+        if isinstance(module, kind)
+    }
+    matrices: dict[tuple[float, int], list[nn.Parameter]] = {}
+    rest: dict[str, nn.Parameter] = {}
+    for name, weight in weights.items():
+        if name.startswith("blocks.") and weight.ndim == 2:  # noqa: PLR2004
+            matrices.setdefault((factor(name), joined.get(name, 1)), []).append(weight)
+        else:
+            rest[name] = weight
+    highest_first = sorted(matrices.items(), key=lambda one: (-one[0][0], one[0][1]))
+    groups = [
+        {"params": some, "lr": config.rate * scale, "weight_decay": config.decay, "parts": parts}
+        for (scale, parts), some in highest_first
+    ]
+    groups += _by_decay(rest, config.other_rate, config.decay, factor)
+    return Muon(groups, adam=_adam_options(rest.values(), config))
+
+
+def _by_decay(
+    weights: Mapping[str, nn.Parameter],
+    rate: float,
+    decay: float,
+    factor: Callable[[str], float],
+) -> list[dict[str, Any]]:
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
-    for name, weight in model.named_parameters():
-        if weight.requires_grad:
-            groups.setdefault((factor(name), weight.ndim > 1), []).append(weight)
-    return AdamW(
-        [
-            {
-                "params": weights,
-                "lr": config.rate * scale,
-                "weight_decay": config.decay if is_matrix else 0.0,
-            }
-            for (scale, is_matrix), weights in sorted(groups.items(), key=_highest_first)
-        ],
-        betas=config.betas,
-        eps=config.eps,
-        fused=all(w.device.type in _FUSED for weights in groups.values() for w in weights),
-    )
+    for name, weight in weights.items():
+        groups.setdefault((factor(name), weight.ndim > 1), []).append(weight)
+    ordered = sorted(groups.items(), key=lambda one: (-one[0][0], not one[0][1]))
+    return [
+        {"params": some, "lr": rate * scale, "weight_decay": decay if is_matrix else 0.0}
+        for (scale, is_matrix), some in ordered
+    ]
 
 
-def _highest_first(group: tuple[tuple[float, bool], list[nn.Parameter]]) -> tuple[float, bool]:
-    (scale, is_matrix), _ = group
-    return -scale, not is_matrix
+def _adam_options(weights: Iterable[Tensor], config: OptimiserConfig) -> dict[str, Any]:
+    fused = all(weight.device.type in _FUSED for weight in weights)
+    return {"betas": config.betas, "eps": config.eps, "fused": fused}
 
 
 OPTIMISERS: dict[
     str, Callable[[nn.Module, OptimiserConfig, Callable[[str], float]], torch.optim.Optimizer]
-] = {"adamw": adamw}
+] = {"adamw": adamw, "muon": muon}

@@ -27,6 +27,7 @@ from cloze.train.budget import Progress
 from cloze.train.guard import Guard, SkippedStepWarning, TrainingError, name_samples, no_norms
 from cloze.train.parallel import ALONE, Team, parted, whole
 from cloze.train.precision import PRECISIONS
+from cloze.train.records import Records
 from cloze.train.step import Step
 
 
@@ -65,10 +66,11 @@ class TrainState:
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
-        self.norms = no_norms(self.config.guard, self.device)  # a ring of the last gradients'
+        self.norms = no_norms(self.config.guard, self.device)  # the last gradients', oldest first
         self.streak = torch.zeros((), device=self.device)  # `skipped`, as the device knows it
         self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
         self.proven = 0  # tokens of the largest micro-batch that fitted so far
+        self.records = Records()  # of steps that a GPU can repeat at one word
 
     def settle(self, *, wait: bool = True) -> None:
         """Read the verdict on the steps taken; `wait` for the very last one too.
@@ -85,7 +87,7 @@ class TrainState:
             if self.skipped >= self.config.guard.most:
                 fault = _fault(step, self.skipped)
                 self.progress, self.skipped = before, 0
-                self.streak = torch.zeros_like(self.streak)
+                self.streak.zero_()
                 self.unsettled.clear()
                 raise TrainingError(
                     f"{fault} The weights are as they were before it.",
@@ -221,7 +223,7 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in group.items()
-        if key != "params"
+        if key not in ("params", "lr")  # the schedule sets the rate anew for every step
     }
 
 

@@ -2,19 +2,26 @@
 
 import copy
 import warnings
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from cloze.data.labelled.batch import Item, batch_of
+from cloze.models import fresh
+from cloze.objectives.core import Learner
+from cloze.objectives.labelled import classes
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.evaluate import averages
 from cloze.train.guard import Guard, TrainingError
 from cloze.train.loop import run
 from cloze.train.memory import SmallerBatchWarning, recompute
+from cloze.train.optim import OptimiserConfig, optimiser
 from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
-from cloze.train.state import restore, snapshot
+from cloze.train.state import TrainState, restore, snapshot
 from training import data, new_state, packed, steps_of, tiny_bert
 
 pytestmark = pytest.mark.gpu
@@ -124,6 +131,48 @@ def test_a_gpu_learns_what_a_cpu_does():
     for a, b in zip(steps_of(here, 10), steps_of(there, 10), strict=True):
         assert a.means == pytest.approx(b.means, rel=1e-2, abs=1e-3)
     assert averages(here, batches) == pytest.approx(averages(there, batches), rel=1e-2, abs=1e-3)
+
+
+def labelled(number, length=12):
+    """Eight sequences of up to `length` tokens, of one of three classes each."""
+    rng = np.random.default_rng(number)
+    lengths = rng.integers(3, length + 1, 8)
+    return batch_of(
+        "classify",
+        [
+            [Item(ids=rng.integers(5, 50, n), type_ids=[0] * n, targets=(int(rng.integers(3)),))]
+            for n in lengths
+        ],
+    )
+
+
+def tuned(batches, *, recording, dropout=0.0, steps=12):
+    """The steps of a small classifier, recorded or taken one kernel after another."""
+    config = replace(tiny_bert(dropout).config, labels=("a", "b", "c"))
+    model = fresh(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
+    made = optimiser(model, OptimiserConfig(rate=1e-3))
+    state = TrainState(Learner(model, classes("sequence")), model, made, team=GPU)
+    if not recording:
+        state.records.take = lambda *_: None
+    source = ([batches(number)] for number in range(steps))
+    taken = list(run(state, lambda _: source, budget=Budget(steps=steps), schedule=Schedule()))
+    return state, [step.means | {"norm": step.norm} for step in taken]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_recorded_steps_are_the_steps(dropout):
+    """The same losses and weights, with lengths that come and go, and the dropout of the key."""
+
+    def batches(number):
+        return labelled(number, 12 if number % 3 else 30)
+
+    plain, expected = tuned(batches, recording=False, dropout=dropout)
+    recorded, found = tuned(batches, recording=True, dropout=dropout)
+    assert len(recorded.records) == 2
+    for a, b in zip(found, expected, strict=True):
+        assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
+    for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
 def test_a_sound_run_on_a_gpu_warns_of_nothing():

@@ -82,7 +82,7 @@ def test_after_a_stop_the_state_goes_on_as_if_nothing_had_been():
     sound = new_state()
     steps_of(sound, 8)
     same(memory_of(state), memory_of(sound))
-    assert state.norms[:8].tolist() == sound.norms[:8].tolist()
+    assert state.norms[-8:].tolist() == sound.norms[-8:].tolist()
 
 
 def test_skipping_leaves_one_step_out_and_goes_on():
@@ -136,7 +136,8 @@ def test_a_spike_in_a_run_is_held_back_and_not_remembered():
     with pytest.warns(SkippedStepWarning, match="step [78] went wrong"):
         steps = steps_of(state, 10)
     assert [step.number for step in steps if step.bad] == [7, 8]
-    assert int(state.norms.isnan().sum()) == 2
+    sound = [step.norm for step in steps if not step.bad]
+    assert state.norms.tolist() == pytest.approx(sound[-6:])
 
 
 def test_an_optimiser_that_cannot_read_the_flag_on_the_device_is_not_called():

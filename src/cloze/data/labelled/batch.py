@@ -11,7 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import Bools, Ints
+from cloze.data.batch import NO_LABEL, Ints
+
+ROUND = 16  # lengths of padded rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +61,38 @@ class TaskBatch:
         """Where each sequence begins, and n."""
         return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
 
-    def padded(self, multiple: int = 1) -> tuple[Ints, Bools, Ints, Ints]:
-        """Ids, which of them are real, and segments (b t), and the places among b·t."""
-        longest = -(-int(self.lengths.max()) // multiple) * multiple
+    def by_sequence(self, width: int | None = None) -> Ints:
+        """The numbers of the places of each sequence, −1 where it has fewer than another (b t)."""
+        return _numbered(self.sizes, width)
+
+    def by_group(self) -> Ints:
+        """The numbers of the sequences of each group, −1 where it has fewer (g k)."""
+        return _numbered(self.groups)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The same in rectangles, padded so that few shapes occur: rows to a multiple of 16.
+
+        `places` are among the b·t of the rows. Where sequences have several there are b·t of them,
+        those too many with the target NO_LABEL.
+        """
+        longest = -(-int(self.lengths.max()) // ROUND) * ROUND
         real = np.arange(longest) < self.lengths[:, None]  # b t
         ids, types = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
         ids[real], types[real] = self.input_ids, self.token_type_ids
-        return ids, real, types, np.flatnonzero(real)[self.places]
+        places, targets = np.flatnonzero(real)[self.places], self.targets
+        if (self.sizes != 1).any():
+            places = _filled(places, real.size, 0)
+            if np.array_equal(self.spread, self.sizes):  # a target at every place
+                targets = _filled(targets, real.size, NO_LABEL)
+        return {
+            "ids": ids,
+            "real": real,
+            "types": types,
+            "places": places,
+            "by_sequence": self.by_sequence(longest),
+            "by_group": self.by_group(),
+            "targets": targets,
+        }
 
     def split(self, parts: int) -> list[Self]:
         """The same groups in up to `parts` batches of about as many tokens each."""
@@ -122,3 +149,15 @@ def batch_of(name: str, groups: Sequence[Sequence[Item]]) -> TaskBatch:
 
 def _flat(rows: Sequence[Sequence[int] | Ints]) -> Ints:
     return np.concatenate([np.asarray(row, np.int64) for row in rows])
+
+
+def _numbered(sizes: Ints, width: int | None = None) -> Ints:
+    """0, 1, 2 … in rows of these sizes, each filled up with −1."""
+    taken = np.arange(width or int(sizes.max())) < sizes[:, None]
+    numbers = np.full(taken.shape, -1)
+    numbers[taken] = np.arange(sizes.sum())
+    return numbers
+
+
+def _filled(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
+    return np.concatenate([array, np.full(size - len(array), value, array.dtype)])
