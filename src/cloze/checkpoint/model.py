@@ -136,7 +136,8 @@ class Model:
 
     def _config_json(self) -> dict[str, object]:
         dtype = str(self.dtype).removeprefix("torch.")
-        return write_config(self.config, self.heads, dtype)
+        special = {"cls": self.tokenizer.cls_id, "sep": self.tokenizer.sep_id}
+        return write_config(self.config, self.heads, dtype, special)
 
     def _write_weights(self, file: Path) -> None:
         ours = self.module.state_dict()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ def capture(module: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
     """
     seen: list[Tensor] = []
 
-    def look(part: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def look(part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         seen.append(part.weights(*inputs) if isinstance(part, Attention) else output)
 
     hooks = [

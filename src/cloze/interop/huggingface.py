@@ -10,144 +10,12 @@ from typing import Any
 
 from cloze.config import in_range, one_of
 from cloze.errors import ConfigError, FolderError
+from cloze.interop.layouts import BERT, DISTILBERT, Layout
+from cloze.interop.modernbert import MODERNBERT
 from cloze.models import MODELS
 from cloze.nn.shape import MOST_LABELS, UNNAMED, EncoderConfig
 
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """How one family is spelled in a published folder."""
-
-    base: str  # the prefix of the body's weights, absent in folders of the bare body
-    settings: Mapping[str, str]
-    architectures: Mapping[str, tuple[str, ...]]
-    weights: Mapping[str, str | tuple[str, str, str]]  # by module, or by whole name
-    block: str  # where block {n} lies on their side
-    # stored by older writers, and of no consequence: buffers, copies of tied weights
-    harmless: frozenset[str]
-    # their masked-LM bias has two names: the first holds when the head is tied, else the second
-    biases: tuple[str, str] | None = None
-
-
-BERT = Layout(
-    base="bert.",
-    settings={
-        "vocab_size": "vocab_size",
-        "width": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "hidden": "intermediate_size",
-        "positions": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "classifier_dropout": "classifier_dropout",
-        "norm_eps": "layer_norm_eps",
-        "deviation": "initializer_range",
-        "pad_id": "pad_token_id",
-        "tied": "tie_word_embeddings",
-    },
-    architectures={
-        "BertModel": (),
-        "BertForPreTraining": ("mlm", "nsp"),
-        "BertForMaskedLM": ("mlm",),
-        "BertForNextSentencePrediction": ("nsp",),
-        "BertForSequenceClassification": ("sequence",),
-        "BertForTokenClassification": ("token",),
-        "BertForQuestionAnswering": ("span",),
-        "BertForMultipleChoice": ("choice",),
-    },
-    weights={
-        "embeddings.word": "bert.embeddings.word_embeddings",
-        "embeddings.position": "bert.embeddings.position_embeddings",
-        "embeddings.segment": "bert.embeddings.token_type_embeddings",
-        "embeddings.norm": "bert.embeddings.LayerNorm",
-        "attention.qkv": (
-            "attention.self.query",
-            "attention.self.key",
-            "attention.self.value",
-        ),
-        "attention.out": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "feed_forward.inner": "intermediate.dense",
-        "feed_forward.outer": "output.dense",
-        "feed_forward_norm": "output.LayerNorm",
-        "pooler.dense": "bert.pooler.dense",
-        "heads.mlm.dense": "cls.predictions.transform.dense",
-        "heads.mlm.norm": "cls.predictions.transform.LayerNorm",
-        "heads.mlm.bias": "cls.predictions.bias",
-        "heads.mlm.weight": "cls.predictions.decoder.weight",
-        "heads.nsp.dense": "cls.seq_relationship",
-        "heads.sequence.dense": "classifier",
-        "heads.token.dense": "classifier",
-        "heads.choice.dense": "classifier",
-        "heads.span.dense": "qa_outputs",
-    },
-    block="bert.encoder.layer.{n}.",
-    harmless=frozenset(
-        {
-            "bert.embeddings.position_ids",
-            "cls.predictions.decoder.weight",
-            "cls.predictions.decoder.bias",
-            "cls.predictions.bias",
-        }
-    ),
-    biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
-)
-
-DISTILBERT = Layout(
-    base="distilbert.",
-    settings={
-        "vocab_size": "vocab_size",
-        "width": "dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "hidden": "hidden_dim",
-        "positions": "max_position_embeddings",
-        "activation": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "sequence_dropout": "seq_classif_dropout",
-        "span_dropout": "qa_dropout",
-        "deviation": "initializer_range",
-        "pad_id": "pad_token_id",
-        "sinusoidal": "sinusoidal_pos_embds",
-        "tied": "tie_word_embeddings",
-    },
-    architectures={
-        "DistilBertModel": (),
-        "DistilBertForMaskedLM": ("mlm",),
-        "DistilBertForSequenceClassification": ("sequence",),
-        "DistilBertForTokenClassification": ("token",),
-        "DistilBertForQuestionAnswering": ("span",),
-        "DistilBertForMultipleChoice": ("choice",),
-    },
-    weights={
-        "embeddings.word": "distilbert.embeddings.word_embeddings",
-        "embeddings.position": "distilbert.embeddings.position_embeddings",
-        "embeddings.norm": "distilbert.embeddings.LayerNorm",
-        "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-        "attention.out": "attention.out_lin",
-        "attention_norm": "sa_layer_norm",
-        "feed_forward.inner": "ffn.lin1",
-        "feed_forward.outer": "ffn.lin2",
-        "feed_forward_norm": "output_layer_norm",
-        "pooler.dense": "pre_classifier",
-        "heads.mlm.dense": "vocab_transform",
-        "heads.mlm.norm": "vocab_layer_norm",
-        "heads.mlm.bias": "vocab_projector.bias",
-        "heads.mlm.weight": "vocab_projector.weight",
-        "heads.sequence.dense": "classifier",
-        "heads.token.dense": "classifier",
-        "heads.choice.dense": "classifier",
-        "heads.span.dense": "qa_outputs",
-    },
-    block="distilbert.transformer.layer.{n}.",
-    harmless=frozenset({"distilbert.embeddings.position_ids", "vocab_projector.weight"}),
-)
-
-LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT}
+LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT, "modernbert": MODERNBERT}
 
 PROBLEMS = {
     "number": "regression",
@@ -201,7 +69,8 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
                 f"config.json sets {key} to {values[key]!r}, which changes the mathematics",
                 fix=f"cloze computes {key} = {neutral[0]!r} only; use a folder that has that",
             )
-    given = {ours: values[theirs] for ours, theirs in layout.settings.items() if theirs in values}
+    told = layout.settled(values)
+    given = {ours: told[theirs] for ours, theirs in layout.settings.items() if theirs in told}
     if "vocab_size" not in given:
         raise ConfigError(
             "config.json has no vocab_size", fix="add the number of rows in the table"
@@ -211,22 +80,28 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
     config = MODELS[family].config(
         **given, labels=_labels(values), problem=_problem(values.get("problem_type"))
     )
-    known = {*layout.settings.values(), *NEUTRAL, *ADMINISTRATIVE}
+    known = {*layout.settings.values(), *layout.silent, *NEUTRAL, *ADMINISTRATIVE}
     ignored = tuple(sorted(str(key) for key in values if key not in known))
     return Published(config, _heads(values, layout, set(stored)), ignored)
 
 
 def write_config(
-    config: EncoderConfig, heads: Iterable[str], dtype: str = "float32"
+    config: EncoderConfig,
+    heads: Iterable[str],
+    dtype: str = "float32",
+    special: Mapping[str, int | None] | None = None,
 ) -> dict[str, Any]:
-    """Our configuration as they write it."""
+    """Our configuration as they write it; `special`: the tokenizer's ids by role, cls and sep."""
     layout, heads = LAYOUTS[config.family], tuple(heads)
     # their span class takes the number of labels for its two outputs, and their choice class none
     labels = UNNAMED if {"span", "choice"} & set(heads) else config.labels
+    settings = {theirs: getattr(config, ours) for ours, theirs in layout.settings.items()}
     return {
         "architectures": [architecture(config.family, heads)],
         "model_type": config.family,
-        **{theirs: getattr(config, ours) for ours, theirs in layout.settings.items()},
+        **settings,
+        **layout.besides(settings),
+        **{theirs: (special or {}).get(role) for theirs, role in layout.special.items()},
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
         "problem_type": None if config.problem is None else PROBLEMS[config.problem],
@@ -309,12 +184,8 @@ def _translate(name: str, layout: Layout) -> tuple[str, ...]:
 
 def _heads(values: Mapping[str, Any], layout: Layout, stored: set[str]) -> tuple[str, ...]:
     named = values.get("architectures")
-    if not named:  # some early folders do not say; these two heads are known by their weights
-        signs = {
-            "cls.predictions.transform.dense.weight": "mlm",
-            "cls.seq_relationship.weight": "nsp",
-        }
-        return tuple(head for sign, head in signs.items() if sign in stored)
+    if not named:  # some early folders do not say; a few heads are known by their weights
+        return tuple(head for sign, head in layout.signs.items() if sign in stored)
     name = named[0] if isinstance(named, list) else named
     return layout.architectures[one_of("architecture", str(name), layout.architectures)]
 

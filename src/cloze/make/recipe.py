@@ -27,8 +27,7 @@ from cloze.data.packing import Batching
 from cloze.data.prepare import Options as CorpusOptions
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError
-from cloze.models import BertConfig
-from cloze.models.bert import PRESETS
+from cloze.models import BertConfig, ModernBertConfig, bert, modernbert
 from cloze.nn.encoder import Encoder
 from cloze.objectives.distillation import Distillation
 from cloze.objectives.masking import Masking
@@ -44,6 +43,11 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="DataclassInstance")  # a recipe
 
 DEFAULT = "laptop"  # the recipe when none is named
+PRESETS: dict[str, Mapping[str, object]] = {
+    "bert": bert.PRESETS,
+    "modernbert": modernbert.PRESETS,
+}
+MODERN = ("global_every", "window", "theta")  # settings of that family alone
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 
 
@@ -52,6 +56,7 @@ class ShapeTable:
     """The model; a size that is unsaid is the preset's."""
 
     start: str | None = None  # go on from this model, which brings its own shape
+    family: Literal["bert", "modernbert"] = "bert"
     preset: str = "mini"
     layers: int | None = None
     width: int | None = None
@@ -59,22 +64,33 @@ class ShapeTable:
     hidden: int | None = None
     positions: int = 512
     activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    dropout: float | None = None  # the family's own: 0.1 of a BERT, none of a ModernBERT
+    attention_dropout: float | None = None
     deviation: float = 0.02  # of the first weights
-    sines: bool = False  # positions begin as sine waves instead of noise, and are learned as ever
+    sines: bool = False  # learned positions begin as sine waves instead of noise
+    global_every: int | None = None  # of a ModernBERT: one layer of so many looks at all of a text
+    window: int | None = None  # of a ModernBERT: places that the other layers see
+    theta: float | None = None  # of a ModernBERT: base of the rotary angles in layers that see all
 
     def __post_init__(self) -> None:
-        one_of("model.preset", self.preset, PRESETS)
+        one_of("model.preset", self.preset, PRESETS[self.family])
+        said = [name for name in MODERN if getattr(self, name) is not None]
+        if said and self.family != "modernbert":
+            raise ConfigError(
+                f"model.{said[0]} is a setting of a ModernBERT",
+                fix='leave it out, or set model.family to "modernbert"',
+            )
 
-    def config(self, vocab_size: int) -> BertConfig:
+    def config(self, vocab_size: int) -> BertConfig | ModernBertConfig:
         """The shape for a vocabulary."""
-        shape = [f.name for f in fields(self) if f.name not in ("start", "preset", "sines")]
-        own = {name: getattr(self, name) for name in shape}
+        apart = ("start", "family", "preset", "sines")
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         given = {name: value for name, value in own.items() if value is not None}
-        if "width" in given:
-            given.setdefault("hidden", 4 * given["width"])
-        return BertConfig.preset(self.preset, vocab_size=vocab_size, **given)
+        if self.family == "bert":
+            return BertConfig.preset(self.preset, vocab_size=vocab_size, **given)
+        if "dropout" in given:
+            given["hidden_dropout"] = given["dropout"]
+        return ModernBertConfig.preset(self.preset, vocab_size=vocab_size, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +180,9 @@ class RunTable:
     precision: Literal["float32", "bf16"] = "float32"
     clip_norm: float = 1.0
     recompute: bool = False  # gradient checkpointing
+    fast: bool | None = (
+        None  # the text on the device and a compiled model; unsaid, on a GPU in bf16
+    )
     parallel: Literal["ddp", "fsdp"] = "ddp"
     guard: Literal["stop", "skip"] = "stop"
     log_every: int = 10
@@ -236,6 +255,11 @@ class Recipe:
     distill: DistillTable | None = None
 
     def __post_init__(self) -> None:
+        if self.model.family == "modernbert" and self.samples.pairs != "none":
+            raise ConfigError(
+                f"samples.pairs is {self.samples.pairs!r}, and a ModernBERT has no segments",
+                fix='set samples.pairs to "none" (--pairs none)',
+            )
         if self.distill is None:
             return
         if self.model.start is not None or self.vocabulary != VocabularyTable():
@@ -248,6 +272,18 @@ class Recipe:
                 f"samples.pairs is {self.samples.pairs!r}, and a student learns nothing from pairs",
                 fix='set samples.pairs to "none", or begin with the recipe distill',
             )
+
+    def is_fast(self, device: str, processes: int) -> bool:
+        """Whether batches are made on the device and the model is compiled."""
+        able = processes == 1 and not self.masking.whole_words and self.distill is None
+        if self.run.fast and not able:
+            raise ConfigError(
+                "run.fast knows no whole words, no teacher and no several processes",
+                fix="leave run.fast out",
+            )
+        if self.run.fast is None:
+            return able and device == "cuda" and self.run.precision == "bf16"
+        return self.run.fast
 
     def loop(self) -> LoopConfig:
         """How each step is taken."""

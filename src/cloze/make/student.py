@@ -12,6 +12,7 @@ from cloze.checkpoint.model import LoadReport, Model
 from cloze.errors import ConfigError, InputError
 from cloze.models import MODELS, on_meta
 from cloze.models.distilbert import NORM_EPS
+from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 
@@ -41,9 +42,11 @@ def student(teacher: Model, *, layers: int | None = None, family: str = "distilb
     module = on_meta(shape.config, shape.heads, **parts)
     theirs = teacher.module.state_dict()
     weights = {name: theirs[_source(name, shape.kept)].clone() for name in module.state_dict()}
-    segments = teacher.module.embeddings.segment
-    if segments is not None and module.embeddings.segment is None:
-        weights["embeddings.position.weight"] += segments.weight[0]
+    before, after = teacher.module.embeddings, module.embeddings
+    assert isinstance(before, Embeddings)
+    assert isinstance(after, Embeddings)
+    if before.segment is not None and after.segment is None:
+        weights["embeddings.position.weight"] += before.segment.weight[0]
     module.load_state_dict(weights, assign=True)
     return replace(
         teacher, module=module.eval(), config=shape.config, task=None, report=LoadReport()
@@ -100,6 +103,11 @@ def fingerprint(module: Encoder) -> str:
 
 
 def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
+    if teacher.family == "modernbert":
+        raise ConfigError(
+            f"a ModernBERT teacher, and a student is a {family}, which reads places otherwise",
+            fix="take a BERT or a DistilBERT for a teacher",
+        )
     if family == teacher.family:
         return replace(teacher, layers=layers)
     if family == "bert":

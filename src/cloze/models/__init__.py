@@ -7,6 +7,7 @@ import torch
 
 from cloze.models.bert import Bert, BertConfig
 from cloze.models.distilbert import DistilBert, DistilBertConfig
+from cloze.models.modernbert import ModernBert, ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 
@@ -17,6 +18,8 @@ __all__ = [
     "DistilBert",
     "DistilBertConfig",
     "Family",
+    "ModernBert",
+    "ModernBertConfig",
     "fresh",
     "on_meta",
 ]
@@ -26,13 +29,14 @@ __all__ = [
 class Family:
     """A kind of model: what describes it, and what it is."""
 
-    config: type[BertConfig] | type[DistilBertConfig]
-    module: type[Bert] | type[DistilBert]
+    config: type[BertConfig] | type[DistilBertConfig] | type[ModernBertConfig]
+    module: type[Bert] | type[DistilBert] | type[ModernBert]
 
 
 MODELS = {
     "bert": Family(BertConfig, Bert),
     "distilbert": Family(DistilBertConfig, DistilBert),
+    "modernbert": Family(ModernBertConfig, ModernBert),
 }
 
 

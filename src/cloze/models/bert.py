@@ -42,7 +42,8 @@ class BertConfig(EncoderConfig):
     def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "BertConfig":  # noqa: ANN401
         """One of the published sizes: tiny, mini, small, medium, base, large."""
         layers, width, heads = PRESETS[one_of("preset", name, PRESETS)]
-        shape = {"layers": layers, "width": width, "heads": heads, "hidden": 4 * width}
+        hidden = 4 * changes.get("width", width)
+        shape = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
         return cls(vocab_size=vocab_size, **{**shape, **changes})
 
 
@@ -65,6 +66,7 @@ class Bert(Encoder):
         super().__init__(
             embeddings_of(config, config.segments),
             post_norm_blocks(config),
+            positions=config.positions,
             pooler=Pooler(config.width, ACTIVATIONS["tanh"]) if pooler else None,
             heads=built,
         )

@@ -10,6 +10,7 @@ from torch import nn
 from cloze.config import number, one_of
 from cloze.errors import ConfigError
 from cloze.nn.activations import ACTIVATIONS
+from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
 from cloze.nn.positions import sinusoids
@@ -44,6 +45,7 @@ class DistilBert(Encoder):
     """No segments; the sequence and choice heads bring a ReLU layer of their own for a pooler."""
 
     HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
+    embeddings: Embeddings
 
     def __init__(self, config: DistilBertConfig, heads: Iterable[str] = ()) -> None:
         built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
@@ -51,6 +53,7 @@ class DistilBert(Encoder):
         super().__init__(
             embeddings_of(config),
             post_norm_blocks(config),
+            positions=config.positions,
             pooler=Pooler(config.width, ACTIVATIONS["relu"]) if pooled else None,
             heads=built,
         )

@@ -8,6 +8,8 @@ from cloze.errors import ConfigError
 from cloze.nn.dropout import dropout
 from cloze.nn.masks import Allowed
 from cloze.nn.packed import Packed
+from cloze.nn.rotary import Turn, rotate
+from cloze.nn.varlen import Varlen, attend
 
 
 def attention_weights(query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
@@ -22,10 +24,11 @@ class Attention(nn.Module):
     """softmax(QKᵀ/√d)·V in every head, then one projection of the heads side by side.
 
     Query, key and value come from one matrix, so that they are one product. The weights are
-    never kept; whoever wants to see them asks `weights` (see `cloze.explain.capture`).
+    never kept; whoever wants to see them asks `weights` (see `cloze.explain.capture`). With a
+    `turn` queries and keys are rotated by their places.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, *, bias: bool = True) -> None:
         super().__init__()
         if width % heads:
             raise ConfigError(
@@ -34,41 +37,47 @@ class Attention(nn.Module):
             )
         self.heads = heads
         self.dropout = dropout
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
-        mixed = self._packed(x, allowed) if isinstance(allowed, Packed) else self._mix(x, allowed)
-        return self.out(mixed)
+    def forward(self, x: Tensor, allowed: Allowed = None, turn: Turn | None = None) -> Tensor:
+        parts = self._project(x, turn)
+        if isinstance(allowed, Varlen):
+            share = self.dropout if self.training else 0.0
+            return self.out(attend(*parts, allowed, dropout=share).flatten(-2))  # n h d -> n (h d)
+        if isinstance(allowed, Packed):
+            return self.out(self._packed(parts, allowed))
+        return self.out(self._attend(*parts, allowed))
 
-    def weights(self, x: Tensor, allowed: Tensor | None = None) -> Tensor:
+    def weights(self, x: Tensor, allowed: Tensor | None = None, turn: Turn | None = None) -> Tensor:
         """The attention of every head, computed aloud: b h q k."""
-        query, key, _ = self._split(self.qkv(x))
-        return attention_weights(query, key, allowed)
+        query, key, _ = self._project(x, turn)
+        return attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), allowed)
 
-    def _mix(self, x: Tensor, allowed: Tensor | None) -> Tensor:
-        return self._attend(self.qkv(x), allowed)
+    def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each b t h d; or of a packed row n h d, one product for all."""
+        qkv = self.qkv(x).unflatten(-1, (3 * self.heads, -1))  # b t 3h d
+        query, key, value = qkv.chunk(3, -2)
+        if turn is not None:
+            query, key = rotate(qkv[..., : 2 * self.heads, :], turn).chunk(2, -2)
+        return query, key, value
 
-    def _packed(self, x: Tensor, packed: Packed) -> Tensor:
-        qkv = self.qkv(x)  # n (3 h d): one product for all sequences, whatever their lengths
-        runs = qkv.split([count * length for _, count, length in packed.runs])
-        mixed = [
-            self._attend(run.unflatten(0, (count, length))).flatten(0, 1)  # b t (h d) -> n (h d)
-            for run, (_, count, length) in zip(runs, packed.runs, strict=True)
-        ]
-        return torch.cat(mixed)
+    def _packed(self, parts: tuple[Tensor, ...], packed: Packed) -> Tensor:
+        sizes = [count * length for _, count, length in packed.runs]
+        mixed = []
+        runs = zip(*(part.split(sizes) for part in parts), strict=True)
+        for run, (_, count, length) in zip(runs, packed.runs, strict=True):
+            query, key, value = (part.unflatten(0, (count, length)) for part in run)  # b t h d
+            mixed.append(self._attend(query, key, value, packed.allowed(length)).flatten(0, 1))
+        return torch.cat(mixed)  # n (h d)
 
-    def _attend(self, qkv: Tensor, allowed: Tensor | None = None) -> Tensor:
-        query, key, value = self._split(qkv)
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
+        query, key, value = (part.transpose(-3, -2) for part in (query, key, value))  # b h t d
         dropping = self.training and self.dropout > 0
-        if dropping and qkv.device.type == "cpu":  # torch's kernel there knows no dropout
+        if dropping and query.device.type == "cpu":  # torch's kernel there knows no dropout
             weights = attention_weights(query, key, allowed)
             mixed = dropout(weights, self.dropout, training=True) @ value
         else:
             share = self.dropout if dropping else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, allowed, share)
         return mixed.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
-
-    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = qkv.unflatten(-1, (3, self.heads, -1)).unbind(-3)  # b t h d each
-        return query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2)  # b h t d

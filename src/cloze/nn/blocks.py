@@ -6,19 +6,43 @@ from cloze.nn.activations import Activation
 from cloze.nn.attention import Attention
 from cloze.nn.dropout import Dropout
 from cloze.nn.masks import Allowed
+from cloze.nn.rotary import Turn
 
 
 class FeedForward(nn.Module):
     """outer(activation(inner(x))), the same at every position.  Vaswani et al. 2017, eq. 2."""
 
-    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+    def __init__(
+        self, width: int, hidden: int, activation: Activation, *, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, hidden)
+        self.inner = nn.Linear(width, hidden, bias=bias)
         self.activation = activation
-        self.outer = nn.Linear(hidden, width)
+        self.outer = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.activation(self.inner(x)))  # t d -> t f -> t d
+
+
+class GatedFeedForward(FeedForward):
+    """outer(activation(Ax) · Bx), with A above B in one matrix.  Shazeer 2020, eq. 6 (GEGLU)."""
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        activation: Activation,
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(width, hidden, activation, bias=bias)
+        self.inner = nn.Linear(width, 2 * hidden, bias=bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.inner(x).chunk(2, -1)  # t d -> t f, t f
+        return self.outer(self.dropout(self.activation(value) * gate))  # t f -> t d
 
 
 class PostNormBlock(nn.Module):
@@ -38,3 +62,31 @@ class PostNormBlock(nn.Module):
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
         x = self.attention_norm(x + self.dropout(self.attention(x, allowed)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class PreNormBlock(nn.Module):
+    """x + Sublayer(norm(x)), for attention and then for the feed-forward net.
+
+    Xiong et al. 2020, fig. 1b: what is added up goes through no norm, so that gradients reach the
+    lowest layer as they are and the rate needs little warm-up.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        feed_forward: FeedForward,
+        *,
+        attention_norm: nn.Module,
+        feed_forward_norm: nn.Module,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = attention_norm
+        self.attention = attention
+        self.feed_forward_norm = feed_forward_norm
+        self.feed_forward = feed_forward
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, allowed: Allowed = None, turn: Turn | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), allowed, turn))
+        return x + self.feed_forward(self.feed_forward_norm(x))

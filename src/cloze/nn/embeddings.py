@@ -1,9 +1,27 @@
-"""What goes in: token + position (+ segment) vectors, added.  t any leading axes, d width."""
+"""What goes in: token (+ position + segment) vectors, added.  t any leading axes, d width."""
 
 import torch
 from torch import Tensor, nn
 
 from cloze.nn.dropout import Dropout
+
+
+class WordEmbeddings(nn.Module):
+    """The tokens' vectors alone, then norm and dropout: for blocks that know places themselves."""
+
+    def __init__(self, *, vocab_size: int, norm: nn.LayerNorm, dropout: float) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocab_size, norm.normalized_shape[0])
+        self.norm = norm
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,  # noqa: ARG002 (there are no segments)
+        positions: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        return self.dropout(self.norm(self.word(input_ids)))  # t d
 
 
 class Embeddings(nn.Module):

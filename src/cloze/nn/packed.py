@@ -4,12 +4,19 @@ n tokens in the row, b sequences, t length of one.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 
+import numpy as np
 import torch
 from torch import Tensor
+
+
+def band(length: int, window: int, device: torch.device | None = None) -> Tensor:
+    """Position q may look at every k with |q − k| <= window."""
+    place = torch.arange(length, device=device)
+    return (place[:, None] - place).abs() <= window  # q k
 
 
 @dataclass(frozen=True)
@@ -17,15 +24,22 @@ class Packed:
     """Who may look at whom in a flat row: each token at its own sequence, at nothing else.
 
     Neighbours of equal length form a run, and a run is a plain rectangle: attention needs no mask
-    and no padding there. Whoever packs sorts by length to make the runs long.
+    and no padding there. Whoever packs sorts by length to make the runs long. With a `window` it
+    may look at most so many places to each side.
     """
 
     lengths: tuple[int, ...]
     device: torch.device | None = None
+    window: int | None = None
 
     @classmethod
     def of(cls, lengths: Iterable[int], device: torch.device | None = None) -> "Packed":
         return cls(tuple(int(length) for length in lengths), device)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest sequence."""
+        return max(self.lengths, default=0)
 
     @cached_property
     def starts(self) -> Tensor:
@@ -35,12 +49,27 @@ class Packed:
     @cached_property
     def positions(self) -> Tensor:
         """0, 1, 2 … within each sequence."""
-        return torch.cat([torch.arange(t, device=self.device) for t in self.lengths])  # n
+        lengths = np.array(self.lengths, np.int64)
+        first = np.repeat(lengths.cumsum() - lengths, lengths)
+        places = torch.from_numpy(np.arange(len(first)) - first)
+        if self.device is not None and self.device.type == "cuda":  # or the copy would wait for it
+            places = places.pin_memory()
+        return places.to(self.device, non_blocking=True)  # n
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int, int], ...]:
         """(first token, number of sequences, their length) of each run."""
         return tuple(self._runs())
+
+    def near(self, window: int) -> "Packed":
+        """The same row, where no one looks further than `window` places."""
+        return replace(self, window=window)
+
+    def allowed(self, length: int) -> Tensor | None:
+        """Who may look at whom in a sequence of a length (q k); None: everyone at all."""
+        if self.window is None or length <= self.window + 1:
+            return None
+        return band(length, self.window, self.device)
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         start = 0

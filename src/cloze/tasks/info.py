@@ -18,6 +18,7 @@ VERBS = {
     "choice": {"choose": "the option that goes best with a text"},
     None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
 }
+LOCAL = ("global_every", "window")  # of families whose layers do not all look at all of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,9 @@ def info(folder: str | os.PathLike[str]) -> Info:
     parts = {
         "embeddings": module.embeddings,
         f"{config.layers} blocks": module.blocks,
+        "last norm": module.norm,
         "pooler": module.pooler,
+        "transform": getattr(module, "transform", None),
         **{f"{name} head": head for name, head in module.heads.items()},
     }
     stored: Counter[str] = Counter()
@@ -72,6 +75,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
             "positions": config.positions,
             "segments": getattr(config, "segments", 0),
             "activation": config.activation,
+            **{name: getattr(config, name) for name in LOCAL if hasattr(config, name)},
         },
         parameters={
             name: sum(weight.numel() for weight in part.parameters())

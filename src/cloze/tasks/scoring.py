@@ -93,7 +93,8 @@ def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...
         torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
     )  # n d
     at = torch.tensor(places, dtype=torch.long, device=device)
-    scores = model.module.logits(head, vectors[at]).float().cpu()  # m c
+    read = model.module.gathered(head, vectors, at, packed)  # m d
+    scores = model.module.logits(head, read).float().cpu()  # m c
     return scores.split([len(item.places) for item in items])
 
 

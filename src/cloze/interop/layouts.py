@@ -1,0 +1,149 @@
+"""How BERT and DistilBERT are spelled in published folders, as tables; ours is on the left."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How one family is spelled in a published folder."""
+
+    base: str  # the prefix of the body's weights, absent in folders of the bare body
+    settings: Mapping[str, str]
+    architectures: Mapping[str, tuple[str, ...]]
+    weights: Mapping[str, str | tuple[str, str, str]]  # by module, or by whole name
+    block: str  # where block {n} lies on their side
+    # stored by older writers, and of no consequence: buffers, copies of tied weights
+    harmless: frozenset[str]
+    # their masked-LM bias has two names: the first holds when the head is tied, else the second
+    biases: tuple[str, str] | None = None
+    signs: Mapping[str, str] = field(default_factory=dict)  # weights that tell a head
+    silent: frozenset[str] = frozenset()  # settings of theirs that change no number
+    special: Mapping[str, str] = field(default_factory=dict)  # settings that name a token, by role
+    # where one thing has several spellings: to the one in `settings`, and from it to the others
+    settled: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    besides: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+
+
+BERT = Layout(
+    base="bert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "width": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "hidden": "intermediate_size",
+        "positions": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "classifier_dropout": "classifier_dropout",
+        "norm_eps": "layer_norm_eps",
+        "deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+        "tied": "tie_word_embeddings",
+    },
+    architectures={
+        "BertModel": (),
+        "BertForPreTraining": ("mlm", "nsp"),
+        "BertForMaskedLM": ("mlm",),
+        "BertForNextSentencePrediction": ("nsp",),
+        "BertForSequenceClassification": ("sequence",),
+        "BertForTokenClassification": ("token",),
+        "BertForQuestionAnswering": ("span",),
+        "BertForMultipleChoice": ("choice",),
+    },
+    weights={
+        "embeddings.word": "bert.embeddings.word_embeddings",
+        "embeddings.position": "bert.embeddings.position_embeddings",
+        "embeddings.segment": "bert.embeddings.token_type_embeddings",
+        "embeddings.norm": "bert.embeddings.LayerNorm",
+        "attention.qkv": (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+        ),
+        "attention.out": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "feed_forward.inner": "intermediate.dense",
+        "feed_forward.outer": "output.dense",
+        "feed_forward_norm": "output.LayerNorm",
+        "pooler.dense": "bert.pooler.dense",
+        "heads.mlm.dense": "cls.predictions.transform.dense",
+        "heads.mlm.norm": "cls.predictions.transform.LayerNorm",
+        "heads.mlm.bias": "cls.predictions.bias",
+        "heads.mlm.weight": "cls.predictions.decoder.weight",
+        "heads.nsp.dense": "cls.seq_relationship",
+        "heads.sequence.dense": "classifier",
+        "heads.token.dense": "classifier",
+        "heads.choice.dense": "classifier",
+        "heads.span.dense": "qa_outputs",
+    },
+    block="bert.encoder.layer.{n}.",
+    harmless=frozenset(
+        {
+            "bert.embeddings.position_ids",
+            "cls.predictions.decoder.weight",
+            "cls.predictions.decoder.bias",
+            "cls.predictions.bias",
+        }
+    ),
+    biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    signs={
+        "cls.predictions.transform.dense.weight": "mlm",
+        "cls.seq_relationship.weight": "nsp",
+    },
+)
+
+DISTILBERT = Layout(
+    base="distilbert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "width": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "hidden": "hidden_dim",
+        "positions": "max_position_embeddings",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "sequence_dropout": "seq_classif_dropout",
+        "span_dropout": "qa_dropout",
+        "deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+        "sinusoidal": "sinusoidal_pos_embds",
+        "tied": "tie_word_embeddings",
+    },
+    architectures={
+        "DistilBertModel": (),
+        "DistilBertForMaskedLM": ("mlm",),
+        "DistilBertForSequenceClassification": ("sequence",),
+        "DistilBertForTokenClassification": ("token",),
+        "DistilBertForQuestionAnswering": ("span",),
+        "DistilBertForMultipleChoice": ("choice",),
+    },
+    weights={
+        "embeddings.word": "distilbert.embeddings.word_embeddings",
+        "embeddings.position": "distilbert.embeddings.position_embeddings",
+        "embeddings.norm": "distilbert.embeddings.LayerNorm",
+        "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.out": "attention.out_lin",
+        "attention_norm": "sa_layer_norm",
+        "feed_forward.inner": "ffn.lin1",
+        "feed_forward.outer": "ffn.lin2",
+        "feed_forward_norm": "output_layer_norm",
+        "pooler.dense": "pre_classifier",
+        "heads.mlm.dense": "vocab_transform",
+        "heads.mlm.norm": "vocab_layer_norm",
+        "heads.mlm.bias": "vocab_projector.bias",
+        "heads.mlm.weight": "vocab_projector.weight",
+        "heads.sequence.dense": "classifier",
+        "heads.token.dense": "classifier",
+        "heads.choice.dense": "classifier",
+        "heads.span.dense": "qa_outputs",
+    },
+    block="distilbert.transformer.layer.{n}.",
+    harmless=frozenset({"distilbert.embeddings.position_ids", "vocab_projector.weight"}),
+)

@@ -1,0 +1,225 @@
+"""ModernBERT: BERT's encoder with what a few years taught.  Warner et al. 2024.
+
+Pre-norm blocks, rotary positions, gated feed-forward nets, no biases, and most layers looking at
+their neighbourhood only.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.config import in_range, number, one_of
+from cloze.errors import ConfigError
+from cloze.nn.activations import ACTIVATIONS
+from cloze.nn.attention import Attention
+from cloze.nn.blocks import GatedFeedForward, PreNormBlock
+from cloze.nn.embeddings import WordEmbeddings
+from cloze.nn.encoder import Encoder
+from cloze.nn.heads import Linear, Transform, WordScores
+from cloze.nn.masks import FLAT, Allowed, near
+from cloze.nn.packed import Packed
+from cloze.nn.rotary import THETA, Turn, turn_of
+from cloze.nn.shape import EncoderConfig
+from cloze.nn.varlen import Varlen
+
+# layers, width, heads, hidden: base and large of the paper, small ones as BERT has them, and
+# `cloze`, the shape of our own small model. A gated net has three matrices where a plain one has
+# two, so 8/3 of the width costs what 4 times the width does there (Shazeer 2020, §3).
+PRESETS = {
+    "tiny": (2, 128, 2, 352),
+    "mini": (4, 256, 4, 704),
+    "small": (4, 512, 8, 1376),
+    "medium": (8, 512, 8, 1376),
+    "cloze": (12, 320, 5, 864),
+    "base": (22, 768, 12, 1152),
+    "large": (28, 1024, 16, 2624),
+}
+# The small ones are for short texts: every layer looks at all, at angles of the usual base.
+SHORT = ("tiny", "mini", "small", "medium", "cloze")
+SWITCHES = ("norm_bias", "attention_bias", "hidden_bias", "transform_bias", "scores_bias", "tied")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModernBertConfig(EncoderConfig):
+    """The shape of a ModernBERT; the defaults are those of its BASE."""
+
+    family: ClassVar[str] = "modernbert"
+
+    layers: int = 22
+    hidden: int = 1152
+    positions: int = 8192
+    dropout: float = 0.0  # of the embeddings
+    attention_dropout: float = 0.0
+    hidden_dropout: float = 0.0  # inside the feed-forward nets
+    classifier_dropout: float = 0.0
+    norm_eps: float = 1e-5
+    global_every: int = 3  # layers 0, 3, 6 … look at all of a text, the others near by
+    window: int = 128  # places that a local layer sees, half of them on each side
+    theta: float = 160_000.0  # of the rotary angles in global layers
+    local_theta: float = THETA
+    transform_activation: str = "gelu"  # of the layer before the heads
+    pooling: str = "cls"  # what sequence and choice heads read: the first token, or mean
+    norm_bias: bool = False
+    attention_bias: bool = False
+    hidden_bias: bool = False  # of the feed-forward nets
+    transform_bias: bool = False
+    scores_bias: bool = True  # of the masked-LM head's words
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("global_every", self.global_every, 1, 1 << 16)
+        in_range("window", self.window, 1, 1 << 20)
+        for name in ("hidden_dropout", "classifier_dropout"):
+            number(name, getattr(self, name), 0.0, 1.0)
+        for name in ("theta", "local_theta"):
+            number(name, getattr(self, name), 1.0, 1e12)
+        one_of("transform_activation", str(self.transform_activation), ACTIVATIONS)
+        one_of("pooling", str(self.pooling), ("cls", "mean"))
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", fix="use true or false")
+        if self.width // self.heads % 2:
+            raise ConfigError(
+                f"heads of {self.width // self.heads} numbers cannot be turned pair by pair",
+                fix="use a width that gives each head an even number",
+            )
+
+    @classmethod
+    def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "ModernBertConfig":  # noqa: ANN401
+        """One of the sizes: tiny, mini, small, medium, cloze, base, large."""
+        layers, width, heads, hidden = PRESETS[one_of("preset", name, PRESETS)]
+        if changes.get("width", width) != width:
+            hidden = -(-changes["width"] * 8 // 3 // 32) * 32
+        shape = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
+        short = {"global_every": 1, "theta": THETA} if name in SHORT else {}
+        return cls(vocab_size=vocab_size, **{**shape, **short, **changes})
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer looks near by only."""
+        return layer % self.global_every != 0
+
+
+class ModernBert(Encoder):
+    """No segments and no table of positions; one transform is read by every head."""
+
+    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
+
+    def __init__(self, config: ModernBertConfig, heads: Iterable[str] = ()) -> None:
+        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
+        super().__init__(
+            WordEmbeddings(
+                vocab_size=config.vocab_size, norm=_norm(config), dropout=config.dropout
+            ),
+            (_block(layer, config) for layer in range(config.layers)),
+            positions=config.positions,
+            norm=_norm(config),
+            heads=built,
+        )
+        self.transform = _transform(config) if built else None
+        self.config = config
+
+    def handed(
+        self, allowed: Allowed, longest: int, device: torch.device
+    ) -> Iterator[tuple[Allowed, Turn]]:
+        """Who may look at whom, and how the places turn: made once for all layers of a kind."""
+        config = self.config
+        width = config.width // config.heads
+        masks = {False: allowed, True: near(allowed, config.window // 2, longest, device)}
+        turns = {
+            False: turn_of(longest, width, theta=config.theta, device=device),
+            True: turn_of(longest, width, theta=config.local_theta, device=device),
+        }
+        if isinstance(allowed, FLAT):
+            turns = {local: turn.at(allowed.positions) for local, turn in turns.items()}
+        for local in map(config.is_local, range(config.layers)):
+            yield masks[local], turns[local]
+
+    def logits(self, head: str, vectors: Tensor) -> Tensor:
+        """Scores of one head, as in every encoder."""
+        one_of("head", head, self.heads)
+        assert self.transform is not None
+        return super().logits(head, self.transform(vectors))
+
+    def word_factors(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As in every encoder, after the transform."""
+        assert self.transform is not None
+        return super().word_factors(self.transform(vectors))
+
+    def gathered(self, head: str, hidden: Tensor, places: Tensor, allowed: Allowed) -> Tensor:
+        """The vectors that a head reads; where it pools by mean, that of each sequence."""
+        if self.config.pooling == "mean" and getattr(self.heads[head], "pooled", False):
+            return means(hidden, allowed)
+        return super().gathered(head, hidden, places, allowed)
+
+    @torch.no_grad()
+    def initialise(self, deviation: float, rng: torch.Generator) -> None:
+        """As every encoder, but what is added to the residual is smaller, by 1/√(2·layers).
+
+        Radford et al. 2019, §2.3: so the sum over all layers starts no larger than its parts. The
+        published script also cuts the normal at two deviations and draws classifiers from
+        N(0, 1/d); we do neither.
+        """
+        super().initialise(deviation, rng)
+        for name, weight in self.named_parameters():
+            if name.endswith(("attention.out.weight", "feed_forward.outer.weight")):
+                weight.mul_((2 * self.config.layers) ** -0.5)
+
+
+def means(hidden: Tensor, allowed: Allowed) -> Tensor:
+    """The mean vector of each sequence's real tokens, b d."""
+    if isinstance(allowed, Packed):
+        rows = hidden.split([count * length for _, count, length in allowed.runs])
+        return torch.cat(
+            [
+                row.unflatten(0, (count, length)).mean(1)
+                for row, (_, count, length) in zip(rows, allowed.runs, strict=True)
+            ]
+        )
+    if allowed is None:
+        return hidden.mean(1)
+    assert not isinstance(allowed, Varlen), "no head is read while rows are of unknown bounds"
+    real = allowed.to(hidden.dtype)  # b t
+    return (hidden * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
+
+
+def _norm(config: ModernBertConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.norm_bias)
+
+
+def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
+    return PreNormBlock(
+        Attention(config.width, config.heads, config.attention_dropout, bias=config.attention_bias),
+        GatedFeedForward(
+            config.width,
+            config.hidden,
+            ACTIVATIONS[config.activation],
+            bias=config.hidden_bias,
+            dropout=config.hidden_dropout,
+        ),
+        # the embeddings have been through a norm just before
+        attention_norm=_norm(config) if layer else nn.Identity(),
+        feed_forward_norm=_norm(config),
+        dropout=config.attention_dropout,
+    )
+
+
+def _transform(config: ModernBertConfig) -> Transform:
+    dense = nn.Linear(config.width, config.width, bias=config.transform_bias)
+    return Transform(dense, ACTIVATIONS[config.transform_activation], _norm(config))
+
+
+def _head(name: str, config: ModernBertConfig) -> nn.Module:
+    if name == "mlm":
+        return WordScores(
+            config.width, config.vocab_size, tied=config.tied, bias=config.scores_bias
+        )
+    outputs, pooled = {
+        "sequence": (len(config.labels), True),
+        "token": (len(config.labels), False),
+        "span": (2, False),  # start and end
+        "choice": (1, True),
+    }[name]
+    return Linear(config.width, outputs, dropout=config.classifier_dropout, pooled=pooled)

@@ -1,0 +1,212 @@
+"""ModernBERT's own: its shape, its first weights, what local layers see, how heads read."""
+
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from cloze.make.transfer import depth_of
+from cloze.models import ModernBertConfig, fresh, on_meta
+from cloze.models.modernbert import PRESETS
+from cloze.nn.packed import Packed
+from helpers import scramble, tiny_model
+
+SHAPE = {"vocab_size": 30, "width": 16, "layers": 4, "heads": 2, "hidden": 24, "positions": 40}
+
+
+def built(heads=(), seed=0, **changes):
+    return built_of(ModernBertConfig(**{**SHAPE, **changes}), heads, seed)
+
+
+def built_of(config, heads=(), seed=0):
+    return fresh(config, heads, rng=torch.Generator().manual_seed(seed)).eval()
+
+
+def some_ids(rows, length):
+    return torch.randint(5, 30, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("name", "millions"), [("base", 149.0), ("large", 394.8), ("cloze", 24.6)])
+def test_presets_have_the_published_sizes(name, millions):
+    size = 30_522 if name == "cloze" else 50_368
+    module = on_meta(ModernBertConfig.preset(name, vocab_size=size))
+    count = sum(weight.numel() for weight in module.parameters()) / 1e6
+    assert count == pytest.approx(millions, abs=0.1)
+
+
+def test_small_presets_look_at_all_of_a_text():
+    for name, (_, width, _, hidden) in PRESETS.items():
+        config = ModernBertConfig.preset(name, vocab_size=30)
+        far = not any(map(config.is_local, range(config.layers)))
+        assert far == (name not in ("base", "large"))
+        if far:  # as much work as a plain net of four times the width
+            assert hidden % 32 == 0
+            assert 0 <= hidden - 8 * width / 3 < 32
+    changed = ModernBertConfig.preset("cloze", vocab_size=30, width=640, heads=10)
+    assert changed.hidden == 1728
+    assert ModernBertConfig.preset("tiny", vocab_size=30, global_every=2).global_every == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"global_every": 0}, "global_every is 0\n.*from 1 to"),
+        ({"window": 0}, "window is 0\n.*from 1 to"),
+        ({"theta": 0.5}, "theta is 0.5\n.*from 1 to"),
+        ({"local_theta": "big"}, "local_theta is 'big'"),
+        ({"hidden_dropout": 2}, "hidden_dropout is 2"),
+        ({"classifier_dropout": -1}, "classifier_dropout is -1"),
+        ({"norm_bias": 1}, "norm_bias is 1\n.*true or false"),
+        ({"pooling": "max"}, "pooling 'max' is unknown\n.*choose from cls, mean"),
+        ({"transform_activation": "gelo"}, "transform_activation 'gelo' is unknown"),
+        ({"width": 6, "heads": 2}, "heads of 3 numbers cannot be turned.*\n.*even number"),
+    ],
+)
+def test_a_configuration_is_checked_once(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        ModernBertConfig(**{**SHAPE, **changes})
+
+
+def test_segments_mean_nothing_to_it():
+    module, ids = built(), some_ids(2, 6)
+    assert torch.equal(module(ids, None, torch.ones_like(ids)), module(ids))
+
+
+def test_no_longer_than_its_positions():
+    with pytest.raises(InputError, match="41 tokens, but the model has 40 positions"):
+        built()(some_ids(1, 41))
+
+
+def test_local_layers_pass_on_what_is_near_and_no_more():
+    """Two local layers of 2 places each way: what happens further than 4 away stays unseen."""
+    module = scramble(built(layers=3, global_every=3, window=4, width=16))
+    layers = {0: 0, 1: 2, 2: 4}
+    ids = some_ids(1, 20)
+    changed = ids.clone()
+    changed[0, 10] = 4
+    # the first layer is global, so look from its output on
+    x, y = (list(module.layers(row))[1] for row in (ids, ids))
+    y = y.clone()
+    y[0, 10] += 1.0
+    handed = list(module.handed(None, 20, ids.device))
+    for layer in (1, 2):
+        x, y = (module.blocks[layer](z, *handed[layer]) for z in (x, y))
+        moved = (x != y).any(-1)[0].nonzero().flatten().tolist()
+        assert moved == list(range(10 - layers[layer], 11 + layers[layer]))
+    assert (module(ids) != module(changed)).any(-1).all()  # by the global layer everyone hears
+
+
+def test_the_first_weights_of_what_is_added_up_are_smaller():
+    shape = {"vocab_size": 30, "width": 128, "layers": 8, "heads": 2, "hidden": 256}
+    module = built_of(ModernBertConfig(**shape))
+    block = module.blocks[3]
+    for weight, expected in (
+        (block.attention.qkv.weight, 0.02),
+        (block.attention.out.weight, 0.02 / 4),
+        (block.feed_forward.inner.weight, 0.02),
+        (block.feed_forward.outer.weight, 0.02 / 4),
+        (module.embeddings.word.weight, 0.02),
+    ):
+        assert weight.std().item() == pytest.approx(expected, rel=0.05)
+
+
+def test_parts_have_their_depth():
+    """0 the embeddings, k block k; the last norm, the transform and the heads above them all."""
+    depths = {name: depth_of(name, 4) for name, _ in built(("mlm", "token")).named_parameters()}
+    assert depths["embeddings.word.weight"] == depths["embeddings.norm.weight"] == 0
+    assert depths["blocks.2.attention.qkv.weight"] == 3
+    top = {name for name, depth in depths.items() if depth == 5}
+    assert top >= {"norm.weight", "transform.dense.weight", "heads.mlm.bias"}
+
+
+def test_without_biases_it_has_none():
+    names = [name for name, _ in built(("mlm",), scores_bias=False).named_parameters()]
+    assert not [name for name in names if "bias" in name]
+    assert "blocks.0.attention_norm.weight" not in names  # the embeddings are normed just before
+
+
+def test_an_unknown_head_is_named():
+    with pytest.raises(ConfigError, match="head 'nsp' is unknown"):
+        built(("nsp",))
+    with pytest.raises(ConfigError, match="head 'mlm' is unknown"):
+        built(("token",)).logits("mlm", torch.zeros(1, 16))
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded", "plain"])
+def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
+    module = scramble(built(("sequence", "token"), pooling="mean"))
+    rows = [some_ids(1, length)[0] for length in (5, 5, 3)]
+    alone = torch.stack([module(row[None])[0].mean(0) for row in rows])
+    if layout == "packed":
+        allowed = Packed.of(map(len, rows))
+        hidden = module(torch.cat(rows), allowed)
+    elif layout == "padded":
+        allowed = torch.arange(5) < torch.tensor([5, 5, 3])[:, None]
+        hidden = module(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), allowed)
+    else:
+        allowed, alone = None, alone[:2]
+        hidden = module(torch.stack(rows[:2]))
+    places = torch.tensor([0, 5, 10][: len(alone)])
+    ours = module.gathered("sequence", hidden, places, allowed)
+    torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-5)
+    # a head that reads tokens reads them
+    tokens = module.gathered("token", hidden, places, allowed)
+    assert torch.equal(tokens, hidden.flatten(0, -2)[places])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_classify_reads_as_the_folder_says(pooling, tmp_path):
+    from dataclasses import replace
+
+    model = tiny_model("sequence", family="modernbert")
+    config = replace(model.config, pooling=pooling)
+    module = fresh(config, ("sequence",), rng=torch.Generator()).eval()
+    module.load_state_dict(model.module.state_dict())
+    opened = cloze.load(replace(model, module=module, config=config).save(tmp_path / "m"))
+    assert opened.config.pooling == pooling
+    texts = ["the cat sat.", "a b c d e f", "cat"]
+    predicted = cloze.classify(opened, texts)
+    for text, one in zip(texts, predicted, strict=True):
+        hidden = module(torch.tensor(opened.tokenizer.ids([text])))
+        read = hidden[:, 0] if pooling == "cls" else hidden.mean(1)
+        expected = module.logits("sequence", read).softmax(-1)[0]
+        assert one.score == pytest.approx(expected.max().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["dropout", "attention_dropout", "hidden_dropout", "classifier_dropout"]
+)
+def test_each_dropout_is_at_work_while_training(name):
+    module = scramble(built(("token",), **{name: 0.5})).train()
+    ids = some_ids(2, 8)
+
+    def scores():
+        return module.logits("token", module(ids))
+
+    assert not torch.equal(scores(), scores())
+    module.eval()
+    assert torch.equal(scores(), scores())
+
+
+def test_attention_dropout_is_also_on_what_attention_gives():
+    """As in the published model, and not on the weights alone."""
+    module = scramble(built(attention_dropout=1.0, attention_bias=True)).train()
+    block, x = module.blocks[1], torch.ones(1, 3, 16)
+    assert torch.equal(block(x), x + block.feed_forward(block.feed_forward_norm(x)))
+
+
+def test_it_learns_from_the_mean_as_it_reads_the_mean():
+    from cloze.data.labelled.batch import Item, batch_of
+    from cloze.objectives.labelled import classes
+
+    module = scramble(built(("sequence",), pooling="mean"))
+    rows = [some_ids(1, length)[0].tolist() for length in (4, 4, 7)]
+    groups = [
+        [Item(ids=row, type_ids=[0] * len(row), targets=(n % 2,))] for n, row in enumerate(rows)
+    ]
+    loss = classes("sequence")(module, batch_of("x", groups), None)["x"]
+    read = torch.stack([module(torch.tensor([row]))[0].mean(0) for row in rows])
+    expected = torch.nn.functional.cross_entropy(
+        module.logits("sequence", read), torch.tensor([0, 1, 0]), reduction="sum"
+    )
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)

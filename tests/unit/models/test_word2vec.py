@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from cloze.errors import ConfigError, InputError
+from cloze.models.word2vec import Grams, WordVectors, normalised
+
+WORDS = ("king", "queen", "man", "woman")
+
+
+def vectors(**changes) -> WordVectors:
+    table = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+    return WordVectors(words=WORDS, vectors=table, **changes)
+
+
+def test_words_are_found_as_written_and_in_lower_case_where_that_is_how_they_were_made():
+    model = vectors(lowercase=True)
+    assert (model["King"] == model.vectors[0]).all()
+    assert "KING" in model
+    assert "King" not in vectors()
+    assert 7 not in model
+    assert len(model) == 4
+    assert list(model) == list(WORDS)
+    assert model.width == 3
+
+
+def test_of_two_words_alike_the_first_counts():
+    model = WordVectors(words=["a", "b", "a"], vectors=np.eye(3, dtype=np.float32))
+    assert model.find("a") == 0
+
+
+def test_an_unknown_word_names_the_nearest():
+    with pytest.raises(InputError, match="no word 'quen' among these 4\n.*did you mean 'queen'?"):
+        vectors()["quen"]
+    with pytest.raises(InputError, match="no word 'xyz'.*\n.*character n-grams"):
+        vectors()["xyz"]
+
+
+def test_with_n_grams_an_unseen_word_has_the_mean_of_theirs():
+    grams = Grams(buckets=11)
+    table = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
+    model = vectors(grams=grams, gram_vectors=table, lowercase=True)
+    rows = grams.of("kings")
+    np.testing.assert_allclose(model["Kings"], table[rows].mean(0))
+    assert "kings" not in model
+    assert (model["king"] == model.vectors[0]).all()
+
+
+def test_a_word_too_short_for_any_n_gram_is_unknown():
+    grams = Grams(shortest=6, longest=6, buckets=2)
+    model = vectors(grams=grams, gram_vectors=np.zeros((2, 3), np.float32))
+    with pytest.raises(InputError, match="no word 'it'"):
+        model["it"]
+
+
+def test_n_grams_of_where():
+    # Bojanowski et al. 2017: <wh, whe, her, ere, re>
+    grams = Grams(shortest=3, longest=3, buckets=1 << 31)
+    assert len(grams.of("where")) == 5
+    assert len(set(grams.of("where")) & set(grams.of("her"))) == 1  # her, not <her>
+
+
+@pytest.mark.parametrize("wrong", [{"shortest": 0}, {"longest": 2}, {"buckets": 0}])
+def test_n_grams_that_cannot_be(wrong):
+    with pytest.raises(ConfigError):
+        Grams(**wrong)
+
+
+def test_unit_vectors_have_length_one_or_none():
+    unit = normalised(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0]])
+    assert vectors().unit.dtype == np.float32

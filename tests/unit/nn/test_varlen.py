@@ -1,0 +1,60 @@
+"""Attention over a flat row whose bounds only the device knows."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cloze.errors import ConfigError
+from cloze.models import MODELS, fresh
+from cloze.nn.packed import Packed
+from cloze.nn.varlen import Varlen, attend
+from helpers import scramble
+
+LENGTHS = (7, 1, 12, 4)
+
+
+def row_of(lengths, *, empty=0, window=None):
+    bounds = torch.tensor([0, *lengths, *[0] * empty]).cumsum(0).int()
+    return Varlen(bounds, Packed.of(lengths).positions, max(lengths), window)
+
+
+@pytest.mark.parametrize("empty", [0, 3])
+def test_each_sequence_sees_itself_alone(empty):
+    parts = torch.randn(3, sum(LENGTHS), 2, 8, generator=torch.Generator().manual_seed(0))
+    found = attend(*parts, row_of(LENGTHS, empty=empty))
+    at = 0
+    for length in LENGTHS:
+        query, key, value = parts[:, at : at + length].transpose(1, 2)  # h t d
+        expected = F.scaled_dot_product_attention(query, key, value).transpose(0, 1)
+        torch.testing.assert_close(found[at : at + length], expected)
+        at += length
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
+    config = MODELS[family].config(
+        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=24
+    )
+    model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
+    ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
+    packed = model(ids, Packed.of(LENGTHS))
+    torch.testing.assert_close(model(ids, row_of(LENGTHS, empty=2)), packed, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_is_kept():
+    config = MODELS["modernbert"].config(
+        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=24, window=4
+    )
+    model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
+    ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
+    packed = model(ids, Packed.of(LENGTHS))
+    torch.testing.assert_close(model(ids, row_of(LENGTHS)), packed, rtol=1e-4, atol=1e-5)
+
+
+def test_float32_on_a_gpu_is_refused():
+    class OnGpu(torch.Tensor):
+        device = torch.device("cuda")
+
+    query = torch.zeros(3, 1, 8).as_subclass(OnGpu)
+    with pytest.raises(ConfigError, match="cannot be computed in torch.float32.*\n.*--dtype bf16"):
+        attend(query, query, query, row_of((3,)))
