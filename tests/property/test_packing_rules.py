@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.data.batch import in_rows
 from cloze.data.packing import Batches, Batching, pack
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError
@@ -135,12 +134,3 @@ def test_a_batch_holds_its_samples_one_after_another():
             assert np.array_equal(batch.token_type_ids[places], single.type_ids)
             assert np.array_equal(batch.word_starts[places], single.word_starts)
             assert np.array_equal(batch.maskable[places], single.maskable)
-
-
-def test_rows_hold_the_batches():
-    epoch = batches().epoch(0)
-    some = [epoch[n] for n in range(3)]
-    rows = in_rows(some, 100, padding=0)
-    real = rows.sequence_ids > 0
-    assert rows.input_ids[real].tolist() == np.concatenate([b.input_ids for b in some]).tolist()
-    assert rows.real_share == pytest.approx(np.mean([b.real_share for b in some]))

@@ -1,9 +1,9 @@
 """What a model eats while it pre-trains: sequences one after another, with no padding between.
 
-n tokens, b sequences, m chosen tokens; r rows of t places.
+n tokens, b sequences, m chosen tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
@@ -85,52 +85,3 @@ class PackedBatch:
             positions=self.positions[chosen] - begin,
             targets=self.targets[chosen],
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RowBatch:
-    """Sequences in rows of one length, for devices that want every batch to have one shape."""
-
-    input_ids: Ints  # r t
-    token_type_ids: Ints  # r t
-    position_ids: Ints  # r t, from 0 in every sequence
-    sequence_ids: Ints  # r t, from 1 in every row; 0 where there is padding
-    starts: Ints  # b, of the sequences, among r·t places
-    labels: Ints  # b
-    sample_ids: Ints  # b
-    positions: Ints  # m, among r·t places
-    targets: Ints  # m
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many targets each loss has, known before anything is computed."""
-        return {"mlm": len(self.positions), "nsp": int((self.labels != NO_LABEL).sum())}
-
-    @property
-    def real_share(self) -> float:
-        """The share of places with a token in them."""
-        return float((self.sequence_ids > 0).mean())
-
-
-def in_rows(batches: Sequence[PackedBatch], length: int, *, padding: int) -> RowBatch:
-    """Each batch as one row of `length` places, filled up with the `padding` id."""
-    shape = len(batches), length
-    flat = [np.full(shape, padding), *(np.zeros(shape, np.int64) for _ in range(3))]
-    ids, types, positions, sequences = flat
-    for row, batch in enumerate(batches):
-        size = len(batch.input_ids)
-        ids[row, :size] = batch.input_ids
-        types[row, :size] = batch.token_type_ids
-        positions[row, :size] = np.arange(size) - np.repeat(batch.starts[:-1], batch.lengths)
-        sequences[row, :size] = np.repeat(np.arange(1, len(batch) + 1), batch.lengths)
-    return RowBatch(
-        input_ids=ids,
-        token_type_ids=types,
-        position_ids=positions,
-        sequence_ids=sequences,
-        starts=np.concatenate([row * length + b.starts[:-1] for row, b in enumerate(batches)]),
-        labels=np.concatenate([batch.labels for batch in batches]),
-        sample_ids=np.concatenate([batch.sample_ids for batch in batches]),
-        positions=np.concatenate([row * length + b.positions for row, b in enumerate(batches)]),
-        targets=np.concatenate([batch.targets for batch in batches]),
-    )

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 
@@ -42,26 +43,35 @@ class Packing:
         return self.tokens / (len(self) * self.capacity)
 
 
-def pack(lengths: Ints, capacity: int, *, window: int = WINDOW) -> Packing:
+def pack(lengths: Ints, capacity: int, *, window: int | None = WINDOW) -> Packing:
     """Fill batches of `capacity` places with sequences, nearly in order.
 
     The oldest sequence goes in as long as it fits; then gaps are filled with the longest of the
-    next `window` that fits. The same lengths always give the same batches. With a capacity of one
-    sequence's greatest length, the batches are rows for a device that wants fixed shapes.
+    next `window` that fits; without a window they stay as they come. The same lengths always give
+    the same batches.
     """
     if len(lengths) and lengths.max() > capacity:
         raise ConfigError(
             f"a sequence of {lengths.max():,} tokens does not fit {capacity:,} places",
             fix="raise the tokens of a batch, or shorten the samples",
         )
-    batches = list(_filled(lengths.tolist(), capacity, window))
-    sizes = [len(batch) for batch in batches]
-    return Packing(
-        members=np.array([number for batch in batches for number in batch], np.int64),
-        starts=np.cumsum([0, *sizes]),
-        capacity=capacity,
-        tokens=int(lengths.sum()),
-    )
+    if window is None:
+        members, starts = np.arange(len(lengths)), _in_order(lengths, capacity)
+    else:
+        batches = list(_filled(lengths.tolist(), capacity, window))
+        members = np.array([number for batch in batches for number in batch], np.int64)
+        starts = np.cumsum([0, *(len(batch) for batch in batches)])
+    return Packing(members=members, starts=starts, capacity=capacity, tokens=int(lengths.sum()))
+
+
+def _in_order(lengths: Ints, capacity: int) -> Ints:
+    """Where batches begin that take sequences as they come, until the next does not fit."""
+    ends = lengths.cumsum()
+    starts = [0]
+    while starts[-1] < len(lengths):
+        before = ends[starts[-1] - 1] if starts[-1] else 0
+        starts.append(int(np.searchsorted(ends, before + capacity, "right")))
+    return np.array(starts)
 
 
 def _filled(lengths: list[int], capacity: int, window: int) -> Iterator[list[int]]:
@@ -97,13 +107,14 @@ class Batching:
 
     tokens: int = 8192
     per_step: int = 1
-    window: int = WINDOW
+    window: int | None = WINDOW
 
     def __post_init__(self) -> None:
         """Check once."""
         in_range("tokens", self.tokens, 1, 2**31)
         in_range("per_step", self.per_step, 1, 2**20)
-        in_range("window", self.window, 1, 2**20)
+        if self.window is not None:
+            in_range("window", self.window, 1, 2**20)
 
 
 class Epoch:
@@ -141,38 +152,59 @@ class Batches:
         sizes: Iterable[int] = (),
     ) -> None:
         self._view, self._tokenizer, self._sampling = view, tokenizer, sampling
-        self._batching = batching
+        self.batching = batching
         self.sizes = list(sizes)  # batches in each epoch so far
         self._epochs: dict[int, Epoch] = {}
+        self._ahead: dict[int, Future[Epoch]] = {}
 
     def epoch(self, number: int) -> Epoch:
         """One pass over the documents."""
         if number not in self._epochs:
-            samples = Samples(self._view, self._tokenizer, self._sampling, epoch=number)
             # A step may need two epochs, and a plan takes seconds: the last one stays.
             self._epochs = dict([*self._epochs.items()][-1:])
-            self._epochs[number] = Epoch(samples, self._batching)
+            ahead = self._ahead.pop(number, None)
+            self._epochs[number] = self._plan(number) if ahead is None else ahead.result()
         return self._epochs[number]
 
-    def batch(self, number: int) -> PackedBatch:
-        """One batch, counted over all epochs."""
+    def plan_ahead(self, number: int) -> None:
+        """Plan an epoch while others are learned, so that nobody waits for it later."""
+        if number not in self._epochs and number not in self._ahead:
+            planner = ThreadPoolExecutor(1)
+            self._ahead[number] = planner.submit(self._plan, number)
+            planner.shutdown(wait=False)
+
+    def _plan(self, number: int) -> Epoch:
+        samples = Samples(self._view, self._tokenizer, self._sampling, epoch=number)
+        return Epoch(samples, self.batching)
+
+    def find(self, number: int) -> tuple[int, int]:
+        """The epoch of a batch, counted over all of them, and its number there."""
         for epoch in count():
             if epoch == len(self.sizes):
                 self.sizes.append(len(self.epoch(epoch)))
             if number < self.sizes[epoch]:
                 break
             number -= self.sizes[epoch]
-        return self.epoch(epoch)[number]
+        return epoch, number
+
+    def batch(self, number: int) -> PackedBatch:
+        """One batch, counted over all epochs."""
+        epoch, place = self.find(number)
+        return self.epoch(epoch)[place]
 
     def step(self, number: int, *, rank: int = 0, world: int = 1) -> list[PackedBatch]:
         """This process's batches of a step."""
-        size = self._batching.per_step
+        return [self.batch(one) for one in self.numbers(number, rank=rank, world=world)]
+
+    def numbers(self, step: int, *, rank: int = 0, world: int = 1) -> range:
+        """The numbers of this process's batches of a step."""
+        size = self.batching.per_step
         if size % world:
             raise ConfigError(
                 f"{size} batches a step cannot be shared by {world} processes",
                 fix=f"make per_step a multiple of {world}",
             )
-        return [self.batch(number * size + turn) for turn in range(rank, size, world)]
+        return range(step * size + rank, (step + 1) * size, world)
 
     def steps(
         self, start: int = 0, *, rank: int = 0, world: int = 1

@@ -23,6 +23,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, fresh_path
+from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.errors import InputError
 from cloze.make.metrics import Meter, eval_row
@@ -52,6 +53,7 @@ from cloze.make.workshop import (
 )
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
+from cloze.train.compiled import compile_parts
 from cloze.train.consumers import (
     append_metrics,
     evaluating,
@@ -241,6 +243,8 @@ def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> 
 
 def new_state(workshop: Workshop, team: Team) -> TrainState:
     recipe, module = workshop.recipe, workshop.model.module
+    if workshop.resident is not None and team.device.type == "cuda":
+        compile_parts(module)
     learner = distribute(
         Learner(module, workshop.objective(team.device)),
         team,
@@ -256,7 +260,9 @@ def new_state(workshop: Workshop, team: Team) -> TrainState:
     )
 
 
-def _data(workshop: Workshop, state: TrainState, first: int) -> Iterator[Sequence[PackedBatch]]:
+def _data(
+    workshop: Workshop, state: TrainState, first: int
+) -> Iterator[Sequence[PackedBatch] | Sequence[Stretches]]:
     """The batches of each step from one on; the sizes of epochs are noted for whoever resumes."""
     for number in count(first):
         batches = workshop.step(number, state.team)
@@ -266,9 +272,10 @@ def _data(workshop: Workshop, state: TrainState, first: int) -> Iterator[Sequenc
 
 def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, float]]:
     """Scores on the documents held out, beside them those of whoever knows frequencies alone."""
-    batches = workshop.held_out()
-    if not batches:
+    if not len(workshop.corpus.held_out):
         return dict
+    batches = workshop.held_out()
+    judged = batches if workshop.resident is None else workshop.held_out_resident()
     baselines = {}
     if workshop.masking is not None:
         baselines["eval.unigram"] = unigram_accuracy(workshop.corpus, batches)
@@ -276,7 +283,7 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
         baselines["eval.commoner"] = commoner
 
     def judge() -> dict[str, float]:
-        means = averages(state, batches)
+        means = averages(state, judged)
         scores = {f"eval.{name}": value for name, value in means.items()}
         if "mlm" in means:
             scores["eval.perplexity"] = exp(means["mlm"])
@@ -301,6 +308,8 @@ def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     for name in ("sources", "folder", "workers"):  # what they hold is in the fingerprint
         described["corpus"].pop(name, None)
     same: dict[str, Any] = {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
+    if workshop.resident is not None:
+        same["resident"] = True  # other batches and masks than the program would make
     if workshop.teacher is not None:  # may have been moved, but must be the same
         described["distill"].pop("teacher")
         same["teacher"] = fingerprint(workshop.teacher.module)

@@ -19,17 +19,19 @@ from cloze.data.corpus import Corpus, Summary
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Progress as Preparing
 from cloze.data.prepare import prepare
+from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
 from cloze.data.streams import Source, inventory, rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.grow import grown
 from cloze.make.recipe import DistillTable, Recipe
 from cloze.make.student import student
+from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
 from cloze.objectives.distillation import TaughtBatch
 from cloze.objectives.masking import Masking, mask_batch
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.text.extend import extend
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -60,9 +62,12 @@ class Workshop:
     batches: Batches
     masking: Masking | None  # None: the model has no use for masked words
     teacher: Model | None = None  # of a distillation
+    resident: ResidentBatches | None = None  # where the text lies on the device
 
-    def step(self, number: int, team: Team) -> list[PackedBatch]:
-        """This process's masked batches of one step."""
+    def step(self, number: int, team: Team) -> list[PackedBatch] | list[Stretches]:
+        """This process's batches of one step, masked where they are not masked on the device."""
+        if self.resident is not None:
+            return self.resident.step(number)
         return [
             self._ready(batch, self.masking, seed=self.recipe.run.seed)
             for batch in self.batches.step(number, rank=team.rank, world=team.world)
@@ -74,18 +79,26 @@ class Workshop:
         Every chosen word is hidden behind [MASK]. Those that training leaves in place would be
         right by copying, and lift the accuracy of a model that has learned nothing else by a tenth.
         """
-        if not len(self.corpus.held_out):
-            return []
-        sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
-        epoch = Epoch(
-            Samples(self.corpus.held_out, self.tokenizer, sampling), self.recipe.batch.batching()
-        )
-        count = min(len(epoch), self.recipe.run.evaluate_batches)
+        epoch, count = self._judging_epoch()
         hidden = self.masking and replace(self.masking, split=(1.0, 0.0, 0.0))
         return [self._ready(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
 
-    def objective(self, device: torch.device) -> Objective[PackedBatch]:
+    def held_out_resident(self) -> list[Stretches]:
+        """The same documents and pairs, as the device makes batches of them."""
+        assert self.resident is not None
+        epoch, count = self._judging_epoch()
+        return [self.resident.of(epoch, n, seed=HELD_OUT_SEED + n) for n in range(count)]
+
+    def _judging_epoch(self) -> tuple[Epoch, int]:
+        sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
+        samples = Samples(self.corpus.held_out, self.tokenizer, sampling)
+        epoch = Epoch(samples, self.batches.batching)
+        return epoch, min(len(epoch), self.recipe.run.evaluate_batches)
+
+    def objective(self, device: torch.device) -> Objective[Any]:
         """What is learned; a teacher goes to the device where its student learns."""
+        if self.resident is not None and self.masking is not None:
+            return resident_pretraining(self.masking, device)
         if self.teacher is None or self.recipe.distill is None:
             return pretraining
         teacher = self.teacher.module.to(device).requires_grad_(False).eval()
@@ -106,6 +119,12 @@ def open_workshop(
     taught, folder = recipe.distill, recipe.corpus.folder
     start = recipe.model.start if taught is None else _teacher(taught)
     base = None if start is None else load(start, device="cpu", quiet=not team.first)
+    if base is not None and recipe.samples.pairs != "none" and "nsp" not in base.module.HEADS:
+        raise ConfigError(
+            f"samples.pairs is {recipe.samples.pairs!r}, and a {base.config.family} has no head "
+            "for pairs",
+            fix='set samples.pairs to "none" (--pairs none)',
+        )
     place = out / CORPUS if folder is None else Path(folder)
     if team.first:
         tokenizer = _tokenizer(sources, out, recipe, base, say)
@@ -126,19 +145,33 @@ def open_workshop(
     words = "mlm" in model.heads
     if not words:
         say.text("the teacher has no masked-LM head: its vectors alone are learned, nothing masked")
+    masking = recipe.masking.masking(tokenizer) if words else None
+    fast = recipe.is_fast(team.device.type, team.world) and masking is not None
+    batching = recipe.batch.batching()
+    batches = Batches(
+        opened.train,
+        tokenizer,
+        recipe.samples.sampling(recipe.run.seed),
+        replace(batching, window=None) if fast else batching,
+    )
+    resident = None
+    if fast:
+        say.text(f"the text goes to {team.device}")
+        resident = ResidentBatches(
+            Resident(opened, tokenizer, team.device),
+            batches,
+            longest=recipe.samples.length,
+            rate=recipe.masking.rate,
+        )
     return Workshop(
         recipe=recipe,
         tokenizer=tokenizer,
         corpus=opened,
         model=model,
-        batches=Batches(
-            opened.train,
-            tokenizer,
-            recipe.samples.sampling(recipe.run.seed),
-            recipe.batch.batching(),
-        ),
-        masking=recipe.masking.masking(tokenizer) if words else None,
+        batches=batches,
+        masking=masking,
         teacher=None if taught is None else base,
+        resident=resident,
     )
 
 
@@ -254,6 +287,9 @@ def _begin_with_sines(model: Model) -> None:
     the same rotation away (Vaswani et al. 2017), so that looking at the next word is learned once
     and not for each place. In a short run that decides whether context is learned at all.
     """
-    table = model.module.embeddings.position.weight
+    embeddings = model.module.embeddings
+    if not isinstance(embeddings, Embeddings):
+        return  # rotary positions are such rotations already
+    table = embeddings.position.weight
     waves = sinusoids(*table.shape)
     table.copy_(waves * (model.config.deviation / waves.std()))

@@ -6,11 +6,15 @@ The rules are those of BERT's create_pretraining_data (Devlin et al. 2018), with
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from cloze.data.batch import Bools, Ints, PackedBatch
+from cloze.data.batch import NO_LABEL, Bools, Ints, PackedBatch
 from cloze.data.randomness import Purpose, generator
+from cloze.data.resident import TokenRow
 from cloze.errors import ConfigError, InputError
 from cloze.text.tokenizer import Tokenizer
 
@@ -95,6 +99,42 @@ def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatc
         positions.append(begin + chosen)
         targets.append(truth)
     return batch.masked(masked, np.concatenate(positions), np.concatenate(targets))
+
+
+class HiddenRow(NamedTuple):
+    """A row on a device with tokens hidden: m places, and what stood there."""
+
+    ids: Tensor  # n
+    places: Tensor  # m
+    targets: Tensor  # m, NO_LABEL where a place is not asked about
+
+
+def mask_row(
+    row: TokenRow,
+    masking: Masking,
+    vocab: Tensor,
+    *,
+    places: int,
+    asked: int,
+    rng: torch.Generator | None,
+) -> HiddenRow:
+    """Hide `asked` tokens of a row where it lies; the other places are there for the shape's sake.
+
+    `vocab` is `masking.vocab` on that device. Departure: the share is of the whole row, not of each
+    sequence.
+    """
+    device = row.ids.device
+    keys = torch.rand(row.ids.shape, generator=rng, device=device)
+    keys, order = torch.where(row.maskable, keys, torch.inf).sort()
+    chosen = order[:places]
+    told = row.ids[chosen]
+    known = keys[:places].isfinite() & (torch.arange(places, device=device) < asked)
+    targets = torch.where(known, told, NO_LABEL)
+    hide, swap, _ = masking.split
+    fate, other = torch.rand((2, places), generator=rng, device=device)
+    others = vocab[(other * len(vocab)).long().clamp(max=len(vocab) - 1)]
+    seen = torch.where(fate < hide, masking.mask_id, torch.where(fate < hide + swap, others, told))
+    return HiddenRow(row.ids.scatter(0, chosen, torch.where(known, seen, told)), chosen, targets)
 
 
 def _whole_words(

@@ -5,12 +5,19 @@ Devlin et al. 2018, §3.1.
 n tokens in the packed row, b sequences, m masked positions, d width, v vocabulary.
 """
 
+from dataclasses import replace
+
 import torch
+from torch import Tensor
 
 from cloze.data.batch import PackedBatch
+from cloze.data.resident import Stretches
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
-from cloze.objectives.core import Terms, correct, cross_entropy, on_device
+from cloze.nn.varlen import Varlen
+from cloze.objectives.core import Objective, Terms, correct, cross_entropy, on_device
+from cloze.objectives.lean import lean_cross_entropy
+from cloze.objectives.masking import Masking, mask_row
 
 
 def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
@@ -32,6 +39,32 @@ def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None 
     if "nsp" in model.heads:  # also where no pair has a label: then its sum is zero
         labels = on_device(batch.labels, device)
         first = on_device(batch.starts[:-1], device)  # where each [CLS] stands
-        order = model.logits("nsp", hidden[first])  # b 2
-        terms |= {"nsp": cross_entropy(order, labels), "nsp.accuracy": correct(order, labels)}
+        terms |= _pairs(model, hidden[first], labels)
     return terms
+
+
+def resident_pretraining(masking: Masking, device: torch.device) -> Objective[Stretches]:
+    """The same for batches that are made on the device, masks and all, every one of one shape."""
+    vocab = torch.from_numpy(masking.vocab).to(device)
+    hiding = replace(masking, split=(1.0, 0.0, 0.0))
+
+    def objective(model: Encoder, batch: Stretches, rng: torch.Generator | None = None) -> Terms:
+        row, how = batch.row(), masking
+        if batch.seed is not None:
+            rng, how = torch.Generator(device).manual_seed(batch.seed), hiding
+        hidden_row = mask_row(row, how, vocab, places=batch.masked, asked=batch.asked, rng=rng)
+        bounds = Varlen(row.bounds, row.positions, batch.longest)
+        hidden = model(hidden_row.ids, bounds, row.types)  # n d
+        vectors = hidden.index_select(0, hidden_row.places)  # m d
+        loss, hits = lean_cross_entropy(*model.word_factors(vectors), hidden_row.targets)
+        terms = {"mlm": loss, "mlm.accuracy": hits}
+        if "nsp" in model.heads:
+            terms |= _pairs(model, hidden.index_select(0, row.firsts), row.labels)
+        return terms
+
+    return objective
+
+
+def _pairs(model: Encoder, firsts: Tensor, labels: Tensor) -> Terms:
+    order = model.logits("nsp", firsts)  # b 2
+    return {"nsp": cross_entropy(order, labels), "nsp.accuracy": correct(order, labels)}

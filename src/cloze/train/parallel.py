@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cloze.config import one_of
-from cloze.errors import ConfigError
 
 T = TypeVar("T")
 WAYS = ("ddp", "fsdp")
@@ -49,19 +48,6 @@ class Team:
         if self.world > 1:
             dist.all_reduce(tensor)
         return tensor
-
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's part of one global batch.
-
-        Together the processes see exactly the items one alone would see, so that the order of the
-        samples depends on the global batch only.
-        """
-        if len(items) % self.world:
-            raise ConfigError(
-                f"a global batch of {len(items)} parts does not split over {self.world} processes",
-                fix=f"use a multiple of {self.world}",
-            )
-        return items[self.rank :: self.world]
 
     def _agree(self, numbers: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
         if self.world == 1:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cloze.data.batch import NO_LABEL, PackedBatch, in_rows
+from cloze.data.batch import NO_LABEL, PackedBatch
 
 
 def batch(lengths: list[int], *, capacity: int = 100, first: int = 0) -> PackedBatch:
@@ -55,16 +55,3 @@ def test_halves_have_about_as_many_tokens():
 
 def test_one_sequence_cannot_be_split():
     assert len(batch([5]).split(2)) == 1
-
-
-def test_rows_have_one_length_and_say_what_is_real():
-    rows = in_rows([batch([3, 2]), batch([4], first=2)], 6, padding=77)
-    assert rows.input_ids.tolist() == [[0, 2, 3, 0, 5, 77], [0, 2, 3, 0, 77, 77]]
-    assert rows.sequence_ids.tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 0, 0]]
-    assert rows.position_ids.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
-    assert rows.starts.tolist() == [0, 3, 6]
-    assert rows.sample_ids.tolist() == [0, 1, 2]
-    assert rows.positions.tolist() == [0, 3, 6, 9]
-    assert rows.targets.tolist() == [1, 4, 1, 4]
-    assert rows.real_share == 9 / 12
-    assert rows.counts == {"mlm": 4, "nsp": 1}

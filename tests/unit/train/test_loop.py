@@ -10,7 +10,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.evaluate import averages
-from cloze.train.loop import grouped, run
+from cloze.train.loop import run
 from cloze.train.memory import recompute
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig
@@ -212,11 +212,6 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
 def test_an_unknown_precision_says_which_there_are():
     with pytest.raises(ConfigError, match="did you mean 'bf16'"):
         LoopConfig(precision="bf")
-
-
-def test_grouped_leaves_out_what_makes_no_whole_step():
-    batches = [packed([n]) for n in range(5)]
-    assert [len(group) for group in grouped(batches, 2)] == [2, 2]
 
 
 def test_a_step_is_all_there_is_to_log():

@@ -101,19 +101,6 @@ def test_without_torchrun_there_is_one(monkeypatch):
         assert team.largest([3]) == [3]
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_shares_make_up_the_whole(world):
-    items = list(range(8))
-    shares = [Team(rank=rank, world=world).share(items) for rank in range(world)]
-    assert sorted(item for share in shares for item in share) == items
-    assert {len(share) for share in shares} == {8 // world}
-
-
-def test_a_batch_that_does_not_split_evenly_is_refused():
-    with pytest.raises(ConfigError, match="6 parts does not split over 4 processes"):
-        Team(rank=0, world=4).share(range(6))
-
-
 def test_an_unknown_way_names_those_there_are():
     with pytest.raises(ConfigError, match="did you mean 'fsdp'"):
         distribute(torch.nn.Linear(1, 1), ALONE, way="fsdp2")

@@ -1,0 +1,324 @@
+"""Pre-training BERT on one GPU beside transformers: tokens per second and share of the peak.
+
+    python bench/gpu_pretrain.py --sizes base small --lengths 128 512 --run FOLDER --json out.json
+
+All in bfloat16 (autocast over float32 weights), dropout 0.1, 15 % of the tokens masked, MLM + NSP,
+fused AdamW, clipping; a step is forward, backward and update. The peer is `BertForPreTraining` with
+its default attention (SDPA), eager and compiled, its batches made beforehand on the GPU: "dense"
+sequences all of the full length, "text" next sentence pairs of a prepared corpus, padded to the
+longest of their batch. cloze makes its batches and masks on the GPU within the time measured.
+Tokens are real ones, without padding.
+
+Share of the peak (MFU): FLOPs that a token needs × tokens per second / the rate of a bfloat16
+product of 8192³ measured in this run. A token needs, forwards and backwards,
+6 · weights of the blocks + 12 · layers · width · length (attention), and the masked ones
+6 · (width² + width · vocabulary) for the head; nothing else is counted.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import count, cycle, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from cloze.data.batch import NO_LABEL
+from cloze.data.corpus import Corpus
+from cloze.data.packing import Batches, Batching
+from cloze.data.resident import Resident, ResidentBatches, Stretches
+from cloze.data.samples import Sampling
+from cloze.models import BertConfig, ModernBertConfig, fresh
+from cloze.nn.encoder import Encoder
+from cloze.objectives.core import Learner
+from cloze.objectives.masking import Masking
+from cloze.objectives.pretraining import resident_pretraining
+from cloze.text.tokenizer import Tokenizer
+from cloze.train.budget import Budget
+from cloze.train.compiled import compile_parts
+from cloze.train.loop import run
+from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.parallel import Team
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig, TrainState
+
+RATE = 0.15
+VOCABULARY = 30_522
+DEVICE = torch.device("cuda")
+WARM = 6  # steps before the time is taken: torch compiles
+Rows = dict[str, dict[str, Any]]
+SPECIAL = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What both sides are measured on."""
+
+    size: str
+    length: int
+    tokens: int  # places of a step
+    steps: int
+
+
+def peak(size: int = 8192, rounds: int = 30) -> float:
+    """FLOP/s of a large bfloat16 product on random numbers."""
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(5):
+        a @ b
+    times = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return 2 * size**3 / statistics.median(times)
+
+
+def flops(model: Encoder, length: int) -> float:
+    """Of a token: see the head of this file."""
+    config = model.config
+    weights = sum(weight.numel() for weight in model.blocks.parameters())
+    head = 6 * RATE * (config.width**2 + config.width * config.vocab_size)
+    return 6 * weights + 12 * config.layers * config.width * length + head
+
+
+class Synthetic:
+    """A corpus of random tokens, on the device at once; nothing is read from a disk."""
+
+    def __init__(self, size: int) -> None:
+        self.device = DEVICE
+        self.cls, self.sep, self.pad = SPECIAL["cls"], SPECIAL["sep"], SPECIAL["pad"]
+        self.ids = torch.randint(1000, VOCABULARY, (size,), device=DEVICE).to(torch.int32)
+        self.special = torch.zeros(VOCABULARY, dtype=torch.bool, device=DEVICE)
+        self.special[list(SPECIAL.values())] = True
+
+
+def dense(given: Given) -> Iterator[Stretches]:
+    """Pairs that fill every sequence."""
+    source, rows = Synthetic(1 << 22), given.tokens // given.length
+    half = (given.length - 3) // 2
+    for number in count():
+        rng = np.random.default_rng(number)
+        first = rng.integers(0, (1 << 22) - given.length, rows)
+        yield Stretches(
+            source=source,  # type: ignore[arg-type]
+            a=np.stack([first, first + half], 1),
+            b=np.stack([first + half, first + given.length - 3], 1),
+            labels=rng.integers(0, 2, rows),
+            lengths=np.full(rows, given.length),
+            sample_ids=np.arange(rows),
+            longest=given.length,
+            capacity=given.tokens,
+            masked=round(RATE * given.tokens),
+            asked=round(RATE * given.tokens),
+        )
+
+
+def text(given: Given, folder: Path) -> Iterator[Stretches]:
+    """Next sentence pairs of a run's corpus."""
+    corpus, tokenizer = Corpus.open(folder / "corpus"), Tokenizer.load(folder / "tokenizer")
+    batches = Batches(
+        corpus.train,
+        tokenizer,
+        Sampling(length=given.length),
+        Batching(tokens=given.tokens, window=None),
+    )
+    source = Resident(corpus, tokenizer, DEVICE)
+    made = ResidentBatches(source, batches, longest=given.length, rate=RATE)
+    return (made.step(number)[0] for number in count())
+
+
+def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[float, Encoder]:
+    """Tokens per second, and the model."""
+    kind = ModernBertConfig if fast else BertConfig
+    config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
+    heads = ("mlm",) if fast else ("mlm", "nsp")
+    model = fresh(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
+    compile_parts(model)
+    how = OptimiserConfig(name="muon", rate=0.01) if fast else OptimiserConfig(rate=1e-4)
+    state = TrainState(
+        Learner(model, resident_pretraining(plain_masking(), DEVICE)),
+        model,
+        optimiser(model, how),
+        LoopConfig(precision="bf16"),
+        Team(device=DEVICE),
+    )
+    last = WARM + given.steps
+    steps = run(
+        state,
+        lambda _: ([batch] for batch in batches),
+        budget=Budget(steps=last + 1),
+        schedule=Schedule(),
+    )
+    asked = time.perf_counter()
+    before = (asked, 0)
+    for step in steps:
+        if step.number in (WARM, last):
+            torch.cuda.synchronize()
+            now = (time.perf_counter(), step.tokens)
+            if step.number == last:
+                break
+            before = now
+    print(f"   ready after {before[0] - asked:.0f} s, loss {step.means['mlm']:.3f}", flush=True)
+    return (now[1] - before[1]) / (now[0] - before[0]), model
+
+
+def peer_batches(batches: Iterator[Stretches], amount: int = 8) -> list[dict[str, Any]]:
+    """The same samples as rectangles, masked, on the GPU."""
+    found = []
+    for _ in range(amount):
+        batch = next(batches)
+        row = batch.row()
+        lengths = torch.from_numpy(batch.lengths).cuda()
+        longest = int(lengths.max())
+        real = torch.arange(longest, device="cuda") < lengths[:, None]
+        size = int(lengths.sum())
+        ids, types = (torch.zeros(real.shape, dtype=torch.long, device="cuda") for _ in range(2))
+        ids[real], types[real] = row.ids[:size], row.types[:size]
+        chosen = real & (torch.rand(real.shape, device="cuda") < RATE) & (ids > 999)
+        labels = torch.where(chosen, ids, NO_LABEL)
+        found.append(
+            {
+                "input_ids": torch.where(chosen, SPECIAL["mask"], ids),
+                "token_type_ids": types,
+                "attention_mask": None if bool(real.all()) else real.long(),
+                "labels": labels,
+                "next_sentence_label": row.labels[: len(lengths)].clamp(min=0),
+                "tokens": size,
+                "share": size / real.numel(),
+            }
+        )
+    return found
+
+
+def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tuple[float, float]:
+    """Tokens per second of transformers, and the share of its places that are real."""
+    from transformers import BertConfig as PeerConfig
+    from transformers import BertForPreTraining
+
+    shape = BertConfig.preset(given.size, vocab_size=VOCABULARY)
+    config = PeerConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.hidden,
+    )
+    model = BertForPreTraining(config).cuda().train()
+    called: Callable[..., Any] = torch.compile(model) if compiled else model
+    made = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    turns = cycle(batches)
+    micro = 1
+
+    def step() -> int:
+        batch = next(turns)
+        inputs = {k: v for k, v in batch.items() if k not in ("tokens", "share")}
+        for turn in range(micro):
+            part = {k: v if v is None else v[turn::micro] for k, v in inputs.items()}
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = called(**part).loss / micro
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        made.step()
+        made.zero_grad()
+        return int(batch["tokens"])
+
+    while True:  # its scores of all words at all places may need a smaller batch
+        try:
+            for _ in range(4):
+                step()
+            break
+        except torch.OutOfMemoryError:
+            made.zero_grad()
+            torch.cuda.empty_cache()
+            micro *= 2
+    torch.cuda.synchronize()
+    start, tokens = time.perf_counter(), 0
+    for _ in range(given.steps):
+        tokens += step()
+    torch.cuda.synchronize()
+    rate = tokens / (time.perf_counter() - start)
+    return rate, statistics.fmean(batch["share"] for batch in batches)
+
+
+def plain_masking() -> Masking:
+    return Masking(mask_id=SPECIAL["mask"], vocab=np.arange(1000, VOCABULARY), rate=RATE)
+
+
+def compare(given: Given, batches: Callable[[], Iterator[Stretches]], peers: list[str]) -> Rows:
+    """Everyone's row: tokens per second, FLOPs a token, the share of real places, memory."""
+    found: Rows = {}
+    modern = "-" in given.size
+    for way in [] if modern else peers:
+        rate, share = theirs(given, peer_batches(batches()), compiled=way == "compiled")
+        found[f"transformers, {way}"] = {"tokens_per_second": rate, "real": share}
+        torch.cuda.empty_cache()
+        torch._dynamo.reset()
+    torch.cuda.reset_peak_memory_stats()
+    rate, model = ours(given, batches(), fast=modern)
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    found["cloze"] = {"tokens_per_second": rate, "real": 1.0, "gib": memory}
+    torch._dynamo.reset()
+    needed = flops(model, given.length)
+    eager = found.get("transformers, eager", {}).get("tokens_per_second")
+    for row in found.values():
+        row["flops"] = needed
+        row["times_eager"] = row["tokens_per_second"] / eager if eager else None
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--sizes", nargs="*", default=["base", "small"], help="cloze-modern: the fast recipe's"
+    )
+    parser.add_argument("--lengths", nargs="*", type=int, default=[128, 512])
+    parser.add_argument("--kinds", nargs="*", default=["dense", "text"], choices=["dense", "text"])
+    parser.add_argument("--run", type=Path, help="a run's folder, whose corpus is the text")
+    parser.add_argument("--peers", nargs="*", default=["eager", "compiled"])
+    parser.add_argument("--tokens", type=int, default=131_072)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    top = peak()
+    names = ("size", "length", "kind", "who", "tokens/s", "× eager", "MFU", "real", "GiB")
+    table, rows = Table(*names), []
+    for size, length, kind in product(args.sizes, args.lengths, args.kinds):
+        given = Given(size, length, args.tokens, args.steps)
+        made = partial(dense, given) if kind == "dense" else partial(text, given, args.run)
+        for who, row in compare(given, made, args.peers).items():
+            row["mfu"] = row["flops"] * row["tokens_per_second"] / top
+            rows.append({"size": size, "length": length, "kind": kind, "who": who, **row})
+            print(rows[-1], flush=True)
+            table.add_row(
+                *(size, str(length), kind, who, f"{row['tokens_per_second']:,.0f}"),
+                f"{row['times_eager']:.2f}" if row["times_eager"] else "",
+                *(f"{row['mfu']:.1%}", f"{row['real']:.1%}", f"{row.get('gib', 0):.1f}"),
+            )
+        if args.json:
+            args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))
+    console = Console(width=120)
+    console.print(table)
+    console.print(
+        f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, torch {torch.__version__},"
+        f" transformers {version('transformers')}, {args.tokens:,} places a step, "
+        f"{args.steps} steps"
+    )
+
+
+if __name__ == "__main__":
+    main()

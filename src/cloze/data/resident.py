@@ -1,0 +1,179 @@
+"""A corpus in the memory of the device that learns from it, and batches that are made there.
+
+The program only says which stretches of the corpus a batch has; the device gathers the tokens, puts
+[CLS] and [SEP] between them and hides some. So a fast GPU is never kept waiting for data, and every
+batch has the same shapes. n places, s samples at most, m masked places.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloze.data.batch import NO_LABEL, Ints
+from cloze.data.corpus import Corpus
+from cloze.data.packing import Batches, Epoch
+from cloze.errors import InputError
+from cloze.text.tokenizer import Tokenizer
+
+_AT_ONCE = 2**22  # tokens read from the disk
+_ROOM = 3  # samples in a batch, at most, by how many would fill it at full length
+
+
+class Resident:
+    """A corpus on a device."""
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, device: torch.device) -> None:
+        if tokenizer.cls_id is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
+            raise InputError(
+                "this tokenizer has no [CLS], [SEP] and [PAD]",
+                fix="use one of BERT's kind (wordpiece)",
+            )
+        self.device = device
+        self.cls, self.sep, self.pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+        narrow = torch.int16 if corpus.vocabulary <= 1 << 15 else torch.int32
+        self.ids = torch.empty(len(corpus), dtype=narrow, device=device)
+        for place in range(0, len(corpus), _AT_ONCE):
+            ids, _ = corpus.read(place, min(place + _AT_ONCE, len(corpus)))
+            some = torch.from_numpy(ids.astype(np.int64))
+            self.ids[place : place + len(some)] = some.to(device)
+        special = torch.zeros(tokenizer.size, dtype=torch.bool)
+        special[list(tokenizer.special_ids)] = True
+        self.special = special.to(device)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stretches:
+    """A batch as the stretches of the corpus that its samples are made of."""
+
+    source: Resident
+    a: Ints  # s 2: first, and one after the last
+    b: Ints  # s 2
+    labels: Ints  # s
+    lengths: Ints  # s, tokens with [CLS] and [SEP]
+    sample_ids: Ints  # s
+    longest: int
+    capacity: int  # n
+    masked: int  # m, places for masked tokens
+    asked: int  # how many of them are taken: less where the batch is not full
+    seed: int | None = None  # of masks that are the same every time, and hide all they choose
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many targets each loss has."""
+        return {"mlm": self.asked, "nsp": int((self.labels != NO_LABEL).sum())}
+
+    def split(self, parts: int) -> list[Self]:
+        """The same samples in up to `parts` batches, each of its share of places."""
+        bounds = np.unique(np.linspace(0, len(self.labels), parts + 1).astype(int)).tolist()
+        return [self._part(first, last) for first, last in pairwise(bounds)]
+
+    def _part(self, first: int, last: int) -> Self:
+        some = slice(first, last)
+        tokens = int(self.lengths[some].sum())
+        share = max(1, round(self.asked * tokens / int(self.lengths.sum())))
+        return replace(
+            self,
+            a=self.a[some],
+            b=self.b[some],
+            labels=self.labels[some],
+            lengths=self.lengths[some],
+            sample_ids=self.sample_ids[some],
+            capacity=tokens,
+            masked=share,
+            asked=share,
+        )
+
+    @cached_property
+    def slots(self) -> int:
+        """Samples there is room for: the same number in every batch of a run."""
+        return max(_ROOM * self.capacity // self.longest, len(self.labels))
+
+    def row(self) -> "TokenRow":
+        """The tokens, laid one after another on the device."""
+        source, device = self.source, self.source.device
+        table = np.zeros((6, self.slots), np.int64)
+        table[:, : len(self.labels)] = *self.a.T, *self.b.T, self.lengths, self.labels
+        table[5, len(self.labels) :] = NO_LABEL
+        moved = torch.from_numpy(table)
+        if device.type == "cuda":
+            moved = moved.pin_memory().to(device, non_blocking=True)
+        a, a_end, b, b_end, lengths, labels = moved
+        ends = lengths.cumsum(0)  # s
+        place = torch.arange(self.capacity, device=device)  # n
+        sample = torch.searchsorted(ends, place, right=True).clamp(max=self.slots - 1)
+        real = place < ends[-1]
+        position = torch.where(real, place - (ends - lengths)[sample], 0)
+        size = (a_end - a)[sample]  # of the first segment
+        second = position > size + 1
+        offset = torch.where(second, position - size - 2 + b[sample], position - 1 + a[sample])
+        within = torch.where(second, b_end[sample], a_end[sample])
+        ids = source.ids[offset.clamp(0, len(source.ids) - 1)].long()
+        ids = torch.where(offset < within, ids, source.sep)
+        ids = torch.where(position == 0, source.cls, ids)
+        ids = torch.where(real, ids, source.pad)
+        # what is left over makes sequences of its own, none too long
+        over = ends[-1] + torch.arange(0, self.capacity, self.longest, device=device)
+        over = torch.cat([over, over.new_full((1,), self.capacity)]).clamp(max=self.capacity)
+        return TokenRow(
+            ids=ids,
+            types=(second & real).long(),
+            positions=position,
+            bounds=torch.cat([ends - lengths, over]).int(),
+            firsts=(ends - lengths).clamp(max=self.capacity - 1),
+            labels=labels,
+            maskable=real & ~source.special[ids],
+        )
+
+
+class TokenRow(NamedTuple):
+    """A batch on the device, before anything is hidden."""
+
+    ids: Tensor  # n
+    types: Tensor  # n
+    positions: Tensor  # n, from 0 in every sequence
+    bounds: Tensor  # int32, where each sequence begins, padding among them, and n
+    firsts: Tensor  # s, where each sample begins
+    labels: Tensor  # s, NO_LABEL where there is no sample
+    maskable: Tensor  # n
+
+
+class ResidentBatches:
+    """The batches of `Batches` as stretches of a resident corpus."""
+
+    def __init__(self, source: Resident, batches: Batches, *, longest: int, rate: float) -> None:
+        self._source, self._batches = source, batches
+        self._longest, self._rate = longest, rate
+
+    def step(self, number: int) -> list[Stretches]:
+        """The batches of a step."""
+        return [self._batch(one) for one in self._batches.numbers(number)]
+
+    def _batch(self, number: int) -> Stretches:
+        number, place = self._batches.find(number)
+        epoch = self._batches.epoch(number)
+        self._batches.plan_ahead(number + 1)
+        return self.of(epoch, place)
+
+    def of(self, epoch: Epoch, place: int, *, seed: int | None = None) -> Stretches:
+        """One batch of an epoch, of this corpus or another view of it."""
+        members, plan = epoch.packing[place], epoch.samples.plan
+        lengths, capacity = plan.lengths[members], epoch.packing.capacity
+        return Stretches(
+            source=self._source,
+            a=plan.a[members],
+            b=plan.b[members],
+            labels=plan.labels[members],
+            lengths=lengths,
+            sample_ids=members,
+            longest=self._longest,
+            capacity=capacity,
+            masked=round(self._rate * capacity),
+            asked=round(self._rate * int(lengths.sum())),
+            seed=seed,
+        )

@@ -1,0 +1,128 @@
+"""Aligned lines, and batches of them."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from cloze.checkpoint.translator import learn_pieces, sentences
+from cloze.data.parallel import NAME, Pairs, lines_of, parallel
+from cloze.errors import InputError
+
+
+def write(folder, name, lines):
+    path = folder / name
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def encoded(count=40, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        [[*rng.integers(1, 50, rng.integers(1, 9)).tolist(), 0] for _ in range(count)]
+        for _ in range(2)
+    ]
+
+
+def test_lines_go_together_whatever_the_files_are_called(tmp_path):
+    source = write(tmp_path, "train.en", ["a b", "", "c\u2028d", "e"])
+    target = tmp_path / "train.de.gz"
+    with gzip.open(target, "wt", encoding="utf-8") as file:
+        file.write("A B\nX\nC D\n \n")
+    found = parallel(source, target)
+    assert list(zip(found.source, found.target, strict=True)) == [
+        ("a b", "A B"),
+        ("c\u2028d", "C D"),
+    ]
+    assert (len(found), found.blank) == (2, 2)
+    assert lines_of(source) == ["a b", "", "c\u2028d", "e"]
+
+
+def test_lists_go_as_well():
+    found = parallel(["a"], ["b"])
+    assert found.fingerprint == parallel(["a"], ["b"]).fingerprint
+    assert found.fingerprint != parallel(["b"], ["a"]).fingerprint
+
+
+def test_what_a_user_can_get_wrong(tmp_path):
+    source = write(tmp_path, "a.en", ["one", "two", "three"])
+    target = write(tmp_path, "a.de", ["eins", "zwei"])
+    with pytest.raises(InputError, match=r"a.en has 3 lines and .*a.de 2\n.*line n of one"):
+        parallel(source, target)
+    with pytest.raises(InputError, match="the source has 1 lines and the target 2"):
+        parallel(["a"], ["b", "c"])
+    empty = write(tmp_path, "empty", [])
+    with pytest.raises(InputError, match="there is no pair in .*empty and .*empty\n.*empty?"):
+        parallel(empty, empty)
+    with pytest.raises(InputError, match="nowhere: there is no such file"):
+        parallel(tmp_path / "nowhere", target)
+    (tmp_path / "latin").write_bytes("schön\n".encode("latin-1"))
+    with pytest.raises(InputError, match="latin:1"):
+        parallel(tmp_path / "latin", ["a"])
+
+
+def test_an_epoch_has_every_pair_once_and_each_its_own_order():
+    source, target = encoded()
+    pairs = Pairs(source, target, batch_tokens=40, seed=1)
+    epochs = [
+        [pairs.batch(epoch * pairs.per_epoch + at) for at in range(pairs.per_epoch)]
+        for epoch in range(2)
+    ]
+    orders = [np.concatenate([batch.sample_ids for batch in batches]) for batches in epochs]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(40))
+    assert orders[0].tolist() != orders[1].tolist()
+    for batch in epochs[0]:
+        widest = max(batch.source_lengths.max(), batch.target_lengths.max())
+        assert len(batch) == 1 or len(batch) * widest <= 40
+    again = Pairs(source, target, batch_tokens=40, seed=1)
+    assert (
+        again.batch(7).sample_ids.tolist()
+        == epochs[7 // pairs.per_epoch][7 % pairs.per_epoch].sample_ids.tolist()
+    )
+    everything = np.concatenate([batch.sample_ids for batch in pairs.batches()])
+    assert sorted(everything.tolist()) == list(range(40))
+
+
+def test_rows_are_padded_and_targets_shifted_right():
+    pairs = Pairs([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
+    (batch,) = pairs.batches()
+    source, real, inputs, told = batch.padded(bos=1)
+    assert source.tolist() == [[5, 6, 0], [7, 0, 0]]
+    assert real.tolist() == [[True] * 3, [True, True, False]]
+    assert inputs.tolist() == [[1, 8, 0], [1, 9, 3]]
+    assert told.tolist() == [[True, True, False], [True] * 3]
+    assert batch.counts == {NAME: 5}
+    assert batch.lengths.tolist() == [5, 5]
+
+
+def test_a_batch_splits_into_the_same_pairs():
+    source, target = encoded()
+    (batch,) = Pairs(source, target, batch_tokens=10_000).batches()
+    for parts in (1, 2, 3, 100):
+        split = batch.split(parts)
+        assert (
+            np.concatenate([one.sample_ids for one in split]).tolist() == batch.sample_ids.tolist()
+        )
+        for side in ("source", "target"):
+            whole = np.concatenate([getattr(one, side) for one in split])
+            assert whole.tolist() == getattr(batch, side).tolist()
+        assert sum(one.counts[NAME] for one in split) == batch.counts[NAME]
+        assert all(len(one) for one in split)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("part", "count"), [("val", 1014), ("test_2016_flickr", 1000)])
+def test_real_pairs_come_back_as_they_were(data_dir, part, count):
+    found = parallel(data_dir / f"multi30k/{part}.en.gz", data_dir / f"multi30k/{part}.de.gz")
+    assert (len(found), found.blank) == (count, 0)
+    lines = [*found.source, *found.target]
+    tokenizer = learn_pieces(lines, 1000)
+    for line, ids in zip(lines, sentences(tokenizer, lines), strict=True):
+        assert tokenizer.decode(ids[:-1]) == f" {line}"
+
+
+@pytest.mark.data
+def test_real_files_that_do_not_go_together(data_dir):
+    with pytest.raises(InputError, match="val.en.gz has 1,014 lines and .*flickr.de.gz 1,000"):
+        parallel(data_dir / "multi30k/val.en.gz", data_dir / "multi30k/test_2016_flickr.de.gz")

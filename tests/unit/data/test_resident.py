@@ -1,0 +1,125 @@
+"""Batches made on a device hold what the program would have put into them."""
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.data.batch import NO_LABEL
+from cloze.data.packing import Batches, Batching
+from cloze.data.resident import Resident, ResidentBatches
+from cloze.data.samples import Sampling
+from cloze.models import BertConfig, fresh
+from cloze.nn.packed import Packed
+from cloze.objectives.masking import Masking, mask_row
+from cloze.objectives.pretraining import resident_pretraining
+from corpora import numbered_tokenizer, small_corpus, some_documents
+
+CPU = torch.device("cpu")
+LENGTH, PLACES = 24, 256
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return small_corpus(tmp_path, some_documents())
+
+
+def batches_of(corpus, pairs="nsp", rate=0.25):
+    tokenizer = numbered_tokenizer()
+    sampling = Sampling(pairs=pairs, length=LENGTH, short=0.3)
+    batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
+    source = Resident(corpus, tokenizer, CPU)
+    return batches, ResidentBatches(source, batches, longest=LENGTH, rate=rate)
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
+def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
+    batches, resident = batches_of(corpus, pairs)
+    for number in range(len(batches.epoch(0)) + 2):  # into the next epoch, past one not full
+        plain, (made,) = batches.batch(number), resident.step(number)
+        row = made.row()
+        size = len(plain.input_ids)
+        assert row.ids[:size].tolist() == plain.input_ids.tolist()
+        assert row.types[:size].tolist() == plain.token_type_ids.tolist()
+        assert row.positions[:size].tolist() == Packed.of(plain.lengths).positions.tolist()
+        assert row.maskable[:size].tolist() == plain.maskable.tolist()
+        assert (row.ids[size:] == 0).all()
+        assert not row.maskable[size:].any()
+        assert row.bounds[: len(plain)].tolist() == plain.starts[:-1].tolist()
+        assert row.firsts[: len(plain)].tolist() == plain.starts[:-1].tolist()
+        assert row.labels[: len(plain)].tolist() == plain.labels.tolist()
+        assert (row.labels[len(plain) :] == NO_LABEL).all()
+        assert made.sample_ids.tolist() == plain.sample_ids.tolist()
+
+
+def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
+    batches, resident = batches_of(corpus)
+    shapes = set()
+    for number in range(len(batches.epoch(0))):
+        row = resident.step(number)[0].row()
+        lengths = row.bounds.diff()
+        assert lengths.min() >= 0
+        assert lengths.max() <= LENGTH
+        assert (row.bounds[0], row.bounds[-1]) == (0, PLACES)
+        shapes.add(tuple(tuple(part.shape) for part in row))
+    assert len(shapes) == 1
+
+
+def test_masks_hide_as_many_as_were_asked_for(corpus):
+    batches, resident = batches_of(corpus)
+    masking = Masking.of(numbered_tokenizer(), rate=0.25)
+    vocab = torch.from_numpy(masking.vocab)
+    for number in range(len(batches.epoch(0))):
+        (made,) = resident.step(number)
+        row = made.row()
+        rng = torch.Generator().manual_seed(number)
+        hidden = mask_row(row, masking, vocab, places=made.masked, asked=made.asked, rng=rng)
+        known = hidden.targets != NO_LABEL
+        assert known.sum() == made.asked == made.counts["mlm"] == round(0.25 * made.lengths.sum())
+        chosen = hidden.places[known]
+        assert len(chosen.unique()) == len(chosen)
+        assert row.maskable[chosen].all()
+        assert (row.ids[chosen] == hidden.targets[known]).all()
+        untouched = torch.ones(PLACES, dtype=torch.bool)
+        untouched[chosen] = False
+        assert (hidden.ids[untouched] == row.ids[untouched]).all()
+
+
+def test_the_chosen_are_hidden_swapped_and_left_in_their_shares(corpus):
+    _, resident = batches_of(corpus)
+    masking = Masking.of(numbered_tokenizer())
+    vocab = torch.from_numpy(masking.vocab)
+    (made,) = resident.step(0)
+    row, rng = made.row(), torch.Generator().manual_seed(0)
+    fates = np.zeros(3)
+    for _ in range(200):
+        hidden = mask_row(row, masking, vocab, places=40, asked=40, rng=rng)
+        seen = hidden.ids[hidden.places]
+        masked, kept = seen == masking.mask_id, seen == hidden.targets
+        fates += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
+        assert np.isin(seen[~masked].numpy(), masking.vocab).all()
+    assert fates / fates.sum() == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
+
+
+def test_a_batch_too_large_is_split_and_loses_nothing(corpus):
+    batches, resident = batches_of(corpus)
+    (made,) = resident.step(0)
+    parts = made.split(3)
+    joined = torch.cat([part.row().ids for part in parts])
+    assert joined.tolist() == batches.batch(0).input_ids.tolist()
+    assert sum(part.asked for part in parts) == pytest.approx(made.asked, abs=2)
+
+
+def test_the_masks_of_a_judgement_stay(corpus):
+    tokenizer = numbered_tokenizer()
+    batches, resident = batches_of(corpus)
+    config = BertConfig(
+        vocab_size=tokenizer.size, width=16, layers=1, heads=2, hidden=32, positions=LENGTH
+    )
+    model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
+    objective = resident_pretraining(Masking.of(tokenizer), CPU)
+    fixed = resident.of(batches.epoch(0), 0, seed=3)
+    first, second = (objective(model, fixed, None)["mlm"].item() for _ in range(2))
+    free = resident.of(batches.epoch(0), 0)
+    drawn = {objective(model, free, torch.Generator().manual_seed(n))["mlm"].item() for n in (1, 2)}
+    assert first == second
+    assert len(drawn) == 2

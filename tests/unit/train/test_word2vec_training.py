@@ -1,0 +1,275 @@
+"""Vocabulary, phrases, the corpus on disk, what the kernel looks up, and whole runs."""
+
+import builtins
+import itertools
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
+from cloze.models.word2vec import Grams
+from cloze.train.word2vec.corpus import IDS, encode, opened
+from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.settings import Settings, Text
+from cloze.train.word2vec.vocabulary import count, find_phrases, join, split_text
+
+LINES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 40
+SMALL = Settings(width=12, epochs=2, threads=1, window=2, sample=0)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return encode(lambda: iter(LINES), Text(min_count=1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("The cat's 2 toys, won't-they?", ["the", "cat's", "2", "toys", "won't", "they"]),
+        ("rock'n'roll 'quoted' under_score", ["rock'n'roll", "quoted", "under", "score"]),
+        ("Ein Café in 北京!", ["ein", "café", "in", "北", "京"]),
+        ("isn’t", ["isn’t"]),
+        ("", []),
+    ],
+)
+def test_words_of_a_line(line, words):
+    assert split_text(line, text=Text()) == words
+
+
+def test_plain_lines_split_as_others_do():
+    line = "It's 3,000 don't 'x' a_b C3PO's"
+    assert split_text(line, text=Text()) == split_text(line + " é", text=Text())[:-1]
+
+
+def test_text_that_is_split_already_is_taken_as_it_is():
+    text = Text(split="spaces", lowercase=False)
+    assert split_text("New_York  U.S.", text=text) == ["New_York", "U.S."]
+
+
+def test_phrases_join_from_the_left():
+    assert join(["a", "b", "a", "b", "c"], frozenset({"a b", "b c"})) == ["a_b", "a_b", "c"]
+    assert join(["a", "a", "a"], frozenset({"a a"})) == ["a_a", "a"]
+    assert join([], frozenset({"a a"})) == []
+
+
+def test_phrases_are_pairs_far_above_chance():
+    # new york: (50 − 5) · 1000 / (50 · 60) = 15; of the: (100 − 5) · 1000 / (300 · 400) < 1
+    counts = Counter({"new": 50, "york": 60, "of": 300, "the": 400, "x": 190})
+    counts |= Counter({"new york": 50, "of the": 100, "x x": 2})
+    assert find_phrases(counts, Text(phrase_threshold=14.9)) == {"new york"}
+    assert find_phrases(counts, Text(phrase_threshold=15.1)) == frozenset()
+
+
+def test_two_passes_make_phrases_of_three(tmp_path):
+    lines = ["new york times wrote", "other words here", "more and more of it"] * 30
+    text = Text(phrases=2, min_count=5, phrase_threshold=1)
+    made = encode(lambda: iter(lines), text, tmp_path)
+    assert "new_york_times_wrote" in made.vocabulary.words
+    assert opened(tmp_path).vocabulary.phrases == made.vocabulary.phrases
+
+
+def test_words_come_by_falling_count_then_by_name(corpus):
+    words = corpus.vocabulary.words
+    assert words[:5] == ("the", "a", "cat", "dog", "on")
+    assert list(corpus.vocabulary.counts[:3]) == [160, 80, 80]
+
+
+def test_rare_words_and_those_beyond_the_most_are_left_out(tmp_path):
+    made = count(lambda: iter(LINES), Text(min_count=80, max_words=3))
+    assert made.words == ("the", "a", "cat")
+    corpus = encode(lambda: iter(LINES), Text(min_count=80, max_words=3), tmp_path)
+    ids, ends = corpus.read(0, 3)
+    assert ids.tolist() == [0, 2, 0, 0, 0, 1, 2, 1]
+    assert ends.tolist() == [3, 5, 8]
+
+
+def test_too_little_text_is_told(tmp_path):
+    with pytest.raises(
+        InputError, match="only 0 words occur 1000 times or more\n.*lower min_count"
+    ):
+        encode(lambda: iter(LINES), Text(min_count=1000), tmp_path)
+
+
+def test_chunks_are_whole_sentences_and_leave_none_out(corpus):
+    for size in (1, 7, 50, 10**6):
+        spans = list(corpus.chunks(size))
+        assert spans[0][0] == 0
+        assert spans[-1][1] == len(corpus.ends)
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
+        read = np.concatenate([corpus.read(*span)[0] for span in spans])
+        assert (read == corpus.ids).all()
+
+
+def test_a_kept_corpus_is_taken_if_nothing_changed(tmp_path):
+    def never():
+        raise AssertionError("it was read again")
+
+    text = Text(min_count=1)
+    encode(lambda: iter(LINES), text, tmp_path, inventory=["a", 1])
+    again = encode(never, text, tmp_path, inventory=["a", 1])
+    assert again.vocabulary.words[0] == "the"
+    for changes in ({"inventory": ["a", 2]}, {"inventory": None}):
+        with pytest.raises(AssertionError):
+            encode(never, text, tmp_path, **changes)
+    encode(lambda: iter(LINES), text, tmp_path, inventory=["a", 1])
+    with pytest.raises(AssertionError):
+        encode(never, replace(text, lowercase=False), tmp_path, inventory=["a", 1])
+
+
+def test_a_corpus_that_was_cut_is_told(corpus, tmp_path):
+    path = tmp_path / IDS
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(FolderError, match="is not whole\n.*delete it"):
+        opened(tmp_path)
+
+
+def test_subsampling_follows_word2vec():
+    counts = np.array([900, 90, 10])
+    shares = counts / 1000
+    expected = np.minimum((np.sqrt(shares / 0.05) + 1) * 0.05 / shares, 1)
+    np.testing.assert_allclose(kept(counts, 0.05) / 2**32, expected, atol=1e-9)
+    assert (kept(counts, 0) == 2**32 - 1).all()
+
+
+def test_the_alias_table_draws_by_the_noise():
+    chances = noise(np.array([1000, 100, 10, 1, 1]), 0.75)
+    bars, aliases = alias_table(chances)
+    drawn = np.zeros(5)
+    for word, (bar, alias) in enumerate(zip(bars / (2**32 - 1), aliases, strict=True)):
+        drawn[word] += bar / 5
+        drawn[alias] += (1 - bar) / 5
+    np.testing.assert_allclose(drawn, chances, atol=1e-8)
+
+
+def test_huffman_gives_frequent_words_short_paths():
+    starts, nodes, labels = huffman(np.array([8, 4, 2, 1, 1]))
+    assert np.diff(starts).tolist() == [1, 2, 3, 4, 4]
+    assert nodes[starts[:-1]].tolist() == [3] * 5  # all begin at the root
+    paths = {tuple(labels[a:b]) for a, b in itertools.pairwise(starts)}
+    assert len(paths) == 5
+
+
+def test_rows_of_n_grams_lie_behind_the_words():
+    grams = Grams(shortest=3, longest=3, buckets=7)
+    starts, rows = gram_rows(["ab", "c"], grams)
+    assert starts.tolist() == [0, 2, 3]
+    assert rows.tolist() == [2 + row for row in [*grams.of("ab"), *grams.of("c")]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"kind": "glove"}, "kind 'glove' is unknown"),
+        ({"objective": "softmax"}, "objective 'softmax' is unknown"),
+        ({"width": 0}, "width is 0"),
+        ({"threads": True}, "threads is True"),
+        ({"sample": -1.0}, "sample is -1.0"),
+        ({"rate": 0.01, "last_rate": 0.1}, "the rate 0.01 would rise to last_rate 0.1"),
+    ],
+)
+def test_settings_that_cannot_be(changes, wrong):
+    with pytest.raises(ConfigError, match=wrong):
+        Settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"split": "letters"}, "split 'letters' is unknown"),
+        ({"min_count": 0}, "min_count is 0"),
+        ({"max_words": 1}, "max_words is 1"),
+        ({"phrases": 9}, "phrases is 9"),
+    ],
+)
+def test_texts_that_cannot_be(changes, wrong):
+    with pytest.raises(ConfigError, match=wrong):
+        Text(**changes)
+
+
+def test_rates_by_kind():
+    assert Settings().first_rate == 0.025
+    assert Settings(kind="cbow").first_rate == 0.05
+    assert Settings(kind="cbow", rate=0.1).first_rate == 0.1
+
+
+@pytest.mark.parametrize("objective", ["negative", "hierarchical", "nce"])
+@pytest.mark.parametrize("kind", ["skip-gram", "cbow"])
+@pytest.mark.parametrize("grams", [None, Grams(buckets=50)])
+def test_one_thread_learns_the_same_bit_for_bit(corpus, kind, objective, grams):
+    pytest.importorskip("numba")
+    from cloze.train.word2vec.trainer import learn
+
+    settings = replace(SMALL, kind=kind, objective=objective, grams=grams)
+    first, second = learn(corpus, settings), learn(corpus, settings)
+    assert (first.vectors == second.vectors).all()
+    assert np.isfinite(first.vectors).all()
+    assert first.trained == 2 * len(corpus.ids)
+    other = learn(corpus, replace(settings, seed=1))
+    assert (first.vectors != other.vectors).any()
+
+
+@pytest.mark.parametrize("kind", ["skip-gram", "cbow"])
+def test_words_of_the_same_company_become_alike(tmp_path, kind):
+    pytest.importorskip("numba")
+    from cloze.train.word2vec.trainer import learn
+
+    # x and y are said of the same things, z of others
+    rng = np.random.default_rng(0)
+    company = {"x": "abcde", "y": "abcde", "z": "fghij"}
+    lines = [
+        " ".join([word, *rng.choice(list(said), 4)])
+        for word, said in company.items()
+        for _ in range(1000)
+    ]
+    rng.shuffle(lines)
+    corpus = encode(lambda: iter(lines), Text(min_count=1), tmp_path)
+    told = []
+    vectors = learn(
+        corpus, replace(SMALL, kind=kind, threads=2, epochs=5), lambda *seen: told.append(seen)
+    ).vectors
+    x, y, z = (vectors[corpus.vocabulary.words.index(word)] for word in "xyz")
+    cosine = lambda a, b: a @ b / np.sqrt((a @ a) * (b @ b))  # noqa: E731
+    assert cosine(x, y) > cosine(x, z) + 0.3
+    assert told[-1] == ("words trained on", 5 * 15_000, 5 * 15_000)
+
+
+def test_vectors_that_grew_beyond_numbers_are_told(corpus):
+    pytest.importorskip("numba")
+    from cloze.train.word2vec.trainer import learn
+
+    with pytest.raises(InputError, match="grew beyond all numbers\n.*smaller rate"):
+        learn(corpus, replace(SMALL, kind="cbow", objective="hierarchical", rate=10.0, epochs=200))
+
+
+def test_what_goes_wrong_in_a_thread_is_told(corpus):
+    pytest.importorskip("numba")
+    from cloze.train.word2vec.trainer import learn
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(corpus, replace(SMALL, threads=2), stop)
+
+
+def test_without_numba_it_says_what_to_install(corpus, monkeypatch):
+    from cloze.train.word2vec.trainer import learn
+
+    real = builtins.__import__
+
+    def missing(name, *arguments, **others):
+        if name.split(".")[0] == "numba":
+            raise ImportError(name)
+        return real(name, *arguments, **others)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingExtraError, match=r"training word vectors .*\n.*cloze\[words\]"):
+        learn(corpus, SMALL)
+
+
+def test_the_corpus_on_disk_is_readable_json(tmp_path, corpus):
+    kept_words = json.loads((tmp_path / "words.json").read_text())
+    assert kept_words["words"] == list(corpus.vocabulary.words)
