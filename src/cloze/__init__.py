@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cloze.checkpoint.load import load
+    from cloze.checkpoint.families import load
     from cloze.checkpoint.model import Model
     from cloze.errors import ClozeError
     from cloze.make.distill import distill
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cloze.make.glue import glue
     from cloze.make.pretrain import pretrain
     from cloze.make.recipe import recipe
+    from cloze.make.translate import train_translator
     from cloze.make.vocabulary import vocabulary
     from cloze.tasks.answer import answer
     from cloze.tasks.choose import choose
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from cloze.tasks.evaluate import evaluate
     from cloze.tasks.fill import fill
     from cloze.tasks.info import info
+    from cloze.tasks.similar import similar
+    from cloze.tasks.suggest import suggest
     from cloze.tasks.tag import tag
     from cloze.tasks.tokenize import tokenize
+    from cloze.tasks.translate import translate
     from cloze.text.tokenizer import Tokenizer
 
 _HOMES = {
-    "load": "cloze.checkpoint.load",
+    "load": "cloze.checkpoint.families",
     "Model": "cloze.checkpoint.model",
     "ClozeError": "cloze.errors",
     "distill": "cloze.make.distill",
@@ -47,6 +51,7 @@ _HOMES = {
     "glue": "cloze.make.glue",
     "pretrain": "cloze.make.pretrain",
     "recipe": "cloze.make.recipe",
+    "train_translator": "cloze.make.translate",
     "vocabulary": "cloze.make.vocabulary",
     "answer": "cloze.tasks.answer",
     "choose": "cloze.tasks.choose",
@@ -56,8 +61,11 @@ _HOMES = {
     "evaluate": "cloze.tasks.evaluate",
     "fill": "cloze.tasks.fill",
     "info": "cloze.tasks.info",
+    "similar": "cloze.tasks.similar",
+    "suggest": "cloze.tasks.suggest",
     "tag": "cloze.tasks.tag",
     "tokenize": "cloze.tasks.tokenize",
+    "translate": "cloze.tasks.translate",
     "Tokenizer": "cloze.text.tokenizer",
 }
 
@@ -79,8 +87,12 @@ __all__ = [
     "load",
     "pretrain",
     "recipe",
+    "similar",
+    "suggest",
     "tag",
     "tokenize",
+    "train_translator",
+    "translate",
     "vocabulary",
 ]
 

@@ -23,8 +23,11 @@ from cloze.cli.finetune import finetune
 from cloze.cli.glue import glue
 from cloze.cli.info import info
 from cloze.cli.pretrain import pretrain
+from cloze.cli.similar import similar
+from cloze.cli.suggest import suggest
 from cloze.cli.tag import tag
 from cloze.cli.tokenize import tokenize
+from cloze.cli.translate import translate
 from cloze.cli.vocabulary import vocabulary
 
 USE, JUDGE, MAKE = "Use", "Judge", "Make"
@@ -46,11 +49,14 @@ def add(verb: Callable[..., None], panel: str, *, example: str) -> None:
 
 
 add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."')
+add(similar, USE, example="cloze similar runs/words --analogy man king woman")
+add(suggest, USE, example='cloze suggest runs/ngram "thou shalt"')
 add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
 add(classify, USE, example='cloze classify runs/sst2 "A fine film." --top 2')
 add(tag, USE, example='cloze tag runs/ner "Ada Lovelace lived in London."')
 add(answer, USE, example='cloze answer runs/squad "Who slept?" "The dog slept, the cat did not."')
 add(choose, USE, example='cloze choose runs/swag "She opened the door" "and left." "and flew."')
+add(translate, USE, example='cloze translate runs/en-de "A dog runs." --beam 4 --best 3')
 add(info, USE, example="cloze info runs/bert")
 add(tokenize, USE, example='cloze tokenize runs/bert "The cat sat." --pair "It slept."')
 add(evaluate, JUDGE, example="cloze evaluate runs/sst2 dev.tsv --report sst2.html")

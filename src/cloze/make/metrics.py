@@ -6,6 +6,8 @@ from typing import Any
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
+TASKS = ("classify", "tag", "answer", "choose", "translate")
+
 # the loop's names -> the names people read
 _TRAIN = {
     "mlm": "mlm_loss",
@@ -15,7 +17,7 @@ _TRAIN = {
     "mlm.teacher": "teacher_accuracy",
     "soft": "soft_loss",
     "cosine": "cosine_loss",
-    **{f"{task}.accuracy": "accuracy" for task in ("classify", "tag", "answer", "choose")},
+    **{f"{task}.accuracy": "accuracy" for task in TASKS},
 }
 _EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
     "eval.perplexity": "perplexity",

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from cloze.config import number, one_of
 
-SHAPES: dict[str, Callable[[float], float]] = {
-    "linear": lambda x: 1 - x,
-    "cosine": lambda x: (1 + math.cos(math.pi * x)) / 2,
-    "constant": lambda _: 1.0,
+# of the share of what follows the warm-up, and of the warm-up
+SHAPES: dict[str, Callable[[float, float], float]] = {
+    "linear": lambda x, _: 1 - x,
+    "cosine": lambda x, _: (1 + math.cos(math.pi * x)) / 2,
+    "constant": lambda *_: 1.0,
+    # Vaswani et al. 2017, eq. 3: d^−½·min(step^−½, step·w^−1.5) is (d·w)^−½, the highest rate,
+    # times min(step/w, √(w/step)); it does not look at the end
+    "inverse-sqrt": lambda x, warmup: math.sqrt(warmup / (warmup + x * (1 - warmup))),
 }
 
 
@@ -26,10 +30,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         one_of("schedule", self.shape, SHAPES)
-        number("warmup", self.warmup, 0.0, 1.0)
+        number("warmup", self.warmup, 1e-9 if self.shape == "inverse-sqrt" else 0.0, 1.0)
 
     def __call__(self, fraction: float) -> float:
         if fraction < self.warmup:
             return fraction / self.warmup
         rest = 1 - self.warmup
-        return SHAPES[self.shape]((fraction - self.warmup) / rest if rest else 1.0)
+        return SHAPES[self.shape]((fraction - self.warmup) / rest if rest else 1.0, self.warmup)

@@ -1,0 +1,191 @@
+"""Words per second, and what the vectors are worth, beside gensim in one run.
+
+    python bench/word2vec.py [TEXT.txt.xz…] [--words 2000000] [--rounds 3] [--threads 2]
+    python bench/word2vec.py TEXT.txt.xz… --quality --width 100 --epochs 5
+
+Both sides train on the same sentences with the same settings (window 5, 5 negatives, sample 1e-3,
+min_count 5). Words are raw: those of the text, rare ones included. The pass that counts words, and
+for ours writes them to disk, is timed apart; gensim has its sentences as lists in memory, the
+quickest way to feed it. Sides take turns, and each keeps its best round. `--quality` trains each
+once and scores analogies, WordSim-353, SimLex-999 and RG-65, with 95 % bootstrap intervals of the
+scores and of their paired difference.
+"""
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import gensim
+import numpy as np
+from gensim.models import Word2Vec
+from rich.console import Console
+from rich.table import Table
+
+from cloze.data.streams import rows
+from cloze.evaluate.bootstrap import difference, interval
+from cloze.evaluate.numbers import spearman
+from cloze.evaluate.words import analogies, read_pairs, read_questions, similarities
+from cloze.models.word2vec import WordVectors
+from cloze.train.word2vec.corpus import Encoded, encode
+from cloze.train.word2vec.settings import Settings, Text
+from cloze.train.word2vec.trainer import learn
+from cloze.train.word2vec.vocabulary import split_text
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+PAIRS = ("wordsim353-sim", "wordsim353-rel", "simlex999", "rg-65")
+KINDS = ("skip-gram", "cbow")
+
+
+def sentences(files: list[str], most: int | None) -> list[list[str]]:
+    found, words = [], 0
+    for row in rows(files):
+        split = split_text(row.text, text=Text())
+        if split:
+            found.append(split)
+            words += len(split)
+        if most and words >= most:
+            break
+    return found
+
+
+def settings_of(kind: str, options: argparse.Namespace, **changes) -> Settings:
+    return Settings(
+        kind=kind, width=options.width, epochs=options.epochs, threads=options.threads, **changes
+    )
+
+
+def prepared(texts: list[list[str]], folder: Path) -> Encoded:
+    spaced = Text(split="spaces", lowercase=False)
+    return encode(lambda: (" ".join(words) for words in texts), spaced, folder)
+
+
+def gensim_model(kind: str, options: argparse.Namespace) -> Word2Vec:
+    return Word2Vec(
+        vector_size=options.width,
+        window=5,
+        negative=5,
+        sample=1e-3,
+        min_count=5,
+        sg=int(kind == "skip-gram"),
+        alpha=Settings(kind=kind).first_rate,
+        workers=options.threads,
+        seed=1,
+    )
+
+
+def train_gensim(model: Word2Vec, texts: list[list[str]], epochs: int) -> None:
+    model.train(texts, total_examples=model.corpus_count, epochs=epochs)
+
+
+def timed(work, *arguments) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+def speed(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
+    raw = sum(map(len, texts)) * options.epochs
+    results = {}
+    for kind in KINDS:
+        ours, theirs = [], []
+        learn(corpus, settings_of(kind, argparse.Namespace(**{**vars(options), "epochs": 1})))
+        for _ in range(options.rounds):
+            ours.append(raw / timed(learn, corpus, settings_of(kind, options)))
+            model = gensim_model(kind, options)
+            model.build_vocab(texts)
+            theirs.append(raw / timed(train_gensim, model, texts, options.epochs))
+        ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+        results[kind] = {
+            "cloze": max(ours),
+            "gensim": max(theirs),
+            "ratio of the best": max(ours) / max(theirs),
+            "median ratio": float(np.median(ratios)),
+        }
+    return results
+
+
+def scores(model: WordVectors, folder: Path) -> dict:
+    """What each set gives the bootstrap: a value for each question, or two columns of numbers."""
+    found = {"analogies": analogies(model, read_questions(folder / "questions-words.txt")).right}
+    for name in PAIRS:
+        pairs = similarities(model, read_pairs(folder / f"{name}.csv"))
+        found[name] = (pairs.judged, pairs.cosines)
+    return found
+
+
+def metric(found):
+    if isinstance(found, np.ndarray):
+        return found, len(found)
+    judged, cosines = found
+    return (lambda chosen: spearman(judged[chosen], cosines[chosen])), len(judged)
+
+
+def quality(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
+    results = {}
+    for kind in KINDS:
+        vectors = learn(corpus, settings_of(kind, options)).vectors
+        ours = WordVectors(words=corpus.vocabulary.words, vectors=vectors)
+        model = gensim_model(kind, options)
+        model.build_vocab(texts)
+        train_gensim(model, texts, options.epochs)
+        theirs = WordVectors(words=model.wv.index_to_key, vectors=model.wv.vectors)
+        assert set(ours.words) == set(theirs.words), "the vocabularies differ"
+        both = scores(ours, options.sets), scores(theirs, options.sets)
+        for name in both[0]:
+            (a, count), (b, _) = metric(both[0][name]), metric(both[1][name])
+            results[f"{kind}, {name} ({count:,})"] = {
+                "cloze": interval(a, count, rng=np.random.default_rng(0)),
+                "gensim": interval(b, count, rng=np.random.default_rng(0)),
+                "difference": difference(a, b, count, rng=np.random.default_rng(0)),
+            }
+    return results
+
+
+def table(results: dict) -> Table:
+    columns = list(next(iter(results.values())))
+    shown = Table("", *columns)
+    for name, row in results.items():
+        cells = (
+            f"{value:,.2f}" if isinstance(value, float) else str(value) for value in row.values()
+        )
+        shown.add_row(name, *cells)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="*", default=[str(DATA / "text" / "wiki-03.txt.xz")])
+    parser.add_argument("--words", type=int, help="no more of the text than this")
+    parser.add_argument("--width", default=300, type=int)
+    parser.add_argument("--epochs", default=1, type=int)
+    parser.add_argument("--threads", default=2, type=int)
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--quality", action="store_true", help="scores, not speed")
+    parser.add_argument("--sets", default=DATA / "word_eval", type=Path)
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    options = parser.parse_args()
+    console = Console(width=120)
+    texts = sentences(options.files, options.words)
+    with tempfile.TemporaryDirectory() as folder:
+        counting = timed(prepared, texts, Path(folder))
+        corpus = prepared(texts, Path(folder))
+        building = timed(gensim_model("cbow", options).build_vocab, texts)
+        console.print(
+            f"python {platform.python_version()}, numba {version('numba')}, "
+            f"gensim {gensim.__version__}; {sum(map(len, texts)):,} words, "
+            f"{len(corpus.vocabulary.words):,} different; width {options.width}, "
+            f"{options.epochs} epochs, {options.threads} threads"
+        )
+        console.print(f"counting and writing {counting:.1f} s; gensim's counting {building:.1f} s")
+        results = (quality if options.quality else speed)(texts, corpus, options)
+    console.print(table(results))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1, default=vars) + "\n")
+
+
+if __name__ == "__main__":
+    main()

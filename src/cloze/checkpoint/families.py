@@ -1,0 +1,48 @@
+"""Open any model folder: an encoder in the Hugging Face layout, or one of our own families."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from cloze.checkpoint.load import load as load_encoder
+from cloze.checkpoint.ngram import FAMILY as NGRAM
+from cloze.checkpoint.ngram import open_ngram
+from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.translator import load_translator
+from cloze.checkpoint.vectors import FAMILY as WORD2VEC
+from cloze.checkpoint.vectors import open_vectors
+from cloze.checkpoint.weights import read_json
+
+OPENERS: dict[str, Callable[..., Any]] = {
+    NGRAM: open_ngram,
+    WORD2VEC: open_vectors,
+    "transformer": load_translator,
+    "seq2seq": load_translator,
+}
+"""By `model_type`: what opens a folder of ours, given the folder and a device."""
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: str = "float32",
+    allow_missing: bool = False,
+    quiet: bool = False,
+) -> Any:  # noqa: ANN401 (a folder decides what it is; verbs say what they take)
+    """The model in a folder, or of a name "org/name" in the local Hugging Face cache or the hub.
+
+    An encoder comes as a `Model`, with its options as in `cloze.checkpoint.load`; other families
+    come as records of their own.
+    """
+    folder = find_folder(source)
+    path = folder / "config.json"
+    values = read_json(path) if path.is_file() else None
+    family = values.get("model_type") if isinstance(values, dict) else None
+    if isinstance(family, str) and family in OPENERS:
+        return OPENERS[family](folder, device=device)
+    return load_encoder(
+        folder, device=device, dtype=dtype, allow_missing=allow_missing, quiet=quiet
+    )

@@ -1,0 +1,297 @@
+"""The folder of an n-gram model: config.json, tokenizer.json, and tables that are mapped, not read.
+
+`model.safetensors` holds for every order n `keys.n` (but for n = 1, where they are 0, 1, 2, …),
+`log_p.n` and `backoff.n` (but for the highest).
+"""
+
+import gzip
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.weights import SINGLE, file_weights, read_json, read_weights
+from cloze.data.files import fresh_path
+from cloze.data.unpack import open_text
+from cloze.errors import FolderError
+from cloze.interop.arpa import read_arpa, write_arpa
+from cloze.models.ngram import (
+    BOS,
+    EOS,
+    SYMBOLS,
+    UNK,
+    Floats,
+    Ints,
+    Level,
+    NGram,
+    NGramConfig,
+    Step,
+)
+from cloze.text.spaced import spaced
+from cloze.text.tokenizer import Tokenizer
+
+FAMILY = "ngram"
+VERSION = 1
+_KINDS = {"I64": "<i8", "F32": "<f4"}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words of an n-gram model: <unk>, <s>, </s>, then a tokenizer's pieces in their order.
+
+    Its special tokens are left out: none is ever counted. In a text they are unknown words.
+    """
+
+    tokenizer: Tokenizer
+
+    @cached_property
+    def words(self) -> list[str]:
+        return [*SYMBOLS, *self._pieces]
+
+    @cached_property
+    def _pieces(self) -> dict[str, int]:
+        tokenizer = self.tokenizer
+        pieces = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
+        return {piece: id_ for piece, id_ in pieces if id_ not in tokenizer.special_ids}
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The model's id for each of the tokenizer's."""
+        found = [UNK] * self.tokenizer.size
+        for number, id_ in enumerate(self._pieces.values(), len(SYMBOLS)):
+            found[id_] = number
+        return found
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The words of texts."""
+        numbers = self._numbers
+        return [[numbers[id_] for id_ in ids] for ids in self.tokenizer.ids(texts, special=False)]
+
+    def shown(self, number: int) -> str:
+        """A word for a reader: of byte-level pieces the text."""
+        word = self.words[number]
+        if number < len(SYMBOLS):
+            return word
+        return self.tokenizer.decode([self._pieces[word]], skip_special=False).strip() or word
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramModel:
+    """An n-gram model with its tokenizer; a `LanguageModel`."""
+
+    module: NGram
+    tokenizer: Tokenizer
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.tokenizer)
+
+    @property
+    def config(self) -> NGramConfig:
+        return self.module.config
+
+    @property
+    def words(self) -> Sequence[str]:
+        return self.vocabulary.words
+
+    @property
+    def unknown(self) -> int:
+        return UNK
+
+    def begin(self, text: str) -> list[int]:
+        """<s> and the words of a text."""
+        return [BOS, *self.vocabulary.ids([text])[0]]
+
+    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
+        """<s>, the words, </s> of each text."""
+        return [[BOS, *ids, EOS] for ids in self.vocabulary.ids(texts)]
+
+    def shown(self, id: int) -> str:
+        """A word for a reader."""
+        return self.vocabulary.shown(id)
+
+    def next_log_probs(self, context: Sequence[int]) -> Floats:
+        """Log p(w | context) for every word."""
+        return self.module.next_log_probs(context)  # v
+
+    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Floats]:
+        """For each sequence log p of every word but its <s>."""
+        flat = np.fromiter((id_ for one in sequences for id_ in one), dtype=np.int64)
+        found = self.module.log_probs(flat)
+        ends = accumulate(len(one) for one in sequences)
+        return [found[end - len(one) + 1 : end] for one, end in zip(sequences, ends, strict=True)]
+
+    def path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
+        """The back-off weights that were multiplied, and the probability they lead to."""
+        return self.module.path(context, word)
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, whole or not at all."""
+        target = Path(folder)
+        with whole_folder(target, overwrite=overwrite) as work:
+            _write_arrays(work / SINGLE, _arrays(self.module))
+            settings = json.dumps(_settings(self.module), indent=2)
+            (work / "config.json").write_text(settings + "\n", encoding="utf-8")
+            self.tokenizer.save(work)
+        return target
+
+    def save_arpa(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write an ARPA file, packed if its name ends in .gz."""
+        target = fresh_path(path, force)
+        packed = target.suffix == ".gz"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = target.with_name(f".{target.name}.part")
+        try:
+            with (
+                gzip.open(work, "wt", 6, encoding="utf-8", newline="\n")
+                if packed
+                else work.open("w", encoding="utf-8", newline="\n") as file
+            ):
+                for part in write_arpa(self.words, self.module):
+                    file.write(part)
+            work.replace(target)
+        finally:
+            work.unlink(missing_ok=True)
+        return target
+
+
+def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
+    """The model in an ARPA file, plain or packed. Its words stand between white space."""
+    with open_text(path) as lines:
+        words, module = read_arpa(lines, os.fspath(path))
+    return NGramModel(module=module, tokenizer=spaced(words[len(SYMBOLS) :]))
+
+
+def open_ngram(
+    folder: Path,
+    *,
+    device: str | torch.device | None = None,  # noqa: ARG001 - its tables stay where they are
+) -> NGramModel:
+    """The model in a folder. The tables are checked by their headers and read when asked."""
+    config, counts = _read_settings(folder)
+    module = NGram(config, _levels(folder, config, counts))
+    model = NGramModel(module=module, tokenizer=Tokenizer.load(folder))
+    if len(model.words) != config.vocab_size:
+        raise FolderError(
+            f"the tokenizer has {len(model.words):,} words, config.json says {config.vocab_size:,}",
+            fix="the two are not of one model; take both from one folder",
+        )
+    return model
+
+
+def _settings(module: NGram) -> dict[str, object]:
+    config = module.config
+    return {
+        "model_type": FAMILY,
+        "format_version": VERSION,
+        "order": config.order,
+        "vocab_size": config.vocab_size,
+        "counts": [len(level.keys) for level in module.levels],
+        "discounts": config.discounts,
+        "fallback_discounts": config.fallback,
+    }
+
+
+def _read_settings(folder: Path) -> tuple[NGramConfig, list[int]]:
+    values = read_json(folder / "config.json")
+    version = values.get("format_version")
+    if version != VERSION:
+        raise FolderError(
+            f"config.json says format_version {version}, this cloze reads {VERSION}",
+            fix="open it with the cloze that wrote it",
+        )
+    match values:
+        case {
+            "order": order,
+            "vocab_size": vocab_size,
+            "counts": [*counts],
+            "discounts": [*discounts],
+            "fallback_discounts": [*fallback],
+        } if all(type(count) is int and count >= 0 for count in counts) and all(
+            isinstance(three, list) for three in discounts
+        ):
+            config = NGramConfig(
+                order=order,
+                vocab_size=vocab_size,
+                discounts=tuple(map(tuple, discounts)),
+                fallback=tuple(fallback),
+            )
+            if len(counts) == order and counts[0] == vocab_size:
+                return config, counts
+    raise FolderError(
+        "config.json does not describe an n-gram model", fix="fetch the folder again, or mend it"
+    )
+
+
+def _shapes(config: NGramConfig, counts: Sequence[int]) -> dict[str, tuple[str, tuple[int]]]:
+    found: dict[str, tuple[str, tuple[int]]] = {}
+    for order, count in enumerate(counts, 1):
+        if order > 1:
+            found[f"keys.{order}"] = "I64", (count,)
+        found[f"log_p.{order}"] = "F32", (count,)
+        if order < config.order:
+            found[f"backoff.{order}"] = "F32", (count,)
+    return found
+
+
+def _arrays(module: NGram) -> dict[str, tuple[str, Ints | Floats]]:
+    counts = [len(level.keys) for level in module.levels]
+    return {
+        name: (kind, getattr(module.levels[int(name[-1]) - 1], name[:-2]))
+        for name, (kind, _) in _shapes(module.config, counts).items()
+    }
+
+
+def _write_arrays(file: Path, arrays: Mapping[str, tuple[str, Ints | Floats]]) -> None:
+    """A safetensors file, written from where the arrays lie; the library would copy all first."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, (kind, values) in arrays.items():
+        start, end = end, end + len(values) * np.dtype(_KINDS[kind]).itemsize
+        header[name] = {"dtype": kind, "shape": [len(values)], "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with file.open("wb") as opened:
+        opened.write(struct.pack("<Q", len(text)) + text)
+        for kind, values in arrays.values():
+            np.ascontiguousarray(values, dtype=_KINDS[kind]).tofile(opened)
+
+
+def _levels(folder: Path, config: NGramConfig, counts: Sequence[int]) -> list[Level]:
+    file = folder / SINGLE
+    if not file.is_file():
+        raise FolderError(f"{folder} has no {SINGLE}", fix="is this the folder of a model?")
+    stored, wanted = file_weights(file), _shapes(config, counts)
+    for name, (kind, shape) in wanted.items():
+        if name not in stored or (stored[name].kind, stored[name].shape) != (kind, shape):
+            raise FolderError(
+                f"{SINGLE} does not hold {name} as config.json implies",
+                fix="config.json and the tables are not of one model; take both from one folder",
+            )
+    tables = {
+        name: tensor.numpy()
+        for name, tensor in read_weights({name: stored[name] for name in wanted}).items()
+    }
+    keys = [np.arange(config.vocab_size), *(tables[f"keys.{n}"] for n in range(2, len(counts) + 1))]
+    for order, (below, level) in enumerate(zip(counts, keys[1:], strict=False), 2):
+        if len(level) and not 0 <= level[0] <= level[-1] < below << config.bits:
+            raise FolderError(
+                f"keys.{order} names contexts that are not there", fix="fetch the folder again"
+            )
+    return [
+        Level(
+            keys=level,
+            log_p=tables[f"log_p.{order}"],
+            backoff=tables.get(f"backoff.{order}", np.zeros(0, dtype=np.float32)),
+        )
+        for order, level in enumerate(keys, 1)
+    ]

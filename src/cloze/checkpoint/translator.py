@@ -1,0 +1,161 @@
+"""A translator as everyone holds it, and its folder: config.json, model.safetensors, tokenizer."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.model import device_of
+from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
+from cloze.config import from_mapping, in_range, to_mapping
+from cloze.errors import ConfigError, FolderError
+from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.text.learn import learn
+from cloze.text.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+
+Config = TransformerConfig | Seq2SeqConfig
+Module = Transformer | Seq2Seq
+
+CONFIGS: dict[str, type[Config]] = {"transformer": TransformerConfig, "seq2seq": Seq2SeqConfig}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translator:
+    """What `cloze.load` gives for a translator's folder, and `translate` takes."""
+
+    module: Module
+    tokenizer: Tokenizer
+    config: Config
+    longest: int  # tokens of the longest sentence it learned from, its end among them
+
+    @classmethod
+    def new(cls, config: Config, tokenizer: Tokenizer, *, rng: torch.Generator) -> "Translator":
+        """A translator with fresh random weights, drawn from `rng` and nothing else."""
+        module = on_meta(config).to_empty(device=rng.device)
+        module.initialise(rng)
+        return cls(module=module.eval(), tokenizer=tokenizer, config=config, longest=0)
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a sentence, its end among them; None: no end."""
+        return self.module.limit
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.target.weight.device
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Sentences as ids, each with its end."""
+        return sentences(self.tokenizer, texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; a byte that is no part of a character becomes �."""
+        return self.tokenizer.decode(list(ids)).removeprefix(" ")
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, whole or not at all."""
+        target = Path(folder)
+        with whole_folder(target, overwrite=overwrite) as work:
+            self._write(work)
+        return target
+
+    def save_into(self, folder: Path) -> None:
+        """Put the model's files into a folder that holds other things too, each of them whole."""
+        with whole_folder(folder / ".model", overwrite=True) as work:
+            self._write(work)
+        for path in sorted((folder / ".model").iterdir()):
+            path.replace(folder / path.name)
+        shutil.rmtree(folder / ".model")
+
+    def _write(self, work: Path) -> None:
+        tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}
+        save_file(tensors, work / SINGLE, metadata={"format": "pt"})
+        described = {
+            "model_type": self.config.family,
+            "format_version": FORMAT_VERSION,
+            "longest_learned": self.longest,
+            **to_mapping(self.config),
+        }
+        text = json.dumps(described, indent=2) + "\n"
+        (work / "config.json").write_text(text, encoding="utf-8")
+        self.tokenizer.save(work)
+
+
+def on_meta(config: Config) -> Module:
+    """The module without memory behind it: shapes to check, weights to be put in."""
+    with torch.device("meta"):
+        if isinstance(config, TransformerConfig):
+            return Transformer(config)
+        return Seq2Seq(config)
+
+
+def learn_pieces(texts: Sequence[str], size: int, **options: Any) -> Tokenizer:  # noqa: ANN401
+    """One vocabulary for both languages: byte-level BPE.
+
+    It spells every text, one never seen in single bytes, and gives it back as it was.
+    """
+    return learn([_spaced(text) for text in texts], kind="bpe", size=size, **options)
+
+
+def sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Sentences as ids, each with its end."""
+    assert tokenizer.eos_id is not None
+    return [[*ids, tokenizer.eos_id] for ids in tokenizer.ids([_spaced(one) for one in texts])]
+
+
+def load_translator(
+    folder: str | os.PathLike[str], *, device: str | torch.device | None = None
+) -> Translator:
+    """The translator in a folder; shapes are held against config.json before a weight is read."""
+    place, where = Path(folder), device_of(device)
+    config, longest = _read_config(read_json(place / "config.json"))
+    tokenizer = Tokenizer.load(place)
+    if tokenizer.size > config.vocab_size or tokenizer.eos_id != config.eos_id:
+        raise FolderError(
+            f"the tokenizer has {tokenizer.size:,} pieces and the end {tokenizer.eos_id}, "
+            f"config.json {config.vocab_size:,} and {config.eos_id}",
+            fix="the two are not of one model; take both from one folder",
+        )
+    module, stored = on_meta(config), stored_weights(place)
+    ours = module.state_dict()
+    if stored.keys() != ours.keys():
+        odd = sorted(stored.keys() ^ ours.keys())
+        raise FolderError(
+            f"{SINGLE} lacks or has more than config.json implies: {', '.join(odd[:4])}",
+            fix="config.json and the weights are not of one model; take both from one folder",
+        )
+    for name, weight in ours.items():
+        check(name, stored[name], weight.shape)
+    module.load_state_dict(read_weights(stored), assign=True)
+    return Translator(
+        module=module.to(where).eval(), tokenizer=tokenizer, config=config, longest=longest
+    )
+
+
+def _read_config(values: Any) -> tuple[Config, int]:  # noqa: ANN401
+    version = values.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise FolderError(
+            f"config.json has format_version {version!r}, this version reads {FORMAT_VERSION}",
+            fix="update cloze, or train again",
+        )
+    try:
+        longest = in_range("longest_learned", values.pop("longest_learned", 0), 0, 1 << 30)
+        return from_mapping(CONFIGS[values.pop("model_type")], values), longest
+    except ConfigError as error:
+        raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
+
+
+def _spaced(text: str) -> str:
+    """A sentence's first word, too, has a space before it, and so the piece it has elsewhere."""
+    return f" {text}"

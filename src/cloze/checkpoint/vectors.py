@@ -1,0 +1,228 @@
+"""Word vectors on disk: our folder, and the files that others read and write.  v words, d width.
+
+A folder holds `config.json`, `model.safetensors` (`vectors`, and `grams` where there are n-grams)
+and `vocabulary.tsv` (word TAB count).
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_json, read_weights
+from cloze.config import from_mapping, in_range, to_mapping
+from cloze.data.files import PathLike, endings
+from cloze.data.unpack import open_bytes
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.interop.word2vec import LONGEST, WIDEST, read_vectors, write_vectors
+from cloze.models.word2vec import Grams, WordVectors
+
+FAMILY, VERSION = "word2vec", 1
+CONFIG, VOCABULARY = "config.json", "vocabulary.tsv"
+MOST = 1 << 31  # words
+
+
+def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = False) -> Path:
+    """Write a folder, which appears whole or not at all."""
+    target = Path(folder)
+    config = {
+        "model_type": FAMILY,
+        "format_version": VERSION,
+        "vocab_size": len(vectors.words),
+        "hidden_size": vectors.width,
+        "lowercase": vectors.lowercase,
+        "grams": None if vectors.grams is None else to_mapping(vectors.grams),
+        "training": vectors.training,
+    }
+    tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
+    if vectors.gram_vectors is not None:
+        tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
+    with whole_folder(target, overwrite=overwrite) as work:
+        (work / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
+        save_file(tensors, work / SINGLE, metadata={"format": "np"})
+    return target
+
+
+def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) -> WordVectors:  # noqa: ARG001 (they stay with the processor)
+    """The word vectors in a folder of ours."""
+    place = Path(folder)
+    config = _config(place)
+    size, width, grams = config["vocab_size"], config["hidden_size"], config["grams"]
+    words, counts = _vocabulary(place / VOCABULARY, size)
+    if not (place / SINGLE).is_file():
+        raise FolderError(f"{place} has no {SINGLE}", fix="is this the folder of a model?")
+    stored = file_weights(place / SINGLE)
+    wanted = {"vectors": (size, width)} | ({"grams": (grams.buckets, width)} if grams else {})
+    for name, shape in wanted.items():
+        if name not in stored:
+            raise FolderError(f"{SINGLE} holds no {name}", fix="fetch or save the folder again")
+        check(name, stored[name], shape)
+    tables = {name: _table(name, stored[name]) for name in wanted}
+    return WordVectors(
+        words=words,
+        vectors=tables["vectors"],
+        counts=counts,
+        grams=grams,
+        gram_vectors=tables.get("grams"),
+        lowercase=config["lowercase"],
+        training=config["training"],
+    )
+
+
+def import_vectors(
+    path: PathLike,
+    *,
+    binary: bool | None = None,
+    header: bool | None = None,
+    limit: int | None = None,
+) -> WordVectors:
+    """Vectors from a file of word2vec, GloVe or fastText (.vec), which may be packed.
+
+    Args:
+        path: of the file; `.bin` is binary unless told otherwise.
+        binary: the binary format, not text.
+        header: whether the first line is `V D`; by default as it looks.
+        limit: read no more than the first so many, which are the most frequent.
+    """
+    place = Path(path)
+    ending, packing = endings(place)
+    if not place.is_file():
+        raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
+    with open_bytes(place) as stream:
+        if not packing:
+            return _imported(stream, place, ending, binary, header, limit)
+        with tempfile.TemporaryFile() as unpacked:  # so that its size is known
+            shutil.copyfileobj(stream, unpacked)
+            unpacked.seek(0)
+            return _imported(unpacked, place, ending, binary, header, limit)
+
+
+def export_vectors(
+    vectors: WordVectors, path: PathLike, *, binary: bool | None = None, header: bool = True
+) -> Path:
+    """Write word2vec's format, binary where the name ends in `.bin`; n-grams are left out."""
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    work = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with work.open("wb") as stream:
+            how = place.suffix == ".bin" if binary is None else binary
+            write_vectors(stream, vectors.words, vectors.vectors, binary=how, header=header)
+            stream.flush()
+            os.fsync(stream.fileno())
+        work.replace(place)
+    finally:
+        work.unlink(missing_ok=True)
+    return place
+
+
+def load_vectors(source: PathLike, *, limit: int | None = None) -> WordVectors:
+    """Word vectors from a folder of ours, or from a file of others."""
+    place = Path(source)
+    if not place.is_dir():
+        return import_vectors(place, limit=limit)
+    vectors = open_vectors(place)
+    if limit is None:
+        return vectors
+    counts = None if vectors.counts is None else vectors.counts[:limit]
+    return replace(
+        vectors, words=vectors.words[:limit], vectors=vectors.vectors[:limit], counts=counts
+    )
+
+
+def _imported(
+    stream: Any,  # noqa: ANN401
+    place: Path,
+    ending: str,
+    binary: bool | None,
+    header: bool | None,
+    limit: int | None,
+) -> WordVectors:
+    words, vectors = read_vectors(
+        stream,
+        os.fstat(stream.fileno()).st_size,
+        str(place),
+        binary=ending == ".bin" if binary is None else binary,
+        header=header,
+        limit=limit,
+    )
+    return WordVectors(words=words, vectors=vectors)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    values = read_json(path) if path.is_file() else None
+    if not isinstance(values, dict) or values.get("model_type") != FAMILY:
+        raise FolderError(
+            f"{folder} does not hold word vectors", fix="name a folder that word2vec made"
+        )
+    if values.get("format_version") != VERSION:
+        raise FolderError(
+            f"{CONFIG} is of format_version {values.get('format_version')!r}, this reads {VERSION}",
+            fix="use a newer cloze, or save the vectors again",
+        )
+    try:
+        in_range("vocab_size", values.get("vocab_size"), 1, MOST)
+        in_range("hidden_size", values.get("hidden_size"), 1, WIDEST)
+        grams = values.get("grams")
+        if not isinstance(grams, dict | None):
+            raise ConfigError("grams is not a table", fix="fetch or save the folder again")
+        made = None if grams is None else from_mapping(Grams, grams)
+    except ConfigError as error:
+        raise FolderError(f"{CONFIG}: {error.problem}", fix=error.fix) from None
+    training = values.get("training")
+    return values | {
+        "grams": made,
+        "lowercase": values.get("lowercase") is True,
+        "training": training if isinstance(training, dict) else {},
+    }
+
+
+def _vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    if not path.is_file():
+        raise FolderError(f"there is no {VOCABULARY}", fix="fetch or save the folder again")
+    if path.stat().st_size > size * (LONGEST + 24):
+        raise FolderError(f"{VOCABULARY} is far too large", fix="fetch or save the folder again")
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    if len(lines) != size:
+        raise FolderError(
+            f"{VOCABULARY} has {len(lines):,} words, {CONFIG} says {size:,}",
+            fix="fetch or save the folder again",
+        )
+    try:
+        pairs = [line.decode().split("\t") for line in lines]
+        words = tuple(word for word, _ in pairs)
+        counts = np.array([int(count or -1) for _, count in pairs], np.int64)
+    except (ValueError, OverflowError) as error:
+        raise FolderError(f"{VOCABULARY} is broken: {error}", fix="save the folder again") from None
+    return words, counts if (counts >= 0).all() else None
+
+
+def _columns(vectors: WordVectors) -> tuple[list[str], list[int | None]]:
+    words = list(vectors.words)
+    for word in words:
+        if "\n" in word or "\t" in word:
+            raise InputError(f"the word {word!r} holds a tab or newline", fix="leave it out")
+    counts = [None] * len(words) if vectors.counts is None else vectors.counts.tolist()
+    return words, counts
+
+
+def _line(word: str, count: int | None) -> str:
+    return f"{word}\t{'' if count is None else count}\n"
+
+
+def _table(name: str, stored: Stored) -> NDArray[np.float32]:
+    table = read_weights({name: stored})[name].float().numpy()
+    if not np.isfinite(table).all():
+        raise FolderError(f"{name} holds numbers that are none", fix="fetch the folder again")
+    return table

@@ -1,0 +1,101 @@
+"""`cloze similar`: nearest words, analogies, the odd one out."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.cli.common import Force, Json, print_json, print_table, texts_from
+
+if TYPE_CHECKING:
+    from cloze.tasks.similar import Odd, Similar
+
+
+def similar(  # noqa: C901
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder of word vectors, or a file of word2vec or GloVe."
+        ),
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD", help="Words; - reads standard input.")
+    ] = None,
+    *,
+    top: Annotated[int, typer.Option(metavar="N", help="Words to show.")] = 10,
+    total: Annotated[
+        bool, typer.Option("--sum", help="Nearest to the sum of the words, not to each.")
+    ] = False,
+    minus: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Take this off the sum; may be repeated."),
+    ] = None,
+    analogy: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option(metavar="A B C", help="A is to B as C is to what?"),
+    ] = None,
+    product: Annotated[
+        bool, typer.Option("--product", help="Sums and analogies by 3CosMul, not 3CosAdd.")
+    ] = False,
+    odd: Annotated[bool, typer.Option("--odd", help="Which word is the odd one out?")] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Of a file, read the first N words only.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the words found on a plane.")
+    ] = None,
+    cells: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw vectors as coloured rows.")
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Find the words nearest to a word, complete an analogy, or find the odd one out."""
+    if (analogy and (words or odd)) or ((analogy or odd) and (minus or total)):
+        raise typer.BadParameter("ask for one thing: neighbours, a sum, --analogy or --odd")
+    asked = list(analogy) if analogy else [row.text.strip() for row in texts_from(words)]
+
+    from cloze.checkpoint.vectors import load_vectors
+    from cloze.data.files import fresh_path
+    from cloze.tasks import similar as verb
+
+    for path in (picture, cells):
+        if path is not None:
+            fresh_path(path, force)
+    vectors = load_vectors(model, limit=limit)
+    found: list[Similar] = []
+    if odd:
+        _show_odd(verb.odd_one_out(vectors, asked), as_json)
+    elif analogy:
+        found = [verb.analogy(vectors, *analogy, top=top, product=product)]
+    elif total or minus or product:
+        found = [verb.combine(vectors, asked, minus or [], top=top, product=product)]
+    else:
+        found = verb.similar(vectors, asked, top=top)
+    _show(found, as_json)
+    asked += minus or []
+    if picture is not None:
+        verb.words_picture(vectors, asked, found).save(picture)
+    if cells is not None:
+        verb.cells_picture(vectors, asked).save(cells)
+
+
+def _show(found: "list[Similar]", as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            print_json(dataclasses.asdict(each))
+        return
+    rows = [(each.query, near.word, f"{near.score:.4f}") for each in found for near in each.words]
+    if len(found) > 1:
+        print_table(("to", "word", "score"), rows)
+    elif found:
+        print_table(("word", "score"), [row[1:] for row in rows], title=found[0].query)
+
+
+def _show_odd(odd: "Odd", as_json: bool) -> None:
+    if as_json:
+        print_json(dataclasses.asdict(odd))
+    else:
+        rows = [(near.word, f"{near.score:.4f}") for near in odd.fits]
+        print_table(("word", "fits"), rows, title=f"the odd one out: {odd.word}")

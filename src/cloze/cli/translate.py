@@ -1,0 +1,165 @@
+"""`cloze translate`: sentences in another language."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.common import (
+    FAILED,
+    Device,
+    Force,
+    Json,
+    ModelFolder,
+    Quiet,
+    Texts,
+    complain,
+    print_json,
+    print_table,
+    progress,
+    texts_from,
+)
+
+if TYPE_CHECKING:
+    from cloze.errors import InputError
+    from cloze.tasks.translate import Candidate, Translation
+
+
+def translate(
+    model: ModelFolder,
+    texts: Texts = None,
+    *,
+    beam: Annotated[int, typer.Option(metavar="N", help="Hypotheses to follow; 1: greedy.")] = 4,
+    best: Annotated[int, typer.Option(metavar="N", help="Translations to show, of a beam.")] = 1,
+    penalty: Annotated[str, typer.Option(metavar="NAME", help="Of length: wu or average.")] = "wu",
+    alpha: Annotated[float, typer.Option(metavar="X", help="Its strength; 0: none.")] = 0.6,
+    no_repeat: Annotated[int, typer.Option(metavar="N", help="No n-gram comes twice.")] = 0,
+    ratio: Annotated[
+        float, typer.Option(metavar="X", help="Tokens for one of the source, at most.")
+    ] = 2.0,
+    policy: Annotated[
+        str | None, typer.Option(metavar="CHOICE", help="Too long: head, tail, head+tail.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="PATH", help="A sentence on each line."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the best, line by line.")
+    ] = None,
+    align: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw which words came from which: .svg.")
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Draw lines between words, not a heat map.")
+    ] = False,
+    batch_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch.")] = 4096,
+    force: Force = False,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Translate sentences; as many lines come out as go in."""
+    inputs = [] if file and not texts else texts_from(texts)
+
+    from cloze.checkpoint.families import load
+    from cloze.data.files import fresh_path
+    from cloze.data.parallel import lines_of
+    from cloze.tasks.translate import translate
+
+    rows = [row.text for row in inputs] + (lines_of(file) if file else [])
+    for place in filter(None, (out, align)):
+        fresh_path(place, force)
+    opened = load(model, device=device, quiet=quiet)
+    failed: list[InputError] = []
+    with progress(quiet) as show:
+        found = translate(
+            opened,
+            rows,
+            beam=beam,
+            best=best,
+            penalty=penalty,
+            alpha=alpha,
+            no_repeat=no_repeat,
+            ratio=ratio,
+            align=align is not None or (as_json and _looks(opened)),
+            policy=policy,
+            batch_tokens=batch_tokens,
+            on_error=lambda _, error: failed.append(error),
+            progress=lambda done, total: show("sentences", done, total),
+        )
+    if align is not None:
+        _draw(found, align, lines)
+    if out is None:
+        _print(found, as_json=as_json, table=best > 1)
+    else:
+        text = "".join(f"{_flat(one.text)}\n" for one in found)
+        out.write_text(text, encoding="utf-8", newline="\n")
+        if not quiet:
+            typer.echo(f"{len(found) - len(failed):,} of {len(found):,} lines: {out}", err=True)
+    for error in failed:
+        complain(error)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _print(found: "list[Translation]", *, as_json: bool, table: bool) -> None:
+    for one in found:
+        if as_json:
+            print_json(_plain(one))
+        elif table:
+            _show(one)
+        else:
+            print(_flat(one.text))
+
+
+def _flat(text: str) -> str:
+    """In one line, so that line n stays the translation of line n."""
+    return " ".join(text.splitlines())
+
+
+def _looks(model: Any) -> bool:  # noqa: ANN401 (any folder opens; the verb says what it takes)
+    return getattr(getattr(model, "module", None), "score", model) is not None
+
+
+def _show(one: "Translation") -> None:
+    rows = [(candidate.text, f"{candidate.score:.4f}") for candidate in one.candidates]
+    print_table(("translation", "score"), rows, title=one.source)
+
+
+def _plain(one: "Translation") -> dict[str, Any]:
+    return {
+        "source": one.source,
+        "translation_text": one.text,
+        "candidates": [_candidate(candidate) for candidate in one.candidates],
+        "cut": one.cut,
+    }
+
+
+def _candidate(one: "Candidate") -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "text": one.text,
+        "score": one.score,
+        "log_probability": one.log_probability,
+        "ended": one.ended,
+    }
+    if one.alignment is not None:
+        made["alignment"] = {
+            "source": one.alignment.source,
+            "target": one.alignment.target,
+            "weights": [[round(float(x), 6) for x in row] for row in one.alignment.weights],
+            "hard": one.alignment.hard,
+        }
+    return made
+
+
+def _draw(found: "list[Translation]", place: Path, lines: bool) -> None:
+    from cloze.draw.alignment import AlignmentLines, alignment_heat
+    from cloze.errors import InputError
+
+    shown = next((c.alignment for one in found for c in one.candidates if c.alignment), None)
+    if shown is None:
+        raise InputError("there is nothing to draw", fix="give a sentence that is not blank")
+    words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
+    picture = AlignmentLines(title="Alignment", **words) if lines else alignment_heat(**words)
+    picture.save(place)

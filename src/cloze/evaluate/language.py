@@ -1,0 +1,77 @@
+"""How well a language model foretells a text: perplexity, and bits per byte."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from cloze.errors import InputError
+from cloze.models.language import LanguageModel
+
+_BATCH = 1000  # texts scored at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageScore:
+    """What a model made of a text, and the counts that its measures divide by."""
+
+    texts: int  # lines; blank ones are left out of every count
+    tokens: int  # pieces foretold, one end for each text among them
+    words: int  # between white space, and one end for each text
+    bytes: int  # of the raw text in UTF-8, and a newline for each text
+    unknown: int  # tokens outside the vocabulary, an <unk> of the text's own among them
+    log_p: float  # natural, of the whole text
+
+    @property
+    def perplexity(self) -> float:
+        """exp(−log p / tokens): to compare models that share a vocabulary."""
+        return _exp(-self.log_p / self.tokens)
+
+    @property
+    def word_perplexity(self) -> float:
+        """exp(−log p / words), whatever pieces the model works with."""
+        return _exp(-self.log_p / self.words)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """−log₂ p / bytes: to compare any two models.
+
+        An unknown word costs its <unk> alone, not its spelling: with many of them this is too low.
+        """
+        return -self.log_p / math.log(2) / self.bytes
+
+
+def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
+    """Score a text line by line, each on its own from its begin symbol to its end.
+
+    A line may come with its newline, as from an open file, or without.
+    """
+    lines = tokens = words = size = unknown = 0
+    log_p = 0.0
+    for batch in _batches(text.removesuffix("\n") for text in texts if text.strip()):
+        sequences = model.sequences(batch)
+        for sequence, found in zip(sequences, model.log_probs(sequences), strict=True):
+            tokens += len(found)
+            log_p += float(found.sum(dtype="float64"))
+            unknown += sum(id_ == model.unknown for id_ in sequence)
+        lines += len(batch)
+        words += sum(len(text.split()) + 1 for text in batch)
+        size += sum(len(text.encode()) + 1 for text in batch)
+    if not lines:
+        raise InputError("there is no text to score", fix="give some text that is not blank")
+    return LanguageScore(
+        texts=lines, tokens=tokens, words=words, bytes=size, unknown=unknown, log_p=log_p
+    )
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    stream = iter(texts)
+    while batch := list(islice(stream, _BATCH)):
+        yield batch
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf

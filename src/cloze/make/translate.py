@@ -1,0 +1,303 @@
+"""`train_translator`: aligned files to a model that translates.
+
+The run's folder is the model's folder, and the model in it is the best so far by BLEU on the dev
+data. Beside it lie what it ran with, how it went, and what a resumed run goes on from:
+
+    config.json model.safetensors tokenizer.json …     what `translate` opens
+    recipe.toml metrics.jsonl data.json samples.json report.html state/
+"""
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from os import PathLike as OsPath
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.model import device_of
+from cloze.checkpoint.translator import Translator, learn_pieces, sentences
+from cloze.config import to_mapping
+from cloze.data.files import PathLike, fresh_path
+from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
+from cloze.errors import ConfigError, InputError
+from cloze.make.metrics import Meter, eval_row
+from cloze.make.report import write_report
+from cloze.make.run import METRICS, RECIPE, REPORT, STATE, UNNAMED, Watch, recipe_in, write_recipe
+from cloze.make.translate_judge import SAMPLES, Judge
+from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
+from cloze.make.tuning import SUMMARY, keeping_best
+from cloze.objectives.core import Learner
+from cloze.objectives.translation import translation
+from cloze.text.tokenizer import Tokenizer
+from cloze.train.consumers import (
+    append_metrics,
+    early_stopping,
+    evaluating,
+    saving,
+    writing_metrics,
+    writing_tensorboard,
+)
+from cloze.train.loop import run
+from cloze.train.optim import optimiser
+from cloze.train.signals import stop_on_signals
+from cloze.train.state import TrainState, resume, save
+from cloze.train.step import Step
+
+VOCABULARY = "vocabulary"
+
+Side = PathLike | Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """How one run ended."""
+
+    folder: Path
+    score: float | None  # the best BLEU on the dev data; None where there are none
+    scores: Mapping[str, float]  # all measures of the best
+    best_step: int
+    steps: int
+    seconds: float
+    left_out: int  # pairs that were blank on one side, or too long
+    stopped: str | None = None  # the signal, where one ended it early
+
+
+def train_translator(
+    source: Side,
+    target: Side,
+    out: PathLike,
+    recipe: TranslateRecipe | PathLike = DEFAULT,
+    *,
+    dev: tuple[Side, Side] | None = None,
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Trained:
+    """Learn to translate from aligned lines.
+
+    Both languages share one vocabulary, learned from both sides. Every epoch the dev sentences are
+    translated, and the model with the best BLEU is what the folder holds in the end; without dev
+    data it is the last. SIGTERM and Ctrl-C save and end it; `resume_translator` goes on, exactly
+    where the budget is in epochs, steps or tokens.
+
+    Args:
+        source: a file with a sentence on each line (packed or not), or the sentences.
+        target: the same of their translations, line by line.
+        out: the run's and the model's folder.
+        recipe: a `TranslateRecipe`, the name of one (transformer, seq2seq), or its file.
+        dev: source and target to judge by.
+        settings: such as "transformer.layers=4", on top of the recipe.
+        force: overwrite what is there.
+        watch: who wants to see it.
+    """
+    made = translate_recipe(recipe, settings=settings)
+    data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
+    made = replace(made, data=data)
+    train, judged = parallel(source, target), parallel(*dev) if dev else None
+    folder = fresh_path(out, force)
+    for name in (RECIPE, METRICS, SUMMARY, REPORT, SAMPLES):
+        (folder / name).unlink(missing_ok=True)
+    for name in (STATE, VOCABULARY):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    write_recipe(folder, made)
+    return _train(train, judged, folder, made, watch or Watch())
+
+
+def resume_translator(
+    out: PathLike, *, settings: Sequence[str] = (), watch: Watch | None = None
+) -> Trained:
+    """Go on with the run in a folder, by the recipe that lies there."""
+    made = translate_recipe(recipe_in(out), settings=settings)
+    if UNNAMED in (*made.data.train, *made.data.dev) or not made.data.train:
+        raise InputError(
+            "this run began with sentences in Python, which a folder cannot name",
+            fix="train again, or give the sentences as files",
+        )
+    judged = parallel(*made.data.dev) if made.data.dev else None
+    return _train(parallel(*made.data.train), judged, Path(out), made, watch or Watch())
+
+
+def _train(
+    data: Parallel, dev: Parallel | None, out: Path, recipe: TranslateRecipe, watch: Watch
+) -> Trained:
+    tokenizer = _tokenizer(data, out, recipe, watch)
+    pairs, fitting = _pairs(data, tokenizer, recipe, watch)
+    model = _model(recipe, tokenizer, fitting)
+    state = TrainState(
+        learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
+        model=model.module,
+        optimiser=optimiser(model.module, recipe.optimiser),
+        config=recipe.loop(),
+    )
+    identity = {
+        "recipe": _exact(recipe),
+        "train": data.fingerprint,
+        "dev": dev.fingerprint if dev else None,
+    }
+    resume(state, out / STATE, identity)
+    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
+    budget = recipe.run.budget(pairs.per_epoch)
+    since = state.progress
+    judge = Judge(model, dev, recipe, state) if dev else None
+
+    def batch(step: int) -> PairBatch:
+        return pairs.batch(step, recipe.loss.own(step / pairs.per_epoch))
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
+        steps = run(
+            state,
+            lambda first: ([batch(number)] for number in count(first)),
+            budget=budget,
+            schedule=recipe.schedule,
+            stop=stop,
+        )
+        if judge:
+            every = max(1, round(recipe.run.evaluate_epochs * pairs.per_epoch))
+            steps = keeping_best(
+                evaluating(steps, judge, every=every), best, lambda: judge.keep(out)
+            )
+            if recipe.run.patience:
+                steps = early_stopping(
+                    steps, state.notes, score="score", patience=recipe.run.patience, better="higher"
+                )
+        steps = saving(
+            steps,
+            lambda: save(state, out / STATE, identity, keep=1),
+            every=recipe.run.save_every,
+            minutes=recipe.run.save_minutes,
+        )
+        steps = _written(steps, out, recipe, Meter(budget, 1.0, since))
+        ended = deque(watch.steps(steps, Meter(budget, 1.0, since)), maxlen=1)
+    if judge and ended and not ended[0].scores and budget.spent(state.progress):
+        # a budget of minutes shows only afterwards which step was the last
+        last = replace(ended[0], scores=judge())
+        deque(keeping_best(iter([last]), best, lambda: judge.keep(out)), maxlen=0)
+        append_metrics(out / METRICS, eval_row(last.number, last.scores))
+        save(state, out / STATE, identity, keep=1)
+    if best["score"] is None:  # nothing to choose by: the last one
+        replace(model, module=model.module.eval()).save_into(out)
+    left_out = data.blank + len(data) - fitting.kept
+    _tell(out, data, dev, left_out)
+    return Trained(
+        folder=out,
+        score=best["score"],
+        scores=best["scores"],
+        best_step=best["step"] or state.progress.step,
+        steps=state.progress.step,
+        seconds=state.progress.seconds,
+        left_out=left_out,
+        stopped=stop.reason,
+    )
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """What of the training pairs is short enough."""
+
+    kept: int
+    longest: int
+
+
+def _tokenizer(data: Parallel, out: Path, recipe: TranslateRecipe, watch: Watch) -> Tokenizer:
+    table, place = recipe.vocabulary, out / VOCABULARY
+    if place.is_dir():  # of the same run, which is resumed
+        return Tokenizer.load(place)
+    if table.folder is not None:
+        tokenizer = Tokenizer.load(table.folder)
+        if tokenizer.eos_id is None or tokenizer.bos_id is None or tokenizer.unk_id is not None:
+            raise ConfigError(
+                f"the vocabulary in {table.folder} has no end of a sentence, or loses characters",
+                fix="use one of byte-level BPE: cloze vocabulary --kind bpe",
+            )
+    else:
+        watch.say.text(f"learning a vocabulary of {table.size:,} pieces from both sides")
+        tokenizer = learn_pieces(
+            [*data.source, *data.target],
+            table.size,
+            lowercase=table.lowercase,
+            min_count=table.min_count,
+            progress=watch.say.vocabulary,
+        )
+    with whole_folder(place) as folder:
+        tokenizer.save(folder)
+    return tokenizer
+
+
+def _pairs(
+    data: Parallel, tokenizer: Tokenizer, recipe: TranslateRecipe, watch: Watch
+) -> tuple[Pairs, _Fitting]:
+    source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
+    sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
+    limit = recipe.data.limit
+    if recipe.transformer is not None and recipe.transformer.positions == "learned":
+        limit = min(limit, recipe.transformer.longest)
+    fits = [n for n, size in enumerate(sizes) if size <= limit]
+    if not fits:
+        raise InputError(
+            f"no pair is shorter than {limit:,} tokens", fix="raise data.limit, or split the lines"
+        )
+    skipped = [
+        f"{some:,} {why}"
+        for some, why in (
+            (data.blank, "blank on one side"),
+            (len(data) - len(fits), f"longer than {limit:,} tokens"),
+        )
+        if some
+    ]
+    told = f"; left out: {', '.join(skipped)}" if skipped else ""
+    watch.say.text(f"{len(fits):,} pairs to learn from{told}")
+    pairs = Pairs(
+        [source[n] for n in fits],
+        [target[n] for n in fits],
+        batch_tokens=recipe.run.batch_tokens,
+        seed=recipe.run.seed,
+    )
+    return pairs, _Fitting(kept=len(fits), longest=max(sizes[n] for n in fits))
+
+
+def _model(recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting) -> Translator:
+    rng = torch.Generator().manual_seed(recipe.run.seed)
+    made = Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
+    made.module.to(device_of(recipe.run.device))
+    return replace(made, longest=fitting.longest)
+
+
+def _written(
+    steps: Iterator[Step], out: Path, recipe: TranslateRecipe, meter: Meter
+) -> Iterator[Step]:
+    every = recipe.run.log_every
+    steps = writing_metrics(steps, out / METRICS, rows=meter.rows, every=every, after=meter.since)
+    if recipe.run.tensorboard:
+        steps = writing_tensorboard(steps, out / "tensorboard", every=every)
+    return steps
+
+
+def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
+    summary = {"training": len(data), "dev": len(dev) if dev else 0, "left out": left_out}
+    (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_report(out)
+
+
+def _exact(recipe: TranslateRecipe) -> dict[str, Any]:
+    """What must be the same for a resumed run to go on exactly; the data have their own."""
+    described = to_mapping(recipe)
+    for name in ("device", "tensorboard", "save_every", "save_minutes", "log_every"):
+        described["run"].pop(name, None)
+    for name in ("train", "dev"):
+        described["data"].pop(name, None)
+    return described
+
+
+def _named(source: Side, target: Side) -> tuple[str, str]:
+    first, second = (
+        str(side) if isinstance(side, str | OsPath) else UNNAMED for side in (source, target)
+    )
+    return first, second

@@ -1,0 +1,83 @@
+"""How a translator is judged while it learns: BLEU and loss on sentences it does not learn from."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from cloze.checkpoint.translator import Translator, sentences
+from cloze.data.parallel import NAME, Pairs, Parallel
+from cloze.evaluate.bleu import bleu
+from cloze.make.translate_recipe import TranslateRecipe
+from cloze.tasks.translate import translate
+from cloze.train.evaluate import averages
+from cloze.train.state import TrainState
+
+SAMPLES = "samples.json"
+_SHOWN = 10  # dev sentences whose translations are kept to look at
+
+
+class Judge:
+    """BLEU of the dev sentences, and the loss of their right translations."""
+
+    def __init__(
+        self,
+        model: Translator,
+        dev: Parallel,
+        recipe: TranslateRecipe,
+        state: TrainState,
+    ) -> None:
+        self._model, self._dev, self._run, self._state = model, dev, recipe.run, state
+        source, target = (sentences(model.tokenizer, side) for side in (dev.source, dev.target))
+        fits = [n for n in range(len(dev)) if _fits(model, source[n], target[n])]
+        self._batches = (
+            Pairs(
+                [source[n] for n in fits],
+                [target[n] for n in fits],
+                batch_tokens=recipe.run.batch_tokens,
+            ).batches()
+            if fits
+            else []
+        )
+        self._samples: list[dict[str, str]] = []
+
+    def __call__(self) -> dict[str, float]:
+        means = averages(self._state, self._batches) if self._batches else {}
+        module = self._model.module
+        module.eval()
+        try:
+            found = translate(
+                self._model,
+                list(self._dev.source),
+                beam=self._run.beam,
+                on_error=lambda *_: None,  # counts as a blank translation
+                batch_tokens=4 * self._run.batch_tokens,
+            )
+        finally:
+            module.train()
+        said = [one.text for one in found]
+        self._samples = [
+            {"source": source, "reference": reference, "translation": text}
+            for source, reference, text in zip(
+                self._dev.source[:_SHOWN], self._dev.target[:_SHOWN], said, strict=False
+            )
+        ]
+        score = bleu(said, self._dev.target, tokenize=self._run.bleu).score
+        nats = means.get(f"{NAME}.nats", math.nan)
+        return {
+            "bleu": score,
+            "loss": nats,
+            "perplexity": math.exp(min(nats, 700.0)),
+            "accuracy": means.get(f"{NAME}.accuracy", math.nan),
+            "score": score,
+        }
+
+    def keep(self, out: Path) -> None:
+        """Save the model, and some of what it says."""
+        self._model.save_into(out)
+        text = json.dumps(self._samples, indent=1, ensure_ascii=False)
+        (out / SAMPLES).write_text(text, encoding="utf-8")
+
+
+def _fits(model: Translator, source: Sequence[int], target: Sequence[int]) -> bool:
+    return model.limit is None or max(len(source), len(target)) <= model.limit

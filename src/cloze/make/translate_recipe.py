@@ -1,0 +1,155 @@
+"""The recipe of a translator: everything a run depends on, in one frozen tree that TOML can say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cloze.checkpoint.translator import CONFIGS, Config
+from cloze.config import from_mapping, in_range, number, one_of, to_mapping
+from cloze.data.files import PathLike
+from cloze.errors import ConfigError
+from cloze.evaluate.bleu import TOKENIZERS
+from cloze.make.recipe import UNITS, completed
+from cloze.models.seq2seq import Seq2SeqShape
+from cloze.models.transformer import TransformerShape
+from cloze.text.tokenizer import Tokenizer
+from cloze.train.budget import Budget
+from cloze.train.optim import OptimiserConfig
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig
+
+DEFAULT = "transformer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsTable:
+    """What is learned from: aligned files, the source first."""
+
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()
+    limit: int = 256  # tokens of a sentence; longer pairs are left out, and counted
+
+    def __post_init__(self) -> None:
+        in_range("data.limit", self.limit, 2, 1 << 20)
+        for name in ("train", "dev"):
+            if len(getattr(self, name)) not in (0, 2):
+                raise ConfigError(
+                    f"data.{name} names {len(getattr(self, name))} files",
+                    fix="name two: the source, then the target",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiecesTable:
+    """One vocabulary for both languages: one that is there, or byte-level BPE to learn."""
+
+    folder: str | None = None
+    size: int = 10_000
+    lowercase: bool = False
+    min_count: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateLoss:
+    """What counts how much."""
+
+    smoothing: float = 0.1
+    own_words: float = 0.0  # recurrent nets: share of the model's own words in the end
+    own_epochs: float = 10.0  # in which that share rises from nothing, in a line
+
+    def __post_init__(self) -> None:
+        number("loss.smoothing", self.smoothing, 0.0, 1.0)
+        number("loss.own_words", self.own_words, 0.0, 1.0)
+        number("loss.own_epochs", self.own_epochs, 1e-6, 1e9)
+
+    def own(self, epoch: float) -> float:
+        """The share after so many epochs (Bengio et al. 2015, linear decay)."""
+        return self.own_words * min(1.0, epoch / self.own_epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateRun:
+    """How long, how exactly, and what is kept."""
+
+    batch_tokens: int = 4096  # padded, of the longer side
+    epochs: float | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    device: str | None = None
+    precision: Literal["float32", "bf16"] = "float32"
+    clip_norm: float = 1.0
+    evaluate_epochs: float = 1.0  # from one judgement on the dev data to the next
+    beam: int = 1  # while judging
+    bleu: str = "13a"  # how BLEU finds words; zh where the target is Chinese
+    patience: int | None = None  # end after so many judgements without a better one
+    log_every: int = 10
+    save_minutes: float = 10.0
+    save_every: int | None = None
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_tokens", "beam", "log_every"):
+            in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
+        number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
+        one_of("run.bleu", self.bleu, TOKENIZERS)
+        if self.patience is not None:
+            in_range("run.patience", self.patience, 1, 1 << 30)
+
+    def budget(self, steps_per_epoch: int) -> Budget:
+        """What may be spent."""
+        if not any(getattr(self, unit) is not None for unit in UNITS):
+            raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
+        if self.epochs is not None:
+            return Budget(steps=max(1, round(self.epochs * steps_per_epoch)))
+        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateRecipe:
+    """One run; the shape that is there says which kind of model it makes."""
+
+    data: PairsTable = field(default_factory=PairsTable)
+    vocabulary: PiecesTable = field(default_factory=PiecesTable)
+    transformer: TransformerShape | None = None
+    seq2seq: Seq2SeqShape | None = None
+    loss: TranslateLoss = field(default_factory=TranslateLoss)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: TranslateRun = field(default_factory=TranslateRun)
+
+    def __post_init__(self) -> None:
+        if (self.transformer is None) == (self.seq2seq is None):
+            raise ConfigError(
+                "the recipe describes " + ("no model" if self.seq2seq is None else "two models"),
+                fix="give one table: transformer or seq2seq",
+            )
+        if self.transformer is not None and self.loss.own_words:
+            raise ConfigError(
+                "a Transformer sees all target words at once, and none of its own",
+                fix="set loss.own_words to 0, or train a seq2seq",
+            )
+
+    def config(self, tokenizer: Tokenizer) -> Config:
+        """The shape with a vocabulary."""
+        shape = self.transformer or self.seq2seq
+        assert shape is not None
+        ids = {"vocab_size": tokenizer.size, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
+        return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
+
+    def loop(self) -> LoopConfig:
+        """How each step is taken."""
+        return LoopConfig(
+            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
+        )
+
+
+def translate_recipe(
+    source: TranslateRecipe | PathLike = DEFAULT,
+    *,
+    flags: dict[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> TranslateRecipe:
+    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
+    return completed(TranslateRecipe, source, flags, settings)

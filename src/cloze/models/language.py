@@ -1,0 +1,39 @@
+"""What every language model can do: say how likely the next piece is.  v vocabulary."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logs: TypeAlias = NDArray[np.floating[Any]]  # natural logarithms
+
+
+class LanguageModel(Protocol):
+    """n-gram, NNLM, LSTM or GPT: `suggest`, `generate` and the measures ask for no more.
+
+    Ids are the model's own. A sequence is what is scored whole: a begin symbol, pieces, an end.
+    """
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The piece of every id."""
+
+    @property
+    def unknown(self) -> int | None:
+        """The id that stands for what the vocabulary lacks, if anything does."""
+
+    def begin(self, text: str) -> list[int]:
+        """A text to go on from: the begin symbol and its pieces, without an end."""
+
+    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts to be scored, each with its begin and its end."""
+
+    def shown(self, id: int) -> str:
+        """A piece as a reader wants to see it."""
+
+    def next_log_probs(self, context: Sequence[int]) -> Logs:
+        """Log p(w | context) for every w of the vocabulary: v numbers."""
+
+    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Logs]:
+        """For each sequence log p of every piece but the first, given those before it."""

@@ -1,0 +1,246 @@
+"""The Transformer: an encoder and a decoder of attention alone.  Vaswani et al. 2017.
+
+b sentences, s source tokens, t target tokens, d width, v vocabulary.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cloze.config import in_range, number, one_of
+from cloze.errors import ConfigError
+from cloze.nn.activations import ACTIVATIONS
+from cloze.nn.attention import Attention
+from cloze.nn.blocks import FeedForward
+from cloze.nn.decoder import (
+    CrossAttention,
+    DecoderBlock,
+    EncoderBlock,
+    Memory,
+    PostNorm,
+    PreNorm,
+    SelfAttention,
+)
+from cloze.nn.dropout import Dropout
+from cloze.nn.masks import causal
+from cloze.nn.positions import LearnedPositions, Sinusoids
+
+A = TypeVar("A", bound=Attention)
+
+NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerShape:
+    """The shape of a Transformer, whatever its vocabulary; the defaults are the paper's base."""
+
+    family: ClassVar[str] = "transformer"
+
+    width: int = 512
+    layers: int = 6  # of the encoder, and of the decoder unless it has its own number
+    decoder_layers: int | None = None
+    heads: int = 8
+    hidden: int = 2048  # the inner width of the feed-forward nets
+    activation: str = "relu"
+    dropout: float = 0.1  # of each sub-layer's output and of the embeddings
+    attention_dropout: float = 0.0  # not in the paper
+    norm: Literal["post", "pre"] = "post"
+    norm_eps: float = 1e-5
+    positions: Literal["interleaved", "halves", "learned"] = "interleaved"
+    longest: int = 512  # places, where they are learned; waves have no end
+    embeddings: Literal["shared", "separate"] = "shared"  # source and target: one table or two
+    tied: bool = True  # the output reads the target's table
+
+    def __post_init__(self) -> None:
+        for name, high in _LIMITS.items():
+            in_range(name, getattr(self, name), 1, high)
+        if self.decoder_layers is not None:
+            in_range("decoder_layers", self.decoder_layers, 1, _LIMITS["layers"])
+        one_of("activation", self.activation, ACTIVATIONS)
+        one_of("norm", self.norm, NORMS)
+        one_of("positions", self.positions, ("interleaved", "halves", "learned"))
+        one_of("embeddings", self.embeddings, ("shared", "separate"))
+        for name in ("dropout", "attention_dropout", "norm_eps"):
+            number(name, getattr(self, name), 0.0, 1.0)
+        if self.width % self.heads:
+            raise ConfigError(
+                f"width {self.width} does not split into {self.heads} heads",
+                fix=f"use a multiple of {self.heads}",
+            )
+
+
+_LIMITS = {
+    "width": 1 << 15,
+    "layers": 512,
+    "heads": 1 << 10,
+    "hidden": 1 << 18,
+    "longest": 1 << 20,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(TransformerShape):
+    """A shape, and the vocabulary that both languages share."""
+
+    vocab_size: int
+    bos_id: int = 0
+    eos_id: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("vocab_size", self.vocab_size, 1, 1 << 22)
+        for name in ("bos_id", "eos_id"):
+            in_range(name, getattr(self, name), 0, self.vocab_size - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderState:
+    """All that the next step needs: keys and values, of the source and of the words so far."""
+
+    sources: tuple[Memory, ...]  # by layer, computed once
+    real: Tensor  # b 1 1 s
+    owners: Tensor  # b, which sentence each row translates
+    pasts: tuple[Memory, ...] = ()  # by layer, one token longer with each step
+    length: int = 0
+
+
+class Transformer(nn.Module):
+    """Embeddings ×√d, positions, encoder blocks, decoder blocks, the tied output."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.width
+        self.target = nn.Embedding(config.vocab_size, width)
+        separate = config.embeddings == "separate"
+        self.source = nn.Embedding(config.vocab_size, width) if separate else None
+        self.output = None if config.tied else nn.Linear(width, config.vocab_size, bias=False)
+        learned = config.positions == "learned"
+        self.positions = (
+            LearnedPositions(config.longest, width)
+            if learned
+            else Sinusoids(width, config.positions)
+        )
+        self.dropout = Dropout(config.dropout)
+        residual = partial(
+            NORMS[config.norm], width, dropout=config.dropout, norm_eps=config.norm_eps
+        )
+        self.encoder = nn.ModuleList(
+            EncoderBlock(_attention(Attention, config), _feed_forward(config), residual)
+            for _ in range(config.layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderBlock(
+                _attention(SelfAttention, config),
+                _attention(CrossAttention, config),
+                _feed_forward(config),
+                residual,
+            )
+            for _ in range(config.decoder_layers or config.layers)
+        )
+        # a pre-norm stack ends with a sum that nothing has normalised
+        ends = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a sentence; None: no end."""
+        return self.positions.limit
+
+    def encode(self, source: Tensor, real: Tensor) -> Tensor:
+        """The encoder's top, b s d; `real` is False where a row is padded."""
+        x = self._embed(source, self.target if self.source is None else self.source)
+        for block in self.encoder:
+            x = block(x, real[:, None, None])
+        return self.encoder_norm(x)
+
+    def forward(self, source: Tensor, real: Tensor, inputs: Tensor) -> Tensor:
+        """The decoder's top at every target token (b t d), all in one pass.
+
+        `inputs` are the right words shifted by one, beginning with bos (teacher forcing); the mask
+        keeps each from seeing what comes after it.
+        """
+        top = self.encode(source, real)
+        x = self._embed(inputs, self.target)
+        mask = causal(inputs.shape[1], inputs.device)
+        for block in self._decoder:
+            x = block(x, mask, block.look(top), real[:, None, None])
+        return self.decoder_norm(x)
+
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Scores of the vocabulary, before any softmax: … d -> … v."""
+        return F.linear(vectors, self.target.weight if self.output is None else self.output.weight)
+
+    def start(self, source: Tensor, real: Tensor) -> DecoderState:
+        """Read the sentences; nothing is said yet."""
+        top = self.encode(source, real)
+        return DecoderState(
+            sources=tuple(block.look(top) for block in self._decoder),
+            real=real[:, None, None],
+            owners=torch.arange(len(source), device=source.device),
+        )
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities of the next token (b v) after one more (b)."""
+        x = self._embed(tokens[:, None], self.target, state.length)
+        pasts = []
+        for number_, block in enumerate(self._decoder):
+            past = state.pasts[number_] if state.pasts else None
+            x, seen = block.step(x, past, state.sources[number_], state.real)
+            pasts.append(seen)
+        scores = self.logits(self.decoder_norm(x[:, 0])).log_softmax(-1)
+        return scores, replace(state, pasts=tuple(pasts), length=state.length + 1)
+
+    def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
+        """The state of other rows: hypotheses that survive, once or several times."""
+        owners, sources, real = state.owners[rows], state.sources, state.real
+        if not torch.equal(owners, state.owners):  # else hypotheses moved within their sentences
+            sources = tuple(memory.rows(rows) for memory in sources)
+            real = real[rows]
+        pasts = tuple(memory.rows(rows) for memory in state.pasts)
+        return replace(state, sources=sources, real=real, owners=owners, pasts=pasts)
+
+    @torch.no_grad()
+    def initialise(self, rng: torch.Generator) -> None:
+        """Glorot and Bengio's uniform for matrices; embeddings from N(0, 1/d), √d of which is 1.
+
+        The paper does not say; so begins its code, tensor2tensor.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.fill_(1.0)
+                module.bias.zero_()
+            elif isinstance(module, nn.Embedding):
+                module.weight.normal_(0.0, self.config.width**-0.5, generator=rng)
+            elif isinstance(module, nn.Linear):
+                fused = module.out_features == 3 * module.in_features
+                parts = 3 if fused else 1  # query, key and value lie in one matrix
+                for part in module.weight.chunk(parts):
+                    bound = (6 / sum(part.shape)) ** 0.5
+                    part.uniform_(-bound, bound, generator=rng)
+                if module.bias is not None:
+                    module.bias.zero_()
+
+    @property
+    def _decoder(self) -> Iterator[DecoderBlock]:
+        return iter(self.decoder)  # type: ignore[arg-type]
+
+    def _embed(self, ids: Tensor, table: nn.Embedding, first: int = 0) -> Tensor:
+        most = first + ids.shape[1]
+        places = torch.arange(first, most, device=ids.device)
+        x = table(ids) * self.config.width**0.5
+        return self.dropout(x + self.positions(places, most).to(x.dtype))
+
+
+def _attention(kind: type[A], config: TransformerConfig) -> A:
+    return kind(config.width, config.heads, config.attention_dropout)
+
+
+def _feed_forward(config: TransformerConfig) -> FeedForward:
+    return FeedForward(config.width, config.hidden, ACTIVATIONS[config.activation])

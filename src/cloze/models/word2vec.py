@@ -1,0 +1,123 @@
+"""word2vec (Mikolov et al. 2013): one vector per word.  v words, d width, b buckets.
+
+Vectors of other origin (GloVe, Google's) are the same thing. With character n-grams (fastText,
+Bojanowski et al. 2017) a word that was never seen has a vector too: the mean of its n-grams'.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.config import in_range, suggest
+from cloze.errors import InputError
+
+Floats: TypeAlias = NDArray[np.float32]
+
+_BASIS, _PRIME, _WORD = 2166136261, 16777619, 0xFFFFFFFF  # of FNV-1a with 32 bits
+_NEAR = 20_000  # words among which a mistyped one is looked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grams:
+    """Which character n-grams a word has: of `<word>`, those of `shortest` to `longest` letters.
+
+    An n-gram is known by its hash alone, and shares its bucket with whatever else falls there.
+    """
+
+    shortest: int = 3
+    longest: int = 6
+    buckets: int = 200_000  # the paper has two million, for all of Wikipedia
+
+    def __post_init__(self) -> None:
+        in_range("shortest n-gram", self.shortest, 1, 50)
+        in_range("longest n-gram", self.longest, self.shortest, 50)
+        in_range("buckets", self.buckets, 1, 1 << 31)
+
+    def of(self, word: str) -> list[int]:
+        """The buckets of a word's n-grams."""
+        letters = [letter.encode("utf-8", "surrogatepass") for letter in f"<{word}>"]
+        found = []
+        for start in range(len(letters)):
+            hashed = _BASIS
+            for length, letter in enumerate(letters[start : start + self.longest], 1):
+                for byte in letter:
+                    # fastText takes bytes as signed: those above 127 flip all higher bits
+                    signed = byte | 0xFFFFFF00 if byte > 127 else byte  # noqa: PLR2004
+                    hashed = (hashed ^ signed) * _PRIME & _WORD
+                edge = start == 0 or start + length == len(letters)
+                if length >= self.shortest and not (length == 1 and edge):
+                    found.append(hashed % self.buckets)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordVectors:
+    """Words and their vectors, the most frequent first where that is known."""
+
+    words: Sequence[str]
+    vectors: Floats  # v d
+    counts: NDArray[np.int64] | None = None  # v
+    grams: Grams | None = None
+    gram_vectors: Floats | None = None  # b d, with `grams`
+    lowercase: bool = False  # words are looked up in lower case
+    training: dict[str, Any] = field(default_factory=dict)  # the settings they were made with
+
+    @property
+    def width(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.find(word) is not None
+
+    def __getitem__(self, word: str) -> Floats:
+        """The vector of a word: its own, or that of its n-grams."""
+        row = self.find(word)
+        if row is not None:
+            return self.vectors[row]
+        if self.grams is not None and self.gram_vectors is not None:
+            rows = self.grams.of(self._spelled(word))
+            if rows:
+                return self.gram_vectors[rows].mean(0)
+        raise InputError(
+            f"there is no word {word!r} among these {len(self.words):,}",
+            fix=suggest(word, self.words[:_NEAR])
+            if self._near(word)
+            else "choose another word, or train with character n-grams, which spell any",
+        )
+
+    def find(self, word: str) -> int | None:
+        """The row of a word, if it has one: as it is written, else in lower case."""
+        row = self.rows.get(word)
+        return self.rows.get(self._spelled(word)) if row is None else row
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Where each word's vector is; of two alike, the first."""
+        return {word: row for row, word in reversed(list(enumerate(self.words)))}
+
+    @cached_property
+    def unit(self) -> Floats:
+        """All vectors with length 1, so that a product of two is their cosine."""
+        return normalised(self.vectors)
+
+    def _spelled(self, word: str) -> str:
+        return word.lower() if self.lowercase else word
+
+    def _near(self, word: str) -> bool:
+        return suggest(word, self.words[:_NEAR]).startswith("did you mean")
+
+
+def normalised(vectors: Floats) -> Floats:
+    """Each with length 1; a vector of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)

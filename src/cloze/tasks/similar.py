@@ -1,0 +1,167 @@
+"""`similar`: nearest words, analogies, the odd one out.  q queries, v words, d width."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.config import in_range
+from cloze.draw.cells import Cells
+from cloze.draw.scatter import Dot, Scatter
+from cloze.errors import InputError
+from cloze.models.word2vec import Floats, WordVectors, normalised
+
+_EPSILON = 0.001  # Levy and Goldberg's, against division by zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """A word and how near it is."""
+
+    word: str
+    score: float  # the cosine; for a product, Levy and Goldberg's quotient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similar:
+    """What was asked and the nearest words, without those that were asked for."""
+
+    query: str
+    words: tuple[Near, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd:
+    """The word that fits the others least, and how well each fits their mean, worst first."""
+
+    word: str
+    fits: tuple[Near, ...]
+
+
+@overload
+def similar(model: WordVectors, word: str, *, top: int = 10) -> Similar: ...
+@overload
+def similar(model: WordVectors, word: list[str], *, top: int = 10) -> list[Similar]: ...
+def similar(model: WordVectors, word: str | list[str], *, top: int = 10) -> Similar | list[Similar]:
+    """The nearest words of one word, or of each of several: exact, all in one matrix product."""
+    words = [word] if isinstance(word, str) else word
+    queries = _vectors(model, words)
+    known = [[row] if (row := model.find(each)) is not None else [] for each in words]
+    found = [
+        Similar(query=each, words=_best(model, scores, top, rows))
+        for each, scores, rows in zip(words, queries @ model.unit.T, known, strict=True)  # q v
+    ]
+    return found[0] if isinstance(word, str) else found
+
+
+def combine(
+    model: WordVectors,
+    plus: Sequence[str],
+    minus: Sequence[str] = (),
+    *,
+    top: int = 10,
+    product: bool = False,
+) -> Similar:
+    """The words nearest to a sum of words: king − man + woman.
+
+    3CosAdd (Mikolov et al. 2013) looks for the greatest cos(x, Σ plus − Σ minus), vectors of length
+    1. With `product` it is 3CosMul (Levy and Goldberg 2014), Π cos(x, plus) / (Π cos(x, minus) + ε)
+    with cosines brought to 0 … 1, where no one term outweighs the others.
+    """
+    words = [*plus, *minus]
+    vectors = _vectors(model, words)
+    if product:
+        shares = (1 + vectors @ model.unit.T) / 2
+        above, below = shares[: len(plus)].prod(0), shares[len(plus) :].prod(0)
+        scores = above / (below + _EPSILON) if minus else above
+    else:
+        signs = np.array([1.0] * len(plus) + [-1.0] * len(minus), np.float32)
+        scores = model.unit @ normalised(signs @ vectors)
+    rows = [row for word in words if (row := model.find(word)) is not None]
+    query = " + ".join(plus) + "".join(f" − {word}" for word in minus)
+    return Similar(query=query, words=_best(model, scores, top, rows))
+
+
+def analogy(
+    model: WordVectors, a: str, b: str, c: str, *, top: int = 10, product: bool = False
+) -> Similar:
+    """A is to b as c is to …: man, king, woman → queen."""
+    found = combine(model, [b, c], [a], top=top, product=product)
+    return Similar(query=f"{a} : {b} = {c} : ?", words=found.words)
+
+
+def odd_one_out(model: WordVectors, words: Sequence[str]) -> Odd:
+    """The word whose vector is farthest from the mean of all."""
+    if len(words) < 3:  # noqa: PLR2004
+        raise InputError(f"{len(words)} words have no odd one", fix="give three or more")
+    vectors = _vectors(model, words)
+    cosines = vectors @ normalised(vectors.mean(0))
+    order = np.argsort(cosines, kind="stable")
+    fits = tuple(Near(word=words[at], score=float(cosines[at])) for at in order)
+    return Odd(word=fits[0].word, fits=fits)
+
+
+def words_picture(
+    model: WordVectors, words: Sequence[str], found: Sequence[Similar] = ()
+) -> Scatter:
+    """Words, and those found near them, on a plane: the first two principal components of the lot.
+
+    What was found near a word has its colour.
+    """
+    colours = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    asked = len(colours)
+    for each in found:
+        for near in each.words:
+            colours.setdefault(near.word, colours.get(each.query, asked))
+    places, explained = plane(_vectors(model, list(colours)))
+    dots = [
+        Dot(name=name, x=float(x), y=float(y), colour=colour, strong=number < asked)
+        for number, ((name, colour), (x, y)) in enumerate(zip(colours.items(), places, strict=True))
+    ]
+    detail = f"two of {model.width} directions: {explained:.0%} of the variance"
+    return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, dots=dots)
+
+
+def cells_picture(model: WordVectors, words: Sequence[str]) -> Cells:
+    """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
+    if not words:
+        raise InputError("no word was given", fix="name one")
+    values = np.stack([model[word] for word in words]).astype(np.float64)
+    deviation = float(np.sqrt(np.square(values).mean())) or 1.0
+    return Cells(title=", ".join(words), rows=words, values=(values / deviation).tolist())
+
+
+def plane(vectors: Floats) -> tuple[NDArray[np.float64], float]:
+    """Principal components 1 and 2 of each vector, and the share of the variance they hold."""
+    centred = vectors.astype(np.float64) - vectors.mean(0)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = axes[:2] if len(axes) > 1 else np.vstack([axes, np.zeros_like(axes)])
+    # an axis has no sign of its own: the largest number on it is positive, whatever the library
+    signs = np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])
+    variance = np.square(sizes)
+    share = float(variance[:2].sum() / variance.sum()) if variance.sum() else 0.0
+    return centred @ (axes * signs[:, None]).T, share
+
+
+def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
+    """Of length 1 each (q d)."""
+    if not words:
+        raise InputError("no word was given", fix="name one")
+    return normalised(np.stack([model[word] for word in words]))
+
+
+def _best(
+    model: WordVectors, scores: Floats, top: int, left_out: Sequence[int]
+) -> tuple[Near, ...]:
+    in_range("top", top, 1, 1 << 31)
+    count = min(top + len(left_out), len(model))
+    scores[list(left_out)] = -np.inf
+    best = np.argpartition(-scores, count - 1)[:count]
+    order = best[np.lexsort((best, -scores[best]))][:top]  # of equals, the more frequent first
+    return tuple(
+        Near(word=model.words[row], score=float(scores[row]))
+        for row in order
+        if np.isfinite(scores[row])
+    )

@@ -1,0 +1,260 @@
+"""`translate`: sentences in another language.  b sentences, s source tokens, t target tokens."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.checkpoint.translator import Translator
+from cloze.config import in_range, number, one_of
+from cloze.decode.beam import Beam, beam
+from cloze.decode.core import Hypothesis
+from cloze.errors import InputError
+from cloze.explain.capture import capture
+from cloze.models.seq2seq import Seq2Seq
+from cloze.nn.decoder import CrossAttention
+from cloze.tasks.batches import by_tokens
+from cloze.tasks.pieces import words_of
+from cloze.text.length import POLICIES, keep
+
+BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
+END = "⏎"  # how the end of a sentence is shown
+
+OnError = Callable[[int, InputError], object]  # the number of the text, what is wrong with it
+Progress = Callable[[int, int], None]  # sentences done, sentences in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """How much of each source word went into each word of the translation."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: NDArray[np.float32]  # target words × source words; a row sums to 1
+
+    @property
+    def hard(self) -> tuple[int, ...]:
+        """For each target word the source word it looks at most."""
+        return tuple(int(n) for n in self.weights.argmax(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One translation."""
+
+    text: str
+    score: float  # the log-probability by the length penalty
+    log_probability: float
+    ended: bool  # False: it was cut off at the most tokens a translation may have
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation:
+    """A sentence and its translations, best first; none where it could not be translated."""
+
+    source: str
+    candidates: tuple[Candidate, ...]
+    cut: int = 0  # tokens of the source that a length policy left out
+
+    @property
+    def text(self) -> str:
+        """The best one."""
+        return self.candidates[0].text if self.candidates else ""
+
+
+class Options(TypedDict, total=False):
+    """The choices of `translate`."""
+
+    beam: int
+    best: int
+    penalty: str
+    alpha: float
+    no_repeat: int
+    ratio: float
+    align: bool
+    policy: str | None
+    batch_tokens: int
+    on_error: OnError | None
+    progress: Progress | None
+
+
+@overload
+def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+    model: Translator, texts: str, **options: Unpack[Options]
+) -> Translation: ...
+@overload
+def translate(
+    model: Translator, texts: Sequence[str], **options: Unpack[Options]
+) -> list[Translation]: ...
+@torch.inference_mode()
+def translate(
+    model: Translator,
+    texts: str | Sequence[str],
+    *,
+    beam: int = 4,
+    best: int = 1,
+    penalty: str = "wu",
+    alpha: float = 0.6,
+    no_repeat: int = 0,
+    ratio: float = 2.0,
+    align: bool = False,
+    policy: str | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    on_error: OnError | None = None,
+    progress: Progress | None = None,
+) -> Translation | list[Translation]:
+    """The likeliest translations of a sentence, or of each of several.
+
+    As many come back as were given: a blank line gives a blank translation. Characters that were
+    never seen are spelled in bytes. A sentence longer than learned positions reach is an error, or
+    is cut by `policy` (head, tail, head+tail); with `on_error` it is reported, has no candidates,
+    and the others go on. Sinusoidal positions and recurrent nets have no such end.
+
+    Args:
+        model: a translator, of either kind.
+        texts: a sentence, or several.
+        beam: hypotheses that are followed; 1 is greedy.
+        best: translations to give back, at most `beam`.
+        penalty: of length: wu or average.
+        alpha: its strength; 0: none.
+        no_repeat: no n-gram of so many pieces comes twice; 0: any may.
+        ratio: a translation has at most this many times its source's tokens, and 10 more.
+        align: say which words each word came from.
+        policy: for sentences that are too long.
+        batch_tokens: source tokens, with all hypotheses, that are read at once.
+        on_error: who is told of a sentence that is too long.
+        progress: who is told how many are done.
+    """
+    search = Beam(size=beam, best=best, penalty=penalty, alpha=alpha, no_repeat=no_repeat)  # type: ignore[arg-type]
+    number("ratio", ratio, 0.0, 1e3)
+    in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+    if not isinstance(model, Translator):
+        raise InputError(
+            f"this {type(model).__name__} does not translate",
+            fix="load a folder of a translator: cloze finetune translate makes one",
+        )
+    if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
+        raise InputError("this model has no attention to align by", fix="train one with attention")
+    alone = isinstance(texts, str)
+    rows = [texts] if isinstance(texts, str) else list(texts)
+    sources, cut = _read(model, rows, policy, None if alone else on_error)
+    found: dict[int, tuple[Candidate, ...]] = {}
+    said, done = list(sources), 0
+    for batch in by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
+        numbers = [said[n] for n in batch]
+        some = _searched(model, [sources[n] for n in numbers], search, ratio)
+        for row, hypotheses in zip(numbers, some, strict=True):
+            found[row] = tuple(
+                _candidate(model, sources[row], one, align=align) for one in hypotheses
+            )
+        done += len(batch)
+        if progress:
+            progress(done, len(sources))
+    blank = Candidate(text="", score=0.0, log_probability=0.0, ended=True)
+    made = [
+        Translation(
+            source=text,
+            candidates=found.get(row, () if text.strip() else (blank,)),
+            cut=cut.get(row, 0),
+        )
+        for row, text in enumerate(rows)
+    ]
+    return made[0] if alone else made
+
+
+def _read(
+    model: Translator, texts: Sequence[str], policy: str | None, on_error: OnError | None
+) -> tuple[dict[int, list[int]], dict[int, int]]:
+    """The ids of each sentence that says something, and what was cut of them."""
+    if policy is not None:
+        one_of("length policy", policy, POLICIES)
+    told = [row for row, text in enumerate(texts) if text.strip()]
+    found = dict(zip(told, model.encode([texts[row] for row in told]), strict=True))
+    cut: dict[int, int] = {}
+    for row, ids in list(found.items()):
+        if model.limit is None or len(ids) <= model.limit:
+            continue
+        if policy is not None:
+            spans = keep(policy, len(ids) - 1, model.limit - 1)
+            found[row] = [ids[n] for span in spans for n in span] + ids[-1:]
+            cut[row] = len(ids) - len(found[row])
+            continue
+        error = InputError(
+            f"sentence {row + 1:,} has {len(ids):,} tokens, its end included; "
+            f"the model has {model.limit:,} positions",
+            fix="split it, or choose a length policy: head, tail, head+tail",
+        )
+        if on_error is None:
+            raise error
+        on_error(row, error)
+        del found[row]
+    return found, cut
+
+
+def _searched(
+    model: Translator, sources: Sequence[Sequence[int]], search: Beam, ratio: float
+) -> list[list[Hypothesis]]:
+    config, most = model.config, model.limit or 1 << 30
+    source, real = padded(sources, model.device)
+    limits = [min(int(ratio * len(ids)) + 10, most) for ids in sources]
+    first = torch.full((len(sources),), config.bos_id, device=model.device)
+    state = model.module.start(source, real)
+    return beam(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids (b s), and which of them are real."""
+    lengths = torch.tensor([len(row) for row in rows])
+    real = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids = torch.zeros(real.shape, dtype=torch.long)
+    ids[real] = torch.tensor([id_ for row in rows for id_ in row])
+    return ids.to(device), real.to(device)
+
+
+def _candidate(
+    model: Translator, source: Sequence[int], found: Hypothesis, *, align: bool
+) -> Candidate:
+    return Candidate(
+        text=model.decode(found.tokens),
+        score=found.score,
+        log_probability=found.log_probability,
+        ended=found.ended,
+        alignment=aligned(model, source, found.tokens) if align else None,
+    )
+
+
+@torch.inference_mode()
+def aligned(model: Translator, source: Sequence[int], target: Sequence[int]) -> Alignment:
+    """Which source words each word of a translation came from, both given as ids.
+
+    Of a Transformer the mean over the heads of the layer before the last, where cross-attention is
+    nearest to an alignment (Garg et al. 2019). Pieces of a source word add up; those of a target
+    word are averaged.
+    """
+    ids, real = padded([source], model.device)
+    inputs = torch.tensor([[model.config.bos_id, *target]], device=model.device)
+    if isinstance(model.module, Seq2Seq):
+        weights = model.module.alignment(ids, real, inputs)[0]  # t s
+    else:
+        with capture(model.module, CrossAttention) as seen:
+            model.module(ids, real, inputs)
+        weights = seen[max(len(seen) - 2, 0)][0].mean(0)
+    columns = list(_words(model, source[:-1]))
+    rows = list(_words(model, target))
+    joined = torch.stack([weights[:, first:last].sum(1) for _, first, last in columns], 1)
+    joined = torch.stack([joined[first:last].mean(0) for _, first, last in rows])
+    return Alignment(
+        source=tuple(word for word, _, _ in columns),
+        target=tuple(word for word, _, _ in rows),
+        weights=joined.float().cpu().numpy(),
+    )
+
+
+def _words(model: Translator, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+    yield from words_of(model.tokenizer, ids)
+    yield END, len(ids), len(ids) + 1

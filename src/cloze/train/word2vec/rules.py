@@ -1,0 +1,94 @@
+"""What the kernel looks up for each word, made from the counts.  v words."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.models.word2vec import Grams
+
+Counts: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Bars: TypeAlias = NDArray[np.uint32]
+Starts: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = NDArray[np.int32]
+
+_ALL = (1 << 32) - 1
+
+
+def kept(counts: Counts, sample: float) -> Bars:
+    """How often a word stays, in 2⁻³²: (√(f/t) + 1) · t/f, as word2vec.c has it.
+
+    The paper (Mikolov et al. 2013, eq. 5) says √(t/f); t is `sample`, f the word's share.
+    """
+    if sample == 0:
+        return np.full(len(counts), _ALL, np.uint32)
+    share = counts / counts.sum() / sample
+    stays = np.minimum((np.sqrt(share) + 1) / share, 1)
+    return (stays * _ALL).astype(np.uint32)
+
+
+def noise(counts: Counts, power: float) -> Floats:
+    """The distribution that negatives are drawn from."""
+    weights = counts.astype(np.float64) ** power
+    return weights / weights.sum()
+
+
+def alias_table(chances: Floats) -> tuple[Bars, Rows]:
+    """Walker's (1974), built as Vose (1991) does: each place holds one word and part of another."""
+    size = len(chances)
+    filled = (chances * size).tolist()
+    bars = np.ones(size)
+    aliases = np.arange(size, dtype=np.int32)
+    small = [place for place in range(size) if filled[place] < 1]
+    large = [place for place in range(size) if filled[place] >= 1]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        bars[low], aliases[low] = filled[low], high
+        filled[high] -= 1 - filled[low]
+        if filled[high] < 1:
+            small.append(large.pop())
+    return (bars * _ALL).astype(np.uint32), aliases
+
+
+def huffman(counts: Counts) -> tuple[Starts, Rows, NDArray[np.float32]]:
+    """Every word's path from the root: nodes, and labels 1 (left) or 0, as word2vec.c codes them.
+
+    Where words of a path begin, the inner nodes on it, the label at each. `counts` fall.
+    """
+    size = len(counts)
+    weights = [*counts.tolist(), *[0] * (size - 1)]
+    parents, right = [0] * (2 * size - 1), [False] * (2 * size - 1)
+    leaf, inner = size - 1, size  # the lightest word, and the lightest inner node, not yet taken
+    for node in range(size, 2 * size - 1):
+        for turn in (False, True):
+            if leaf >= 0 and (inner >= node or weights[leaf] < weights[inner]):
+                taken, leaf = leaf, leaf - 1
+            else:
+                taken, inner = inner, inner + 1
+            weights[node] += weights[taken]
+            parents[taken], right[taken] = node, turn
+    root = 2 * size - 2
+    starts, nodes, labels = [0], [], []
+    for word in range(size):
+        path, turns = [], []
+        at = word
+        while at != root:
+            path.append(parents[at] - size)
+            turns.append(0.0 if right[at] else 1.0)
+            at = parents[at]
+        nodes += path[::-1]
+        labels += turns[::-1]
+        starts.append(len(nodes))
+    return np.array(starts, np.int64), np.array(nodes, np.int32), np.array(labels, np.float32)
+
+
+def gram_rows(words: Sequence[str], grams: Grams | None) -> tuple[Starts, Rows]:
+    """The rows of each word's n-grams, which lie behind those of the words."""
+    if grams is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    found = [grams.of(word) for word in words]
+    starts = np.cumsum([0, *map(len, found)], dtype=np.int64)
+    rows = np.fromiter((len(words) + row for each in found for row in each), np.int32)
+    return starts, rows

@@ -1,0 +1,192 @@
+"""Learn word vectors from an encoded corpus, on all threads at once.  v words, d width."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import InputError, MissingExtraError
+from cloze.text.counting import Progress
+from cloze.train.word2vec.corpus import Encoded
+from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.settings import Settings
+
+if TYPE_CHECKING:
+    from cloze.train.word2vec.kernel import Rules, Shape, Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """The embedding; the context is thrown away."""
+
+    vectors: NDArray[np.float32]  # v d
+    gram_vectors: NDArray[np.float32] | None  # buckets d
+    trained: int  # words learned from, those left out by `sample` not counted
+
+
+def learn(corpus: Encoded, settings: Settings, progress: Progress | None = None) -> Learned:
+    """Every epoch goes over the corpus in its order, in chunks that free threads take.
+
+    The rate falls with the words read. What is random in a chunk follows from (seed, epoch, chunk),
+    so one thread always learns the same; several write over one another now and then.
+    """
+    run = _Run(corpus, settings, progress)
+    threads = [threading.Thread(target=run.work) for _ in range(settings.threads)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        run.stop()
+        raise
+    if run.failure is not None:
+        raise run.failure
+    rows = len(corpus.vocabulary.words)
+    table = run.tables.inputs
+    if not np.isfinite(table).all():
+        raise InputError("the vectors grew beyond all numbers", fix="use a smaller rate")
+    vectors = _composed(table, run.rules) if settings.grams else table
+    return Learned(
+        vectors=vectors,
+        gram_vectors=table[rows:] if settings.grams else None,
+        trained=run.trained,
+    )
+
+
+def need_kernel() -> None:
+    """Say what is missing before the work, not in the middle of it."""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("training word vectors", extra="words") from None
+
+
+class _Run:
+    """What the threads share."""
+
+    def __init__(self, corpus: Encoded, settings: Settings, progress: Progress | None) -> None:
+        self.corpus, self.settings, self.progress = corpus, settings, progress
+        self.rules, self.shape = make_rules(corpus, settings)
+        self.tables = fresh_tables(corpus, settings)
+        self.trained = 0
+        self.failure: BaseException | None = None
+        self._seen = 0
+        self._lock = threading.Lock()
+        self._chunks = self._all_chunks()
+
+    def _all_chunks(self) -> Iterator[tuple[int, int, int, int]]:
+        for epoch in range(self.settings.epochs):
+            for number, (first, last) in enumerate(self.corpus.chunks()):
+                yield epoch, number, first, last
+
+    def stop(self) -> None:
+        with self._lock:
+            self._chunks = iter(())
+
+    def work(self) -> None:
+        """Take chunks until there are none."""
+        try:
+            while self._one():
+                pass
+        except BaseException as error:  # told by the thread that waits
+            self.failure = error
+            self.stop()
+
+    def _one(self) -> bool:
+        from cloze.train.word2vec import kernel
+
+        settings = self.settings
+        total = settings.epochs * len(self.corpus.ids)
+        with self._lock:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return False
+            epoch, number, first, last = chunk
+            ids, ends = self.corpus.read(first, last)
+            share = self._seen / total
+            self._seen += len(ids)
+            if self.progress:
+                self.progress("words trained on", self._seen, total)
+        rate = settings.first_rate + (settings.last_rate - settings.first_rate) * share
+        (seed,) = np.random.SeedSequence([settings.seed, epoch, number]).generate_state(
+            1, np.uint64
+        )
+        trained = kernel.train(
+            kernel.Corpus(ids, ends),
+            self.tables,
+            self.rules,
+            self.shape,
+            np.float32(rate),
+            seed | np.uint64(1),  # the generator never leaves zero
+        )
+        with self._lock:
+            self.trained += int(trained)
+        return True
+
+
+def make_rules(corpus: Encoded, settings: Settings) -> "tuple[Rules, Shape]":
+    """What the kernel looks up, by the settings."""
+    need_kernel()
+    from cloze.train.word2vec.kernel import Rules, Shape
+
+    counts, words = corpus.vocabulary.counts, corpus.vocabulary.words
+    none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+    tree = settings.objective == "hierarchical"
+    paths = huffman(counts) if tree else none
+    bars = none[1].astype(np.uint32), none[1]
+    if not tree:
+        bars = alias_table(noise(counts, settings.power))
+    starts, nodes, labels = paths
+    rules = Rules(
+        kept(counts, settings.sample),
+        *bars,
+        starts,
+        nodes,
+        labels,
+        *gram_rows(words, settings.grams),
+    )
+    shape = Shape(
+        window=settings.window,
+        negatives=0 if tree else settings.negatives,
+        longest=int(np.diff(paths[0]).max()) if tree else settings.negatives + 1,
+        cbow=settings.kind == "cbow",
+        nce=settings.objective == "nce",
+    )
+    return rules, shape
+
+
+def fresh_tables(corpus: Encoded, settings: Settings) -> "Tables":
+    """Inputs uniform in ±1/2d, outputs zero, as in word2vec.c.
+
+    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) a word's score has a bias b, at first
+    the log of its share p(w), and is held against the noise: σ(v'·v + b − log k q(w)).
+    """
+    from cloze.train.word2vec.kernel import Tables
+
+    counts = corpus.vocabulary.counts
+    rows = len(counts) + (settings.grams.buckets if settings.grams else 0)
+    inputs = np.empty((rows, settings.width), np.float32)
+    np.random.default_rng(settings.seed).random(out=inputs, dtype=np.float32)
+    inputs -= 0.5
+    inputs /= settings.width
+    shifts = np.zeros(len(counts), np.float32)
+    if settings.objective == "nce":
+        expected = settings.negatives * noise(counts, settings.power)
+        shifts += np.log(expected) - np.log(counts / counts.sum())
+    return Tables(inputs, np.zeros((len(counts), settings.width), np.float32), shifts)
+
+
+def _composed(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
+    """The vector of each word: the mean of its own row and of its n-grams'."""
+    starts, rows = rules.gram_starts, rules.gram_rows
+    return np.stack(
+        [
+            (table[word] + table[rows[first:last]].sum(0)) / (1 + last - first)
+            for word, (first, last) in enumerate(pairwise(starts))
+        ]
+    )

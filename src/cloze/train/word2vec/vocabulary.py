@@ -1,0 +1,113 @@
+"""The words of a text, the phrases among them, and how often each occurs.
+
+A word is a run of letters and digits, with apostrophes inside it ("don't"); every ideograph is one
+of its own. Text that is split already is taken as it is: `split="spaces"`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import InputError
+from cloze.text.counting import Progress, count_chunks
+from cloze.train.word2vec.settings import Text
+
+IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
+_WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
+_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same where all is ASCII, and faster
+MOST = 10_000_000  # different words, or pairs of words, held while counting
+JOIN = "_"
+
+Split = Callable[[str], list[str]]
+Texts = Callable[[], Iterable[str]]  # from the start, each time it is called
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """Words by falling count, and how a text is split into them."""
+
+    words: tuple[str, ...]
+    counts: NDArray[np.int64]
+    phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins: "new york"
+
+    def splitter(self, text: Text) -> Split:
+        """Text to words and phrases."""
+        return partial(split_text, text=text, phrases=self.phrases)
+
+
+def split_text(line: str, *, text: Text, phrases: Sequence[frozenset[str]] = ()) -> list[str]:
+    """The words of a line, those of a phrase joined by `_`."""
+    if text.lowercase:
+        line = line.lower()
+    if text.split == "spaces":
+        words = line.split()
+    else:
+        words = (_PLAIN if line.isascii() else _WORD).findall(line)
+    for pairs in phrases:
+        words = join(words, pairs)
+    return words
+
+
+def join(words: list[str], pairs: frozenset[str]) -> list[str]:
+    """Neighbours that are a phrase as one word, from the left."""
+    joined: list[str] = []
+    free = False  # whether the last word may still become half of a phrase
+    for word in words:
+        if free and f"{joined[-1]} {word}" in pairs:
+            joined[-1] = f"{joined[-1]}{JOIN}{word}"
+            free = False
+        else:
+            joined.append(word)
+            free = True
+    return joined
+
+
+def count(texts: Texts, text: Text, progress: Progress | None = None) -> Vocabulary:
+    """Count words in one pass over the texts; before it, one pass for each round of phrases."""
+    phrases: list[frozenset[str]] = []
+    for _ in range(text.phrases):
+        split = partial(split_text, text=text, phrases=tuple(phrases))
+        both = count_chunks(texts(), partial(_with_pairs, split), max_words=MOST)
+        phrases.append(find_phrases(both, text))
+    split = partial(split_text, text=text, phrases=tuple(phrases))
+    counts = count_chunks(texts(), split, max_words=MOST, progress=progress)
+    frequent = sorted(
+        ((word, times) for word, times in counts.items() if times >= text.min_count),
+        key=lambda entry: (-entry[1], entry[0]),
+    )[: text.max_words]
+    if len(frequent) < 2:  # noqa: PLR2004
+        raise InputError(
+            f"only {len(frequent)} words occur {text.min_count} times or more",
+            fix="give more text, or lower min_count",
+        )
+    words, times = zip(*frequent, strict=True)
+    return Vocabulary(words=words, counts=np.array(times, np.int64), phrases=tuple(phrases))
+
+
+def find_phrases(counts: Counter[str], text: Text) -> frozenset[str]:
+    """Pairs that occur together far more often than apart would explain.
+
+    Mikolov et al. 2013, §4: (count(ab) − δ) / (count(a) · count(b)), δ = min_count, which
+    word2phrase.c multiplies by the number of words.
+    """
+    total = sum(times for word, times in counts.items() if " " not in word)
+    found = set()
+    for pair, times in counts.items():
+        if " " in pair and times >= text.min_count:
+            a, b = pair.split(" ")
+            rare = counts[a] < text.min_count or counts[b] < text.min_count
+            above = (times - text.min_count) * total / max(counts[a] * counts[b], 1)
+            if not rare and above > text.phrase_threshold:
+                found.add(pair)
+    return frozenset(found)
+
+
+def _with_pairs(split: Split, line: str) -> list[str]:
+    words = split(line)
+    return words + [f"{a} {b}" for a, b in pairwise(words)]

@@ -1,0 +1,54 @@
+import json
+
+import numpy as np
+import pytest
+
+from cloze.checkpoint.vectors import export_vectors, save_vectors
+from cloze.models.word2vec import WordVectors
+
+PLACES = {"man": (1, 0.1), "woman": (-1, 0.1), "king": (1, 2), "queen": (-1, 2), "cabbage": (0, -3)}
+
+
+@pytest.fixture(scope="module")
+def words():
+    return WordVectors(words=list(PLACES), vectors=np.array(list(PLACES.values()), np.float32))
+
+
+@pytest.fixture(scope="module")
+def folder(words, tmp_path_factory):
+    return save_vectors(words, tmp_path_factory.mktemp("similar") / "words")
+
+
+def test_neighbours_sums_and_pictures(run, folder, tmp_path):
+    done = run("similar", folder, "king", "man", "--top", "1")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [["to", "word"], ["king", "queen"], ["man", "king"]]
+
+    pictures = ["--picture", tmp_path / "w.svg", "--cells", tmp_path / "c.svg"]
+    added = run(
+        "similar", folder, "king", "woman", "--minus", "man", "--top", "1", "--json", *pictures
+    )
+    found = json.loads(added.stdout)
+    assert found["query"] == "king + woman − man"
+    assert found["words"][0]["word"] == "queen"
+    assert (tmp_path / "w.svg").read_text().count("<circle") == 4
+    assert ">king<" in (tmp_path / "c.svg").read_text()
+
+
+def test_an_analogy_from_a_file_and_the_odd_one(run, folder, words, tmp_path):
+    file = export_vectors(words, tmp_path / "words.vec")
+    asked = run("similar", file, "--limit", "4", "--analogy", "man", "king", "woman", "--top", "1")
+    assert asked.stdout.splitlines()[1].startswith("queen\t")
+    odd = run("similar", folder, "-", "--odd", "--json", stdin="king\nqueen\ncabbage\n")
+    assert json.loads(odd.stdout)["word"] == "cabbage"
+
+
+def test_what_cannot_be_asked(run, folder):
+    unknown = run("similar", folder, "quen")
+    assert unknown.returncode == 1
+    assert "error: there is no word 'quen'" in unknown.stderr
+    assert "did you mean 'queen'?" in unknown.stderr
+    both = run("similar", folder, "king", "--analogy", "man", "king", "woman")
+    assert both.returncode == 2
+    assert "ask for one thing" in both.stderr

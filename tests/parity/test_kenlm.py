@@ -1,0 +1,26 @@
+"""KenLM's reader opens our ARPA files and gives every word our probability."""
+
+import math
+
+import pytest
+
+from grams import text_model
+
+kenlm = pytest.importorskip("kenlm", reason="pip install kenlm")
+pytestmark = pytest.mark.parity
+
+
+@pytest.mark.parametrize("order", [2, 3, 4, 5])
+def test_the_same_scores(tmp_path, order):
+    """Order 1 is left out: KenLM's reader starts at 2. Tolerance 1e-5 in log p, both float32."""
+    model = text_model(order)
+    peer = kenlm.Model(str(model.save_arpa(tmp_path / "model.arpa")))
+    assert peer.order == order
+    for text in ("the cat sat on the mat", "mat dog never the the cat", "zebra", ""):
+        theirs = list(peer.full_scores(text))
+        (ours,) = model.log_probs(model.sequences([text]))
+        assert ours == pytest.approx([score * math.log(10) for score, _, _ in theirs], abs=1e-5)
+        context = model.begin(text)
+        for at, (_, length, unknown) in enumerate(theirs[:-1], 1):
+            assert len(model.path(context[:at], context[at])[-1].context) + 1 == length
+            assert (context[at] == model.unknown) == unknown

@@ -1,0 +1,84 @@
+"""What holds for all pairs, searches and scores."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.data.parallel import Pairs
+from cloze.decode.beam import Beam, beam
+from cloze.evaluate.bleu import TOKENIZERS, bleu
+from cloze.tasks.pieces import words_of
+from texts import ANY_TEXT
+from translators import translator
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
+MODEL = translator()
+
+
+@given(LENGTHS, st.integers(1, 200), st.integers(0, 5))
+def test_an_epoch_has_every_pair_once(lengths, tokens, seed):
+    sides = [[[1] * pair[side] for pair in lengths] for side in (0, 1)]
+    pairs = Pairs(*sides, batch_tokens=tokens, seed=seed)
+    for epoch in range(2):
+        batches = [pairs.batch(epoch * pairs.per_epoch + n) for n in range(pairs.per_epoch)]
+        order = np.concatenate([batch.sample_ids for batch in batches])
+        assert sorted(order.tolist()) == list(range(len(lengths)))
+        for batch in batches:
+            widest = max(batch.source_lengths.max(), batch.target_lengths.max())
+            assert len(batch) == 1 or len(batch) * widest <= tokens
+
+
+@given(st.lists(ANY_TEXT, min_size=1, max_size=5))
+def test_any_text_comes_back_as_it_was(texts):
+    for text, ids in zip(texts, MODEL.encode(texts), strict=True):
+        assert MODEL.decode(ids[:-1]) == text
+        words = list(words_of(MODEL.tokenizer, ids[:-1]))
+        edges = [0, *(last for _, _, last in words)]
+        assert edges == [first for _, first, _ in words] + edges[-1:]
+        assert edges[-1] == len(ids) - 1
+        joined = "".join("".join(word.split()) for word, _, _ in words)
+        assert joined == "".join(text.split())
+
+
+@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=4), st.sampled_from(sorted(TOKENIZERS)))
+def test_bleu_is_a_share_and_whole_for_the_same_text(pairs, tokenize):
+    found = bleu([one for one, _ in pairs], [other for _, other in pairs], tokenize=tokenize)
+    assert 0.0 <= found.score <= 100.0 + 1e-9
+    told = [other for _, other in pairs]
+    same = bleu(told, told, tokenize=tokenize)
+    assert same.score == pytest.approx(100.0) or not all(same.precisions)
+
+
+class Table:
+    """One distribution for each step, whatever was said."""
+
+    def __init__(self, seed, vocabulary, steps):
+        rng = torch.Generator().manual_seed(seed)
+        self.scores = torch.randn(steps, vocabulary, generator=rng, dtype=torch.float64)
+        self.scores = self.scores.log_softmax(-1)
+
+    def step(self, tokens, state):
+        return self.scores[state].expand(len(tokens), -1), state + 1
+
+    def reorder(self, state, _rows):
+        return state
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1000), st.integers(2, 4), st.integers(1, 4), st.floats(0.0, 2.0))
+def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
+    table, search = Table(seed, vocabulary, limit), Beam(size=100, best=1, alpha=alpha)
+    ((found,),) = beam(table, 0, torch.tensor([1]), search, eos=0, limits=[limit])
+    best = max(
+        search.score(
+            sum(float(table.scores[n, word]) for n, word in enumerate([*said, 0])), length + 1
+        )
+        for length in range(limit)
+        for said in itertools.product(range(1, vocabulary), repeat=length)
+    )
+    assert found.ended
+    assert found.score == pytest.approx(best, abs=1e-12)

@@ -1,0 +1,57 @@
+"""Whatever the lengths and the window: padded, packed and alone a text has the same vectors."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pad_sequence
+
+from cloze.models import ModernBertConfig, fresh
+from cloze.nn.packed import Packed
+from cloze.nn.rotary import rotate, turn_of
+from helpers import scramble
+
+SHAPE = {"vocab_size": 20, "width": 8, "layers": 3, "heads": 2, "hidden": 8, "positions": 24}
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@settings(max_examples=40)
+@given(
+    lengths=st.lists(st.integers(1, 24), min_size=1, max_size=5),
+    window=st.integers(1, 30),
+    every=st.integers(1, 3),
+)
+def test_layouts_agree(lengths, window, every):
+    config = ModernBertConfig(**SHAPE, window=window, global_every=every)
+    module = scramble(fresh(config, rng=torch.Generator()), scale=0.5).eval()
+    rng = torch.Generator().manual_seed(window)
+    rows = [torch.randint(0, 20, (length,), generator=rng) for length in lengths]
+    with torch.no_grad():
+        alone = torch.cat([module(row[None])[0] for row in rows])
+        flat = module(torch.cat(rows), Packed.of(lengths))
+        real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        padded = module(pad_sequence(rows, batch_first=True), real)
+    torch.testing.assert_close(flat, alone, **CLOSE)
+    torch.testing.assert_close(padded[real], alone, **CLOSE)
+    assert padded.isfinite().all()
+
+
+@settings(max_examples=60)
+@given(
+    first=st.integers(0, 200),
+    second=st.integers(0, 200),
+    shift=st.integers(0, 200),
+    theta=st.floats(1.0, 1e6),
+)
+def test_a_product_depends_on_the_distance_alone(first, second, shift, theta):
+    """(R_m q)·(R_n k) = q·(R_{n−m} k), Su et al. 2021, eq. 11; and lengths stay."""
+    query, key = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(first)).double()
+    turn = turn_of(401, 16, theta=theta)
+
+    def product(at, to):
+        places = (turn.at(torch.tensor([place])) for place in (at, to))
+        return (rotate(query, next(places)) * rotate(key, next(places))).sum()
+
+    here, there = product(first, second), product(first + shift, second + shift)
+    torch.testing.assert_close(here, there, rtol=0, atol=1e-3)
+    turned = rotate(query, turn.at(torch.tensor([first])))
+    torch.testing.assert_close(turned.norm(), query.norm(), rtol=1e-5, atol=0)

@@ -1,0 +1,119 @@
+"""Laws of word vectors: files, trees, tables of chances, chunks."""
+
+import io
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cloze.errors import InputError
+from cloze.interop.word2vec import read_vectors, write_vectors
+from cloze.models.word2vec import Grams
+from cloze.train.word2vec.rules import alias_table, huffman, noise
+from cloze.train.word2vec.settings import Text
+from cloze.train.word2vec.vocabulary import join, split_text
+
+COUNTS = st.lists(st.integers(1, 10**9), min_size=2, max_size=60).map(
+    lambda counts: np.array(sorted(counts, reverse=True), np.int64)
+)
+WORD = st.text(st.characters(exclude_categories=["Cs", "Z", "Cc"]), min_size=1, max_size=8).filter(
+    lambda word: len(word.split()) == 1
+)
+TABLES = st.tuples(st.integers(1, 6), st.integers(2, 5)).flatmap(
+    lambda shape: st.tuples(
+        st.lists(WORD, min_size=shape[0], max_size=shape[0]),
+        arrays.arrays(
+            np.float32, shape, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+        ),
+    )
+)
+
+
+@given(TABLES, st.booleans())
+def test_files_keep_every_bit(made, binary):
+    words, table = made
+    stream = io.BytesIO()
+    write_vectors(stream, words, table, binary=binary)
+    size = stream.tell()
+    stream.seek(0)
+    again, read = read_vectors(stream, size, "x", binary=binary)
+    assert again == words
+    assert (read == table).all()
+
+
+@given(TABLES, st.data())
+def test_a_binary_file_that_is_cut_is_always_told(made, data):
+    stream = io.BytesIO()
+    write_vectors(stream, *made, binary=True)
+    whole = stream.getvalue()[:-1]  # the last newline says nothing
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    try:
+        read_vectors(io.BytesIO(cut), len(cut), "x", binary=True)
+    except InputError:
+        return
+    raise AssertionError("it was read")
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_no_bytes_break_the_reader(data, binary):
+    try:
+        words, table = read_vectors(io.BytesIO(data), len(data), "x", binary=binary)
+    except InputError:
+        return
+    assert len(words) == len(table)
+    assert np.isfinite(table).all()
+
+
+@given(COUNTS)
+def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
+    starts, nodes, labels = huffman(counts)
+    codes = ["".join(str(int(x)) for x in labels[a:b]) for a, b in itertools.pairwise(starts)]
+    assert len(set(codes)) == len(counts)
+    ordered = sorted(codes)
+    assert not any(b.startswith(a) for a, b in itertools.pairwise(ordered))
+    assert sum(2.0 ** -len(code) for code in codes) == 1
+    assert 0 <= nodes.min() <= nodes.max() == len(counts) - 2
+    shares = counts / counts.sum()
+    entropy = -(shares * np.log2(shares)).sum()
+    mean = sum(share * len(code) for share, code in zip(shares, codes, strict=True))
+    assert entropy - 1e-9 <= mean <= entropy + 1
+
+
+@given(COUNTS, st.floats(-1, 2))
+def test_an_alias_table_gives_each_word_its_chance(counts, power):
+    chances = noise(counts, power)
+    bars, aliases = alias_table(chances)
+    drawn = np.zeros(len(counts))
+    np.add.at(drawn, np.arange(len(counts)), bars / (2**32 - 1))
+    np.add.at(drawn, aliases, 1 - bars / (2**32 - 1))
+    np.testing.assert_allclose(drawn / len(counts), chances, atol=1e-6)
+
+
+@given(st.text(max_size=30), st.integers(1, 4), st.integers(0, 3), st.integers(1, 1000))
+def test_n_grams_are_as_many_as_a_word_has(word, shortest, more, buckets):
+    grams = Grams(shortest=shortest, longest=shortest + more, buckets=buckets)
+    length = len(word) + 2
+    expected = sum(max(length - n + 1, 0) for n in range(shortest, shortest + more + 1))
+    if shortest == 1:
+        expected -= 2  # < and > alone are none
+    found = grams.of(word)
+    assert len(found) == expected
+    assert all(0 <= row < buckets for row in found)
+
+
+@given(st.text(max_size=60))
+def test_words_hold_no_white_space_and_split_again_into_themselves(line):
+    words = split_text(line, text=Text())
+    assert all(len(word.split()) == 1 for word in words)
+    assert split_text(" ".join(words), text=Text(lowercase=False)) == words
+
+
+@given(
+    st.lists(st.sampled_from("abc"), max_size=12), st.sets(st.sampled_from(["a b", "b c", "c c"]))
+)
+def test_joining_loses_no_word(words, pairs):
+    joined = join(words, frozenset(pairs))
+    assert "_".join(joined).split("_") == (words or [""])
+    assert all(word.count("_") <= 1 for word in joined)

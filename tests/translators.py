@@ -1,0 +1,77 @@
+"""Tiny translators."""
+
+import torch
+
+from cloze.checkpoint.translator import Translator, learn_pieces
+from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from cloze.models.transformer import Transformer, TransformerConfig
+from helpers import scramble
+
+SIZE = 23
+SHAPES = {
+    "transformer": {"width": 16, "layers": 2, "heads": 2, "hidden": 24, "dropout": 0.0},
+    "seq2seq": {"width": 16, "embedding": 8, "layers": 1, "dropout": 0.0},
+}
+WORDS = [
+    "ein",
+    "zwei",
+    "drei",
+    "Hund",
+    "Katze",
+    "läuft",
+    "schläft",
+    "und",
+    "die",
+    "der",
+    ".",
+    "!",
+    "猫",
+    "in",
+    "Café",
+]
+TEXTS = [" ".join(WORDS[n % 15] for n in range(at, at + 3 + at % 5)) for at in range(60)]
+
+# every manner of model that there is
+VARIETIES = {
+    "transformer": ("transformer", {}),
+    "pre-norm": ("transformer", {"norm": "pre"}),
+    "halves": ("transformer", {"positions": "halves"}),
+    "learned": ("transformer", {"positions": "learned", "longest": 24}),
+    "separate": ("transformer", {"embeddings": "separate", "tied": False, "decoder_layers": 1}),
+    "plain-rnn": ("seq2seq", {"cell": "rnn", "attention": "none"}),
+    "plain-lstm": ("seq2seq", {"cell": "lstm", "attention": "none", "layers": 2}),
+    "bahdanau": ("seq2seq", {"attention": "bahdanau"}),
+    "one-way": ("seq2seq", {"cell": "lstm", "bidirectional": False, "embeddings": "separate"}),
+    **{
+        f"luong-{score}": ("seq2seq", {"attention": "luong", "score": score, "cell": "lstm"})
+        for score in ("dot", "general", "concat", "cosine")
+    },
+    "unfed": ("seq2seq", {"attention": "luong", "feeding": False, "layers": 2}),
+}
+
+
+def config_of(variety: str, size: int = SIZE):
+    family, changes = VARIETIES[variety]
+    kind = TransformerConfig if family == "transformer" else Seq2SeqConfig
+    return kind(vocab_size=size, **(SHAPES[family] | changes))
+
+
+def module_of(variety: str, seed: int = 0, scale: float = 0.4):
+    """A scrambled model in double precision."""
+    config = config_of(variety)
+    made = (Transformer if isinstance(config, TransformerConfig) else Seq2Seq)(config)
+    return scramble(made, seed, scale).double().eval()
+
+
+def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Translator:
+    """A scrambled model with a vocabulary."""
+    tokenizer = learn_pieces(TEXTS, size)
+    made = Translator.new(
+        config_of(variety, tokenizer.size), tokenizer, rng=torch.Generator().manual_seed(0)
+    )
+    scramble(made.module, scale=scale)
+    return made
+
+
+def some_ids(rows: int, length: int, seed: int = 1):
+    return torch.randint(1, SIZE, (rows, length), generator=torch.Generator().manual_seed(seed))

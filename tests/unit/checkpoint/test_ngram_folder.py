@@ -1,0 +1,162 @@
+"""The folder of an n-gram model: the same after a round trip, refused when it is not sound."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import cloze
+from cloze.checkpoint.ngram import NGramModel, Vocabulary, load_arpa
+from cloze.errors import ClozeError, FolderError, InputError
+from cloze.models.ngram import SYMBOLS, UNK
+from cloze.text.learn import learn
+from grams import TEXT, made, text_model
+from helpers import files_of, tiny_tokenizer
+
+
+@pytest.fixture
+def model():
+    return text_model(3)
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    return model.save(tmp_path / "ngram")
+
+
+def same(one, other):
+    assert other.words == one.words
+    for a, b in zip(one.module.levels, other.module.levels, strict=True):
+        np.testing.assert_array_equal(a.keys, b.keys)
+        np.testing.assert_array_equal(a.log_p, b.log_p)
+    text = "the cat sat on a zebra never seen"
+    assert one.sequences([text]) == other.sequences([text])
+    np.testing.assert_array_equal(*(m.log_probs(m.sequences([text]))[0] for m in (one, other)))
+
+
+def test_saved_and_loaded(model, folder):
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files_of(folder)
+    loaded = cloze.load(folder)
+    assert isinstance(loaded, NGramModel)
+    assert loaded.config == model.config
+    same(model, loaded)
+
+
+def test_the_tables_are_a_safetensors_file(model, folder):
+    tables = load_file(folder / "model.safetensors")
+    assert sorted(tables) == [
+        "backoff.1",
+        "backoff.2",
+        "keys.2",
+        "keys.3",
+        "log_p.1",
+        "log_p.2",
+        "log_p.3",
+    ]
+    np.testing.assert_array_equal(tables["log_p.2"], model.module.levels[1].log_p)
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "ngram"
+
+
+def test_an_order_without_n_grams(tmp_path):
+    model = text_model(5, lines=["cat", "dog"])
+    same(model, cloze.load(model.save(tmp_path / "short")))
+
+
+def test_it_overwrites_nothing_unasked(model, folder):
+    with pytest.raises(FolderError, match="exists"):
+        model.save(folder)
+    model.save(folder, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
+def test_arpa_files(model, tmp_path, name):
+    same(model, load_arpa(model.save_arpa(tmp_path / "deep" / name)))
+    with pytest.raises(InputError, match="exists already"):
+        model.save_arpa(tmp_path / "deep" / name)
+    assert files_of(tmp_path) == {f"deep/{name}"}
+
+
+def test_an_arpa_file_that_is_wrong_names_its_line(tmp_path):
+    path = tmp_path / "bad.arpa"
+    path.write_text("\\data\\\nngram 1=oops\n")
+    with pytest.raises(InputError, match=r"bad\.arpa:2: 'ngram 1=oops'"):
+        load_arpa(path)
+
+
+def test_subwords_are_units_too(tmp_path):
+    tokenizer = learn(TEXT, kind="bpe", size=280)
+    vocabulary = Vocabulary(tokenizer)
+    assert vocabulary.words[: len(SYMBOLS)] == list(SYMBOLS)
+    assert len(vocabulary.words) == tokenizer.size - 1 + len(SYMBOLS)  # <|endoftext|> is no word
+    module = made(vocabulary.ids(TEXT), len(vocabulary.words), 3)
+    model = NGramModel(module=module, tokenizer=tokenizer)
+    same(model, cloze.load(model.save(tmp_path / "bpe")))
+    ids = model.begin("the cat")
+    assert [model.shown(id_) for id_ in ids[1:]] == ["the", "cat"]
+    assert model.words[ids[-1]] == "Ġcat"
+
+
+def test_special_tokens_in_a_text_are_unknown_words():
+    vocabulary = Vocabulary(tiny_tokenizer())
+    assert vocabulary.ids(["the [MASK] cat"])[0][1] == UNK
+    assert "[MASK]" not in vocabulary.words
+
+
+def test_sequences_are_scored_apart(model):
+    one, other = model.sequences(["the cat", "sat"])
+    both = model.log_probs([one, other])
+    assert [len(part) for part in both] == [3, 2]
+    np.testing.assert_array_equal(both[1], model.log_probs([other])[0])
+    assert model.log_probs([]) == []
+
+
+def test_symbols_in_a_text_are_unknown_words(model):
+    assert model.sequences(["<s> cat </s>"]) == model.sequences(["<unk> cat <unk>"])
+
+
+def broken(folder, change):
+    settings = json.loads((folder / "config.json").read_text())
+    change(settings)
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda s: s.update(format_version=2), "says format_version 2, this cloze reads 1"),
+        (lambda s: s.update(order=4), "does not describe an n-gram model"),
+        (lambda s: s.update(order=9), "order is 9"),
+        (lambda s: s.pop("counts"), "does not describe an n-gram model"),
+        (lambda s: s.update(discounts=[1]), "does not describe an n-gram model"),
+        (lambda s: s["counts"].__setitem__(1, 10**12), "does not hold keys.2 as config.json"),
+        (lambda s: s["counts"].__setitem__(1, -1), "does not describe an n-gram model"),
+    ],
+)
+def test_settings_that_are_wrong(folder, change, problem):
+    with pytest.raises(ClozeError, match=problem):
+        cloze.load(broken(folder, change))
+
+
+def test_a_tokenizer_of_another_model(folder):
+    text_model(3, lines=["one two"]).tokenizer.save(folder)
+    with pytest.raises(FolderError, match="the tokenizer has 5 words, config.json says"):
+        cloze.load(folder)
+
+
+def test_tables_that_are_missing_or_wrong(folder):
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    start = 8 + struct.unpack("<Q", whole[:8])[0]
+    place = json.loads(whole[8:start])["keys.2"]["data_offsets"][1] + start
+    file.write_bytes(whole[: place - 8] + b"\x7f" * 8 + whole[place:])
+    with pytest.raises(FolderError, match="keys.2 names contexts that are not there"):
+        cloze.load(folder)
+    file.write_bytes(whole[:-1])
+    with pytest.raises(FolderError, match="not a sound safetensors file"):
+        cloze.load(folder)
+    file.unlink()
+    with pytest.raises(FolderError, match="has no model.safetensors"):
+        cloze.load(folder)

@@ -1,0 +1,84 @@
+"""A translator's folder."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import cloze
+from cloze.checkpoint.translator import Translator
+from cloze.errors import FolderError
+from helpers import files_of
+from translators import TEXTS, VARIETIES, translator
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_saving_and_loading_gives_the_same_bits(variety, tmp_path):
+    model = translator(variety)
+    folder = model.save(tmp_path / "model")
+    opened = cloze.load(folder, device="cpu")
+    assert isinstance(opened, Translator)
+    assert opened.config == model.config
+    for name, weight in model.module.state_dict().items():
+        assert torch.equal(opened.module.state_dict()[name], weight), name
+    assert not opened.module.training
+    assert opened.encode(TEXTS) == model.encode(TEXTS)
+    assert files_of(folder) == {
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    }
+
+
+def test_text_comes_back_as_it_was():
+    model = translator()
+    for text in [*TEXTS, " two  spaces ", "", "Zoë\t猫😀"]:
+        assert model.decode(model.encode([text])[0][:-1]) == text
+
+
+def test_it_goes_into_a_folder_with_other_things(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    translator().save_into(tmp_path)
+    assert cloze.load(tmp_path).config == translator().config
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert not (tmp_path / ".model").exists()
+
+
+def changed(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_folder_is_not_trusted(tmp_path):
+    def fresh(name):
+        return translator().save(tmp_path / name)
+
+    folder = fresh("version")
+    changed(folder, format_version=7)
+    with pytest.raises(FolderError, match="format_version 7, this version reads 1"):
+        cloze.load(folder)
+    folder = fresh("width")
+    changed(folder, width=1 << 40)
+    with pytest.raises(FolderError, match="config.json: width is"):
+        cloze.load(folder)
+    folder = fresh("other")
+    changed(folder, hidden=32)
+    with pytest.raises(FolderError, match="but config.json implies"):
+        cloze.load(folder)
+    folder = fresh("unknown")
+    changed(folder, wings=2)
+    with pytest.raises(FolderError, match="no setting wings"):
+        cloze.load(folder)
+    folder = fresh("vocabulary")
+    changed(folder, vocab_size=100)
+    with pytest.raises(FolderError, match="the tokenizer has .* config.json 100 and 0"):
+        cloze.load(folder)
+    folder = fresh("longest")
+    changed(folder, longest_learned="all")
+    with pytest.raises(FolderError, match="longest_learned is 'all'"):
+        cloze.load(folder)
+    folder = fresh("weights")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["target.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(FolderError, match="lacks or has more .* target.weight"):
+        cloze.load(folder)

@@ -1,0 +1,158 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.vectors import (
+    export_vectors,
+    import_vectors,
+    load_vectors,
+    open_vectors,
+    save_vectors,
+)
+from cloze.errors import FolderError, InputError
+from cloze.models.word2vec import Grams, WordVectors
+from helpers import files_of
+
+WORDS = ("the", "café", "北京")
+
+
+def model(**changes) -> WordVectors:
+    table = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    return WordVectors(words=WORDS, vectors=table, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_vectors(model(counts=np.array([9, 5, 5])), tmp_path / "words")
+
+
+def test_a_folder_gives_back_what_was_saved(tmp_path):
+    grams = Grams(buckets=5)
+    before = model(
+        counts=np.array([9, 5, 5]),
+        grams=grams,
+        gram_vectors=np.ones((5, 4), np.float32),
+        lowercase=True,
+        training={"settings": {"width": 4}},
+    )
+    folder = save_vectors(before, tmp_path / "words")
+    assert files_of(folder) == {"config.json", "model.safetensors", "vocabulary.tsv"}
+    after = cloze.load(folder)
+    assert isinstance(after, WordVectors)
+    assert (after.vectors == before.vectors).all()
+    assert (after.gram_vectors == before.gram_vectors).all()
+    assert after.words == WORDS
+    assert after.counts.tolist() == [9, 5, 5]
+    assert (after.grams, after.lowercase, after.training) == (grams, True, before.training)
+
+
+def test_counts_that_are_not_known_stay_so(tmp_path):
+    assert open_vectors(save_vectors(model(), tmp_path / "words")).counts is None
+
+
+def test_a_folder_is_not_overwritten_unless_told(folder):
+    with pytest.raises(FolderError, match="exists"):
+        save_vectors(model(), folder)
+    save_vectors(model(), folder, overwrite=True)
+
+
+def change(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"model_type": "bert"}, "does not hold word vectors"),
+        ({"format_version": 2}, "is of format_version 2, this reads 1"),
+        ({"vocab_size": -1}, "config.json: vocab_size is -1"),
+        ({"hidden_size": 1 << 40}, "config.json: hidden_size is"),
+        ({"vocab_size": 4}, "vocabulary.tsv has 3 words, config.json says 4"),
+        ({"hidden_size": 5}, "vectors is 3×4 in model.safetensors, but config.json implies 3×5"),
+        ({"grams": {"buckets": 5}}, "model.safetensors holds no grams"),
+        ({"grams": {"buckets": 0}}, "config.json: buckets is 0"),
+        ({"grams": [1]}, "config.json: grams is not a table"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_told(folder, changes, wrong):
+    change(folder, **changes)
+    with pytest.raises(FolderError, match=wrong):
+        open_vectors(folder)
+
+
+def test_missing_files_are_told(folder):
+    (folder / "model.safetensors").rename(folder / "x")
+    with pytest.raises(FolderError, match="has no model.safetensors"):
+        open_vectors(folder)
+    (folder / "vocabulary.tsv").unlink()
+    with pytest.raises(FolderError, match="there is no vocabulary.tsv"):
+        open_vectors(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FolderError, match="does not hold word vectors"):
+        open_vectors(folder)
+
+
+@pytest.mark.parametrize(
+    "text", [b"a\t1\nb\nc\t1\n", b"a\t1\nb\tx\nc\t1\n", b"a\t1\n\xff\t2\nc\t1\n"]
+)
+def test_a_broken_vocabulary_is_told(folder, text):
+    (folder / "vocabulary.tsv").write_bytes(text)
+    with pytest.raises(FolderError, match="vocabulary.tsv is broken"):
+        open_vectors(folder)
+
+
+def test_a_vocabulary_far_too_large_is_not_read(folder):
+    with (folder / "vocabulary.tsv").open("r+b") as file:
+        file.truncate(10**6)
+    with pytest.raises(FolderError, match="vocabulary.tsv is far too large"):
+        open_vectors(folder)
+
+
+def test_vectors_that_are_no_numbers_are_told(tmp_path):
+    broken = model()
+    broken.vectors[1, 1] = np.nan
+    folder = save_vectors(broken, tmp_path / "words")
+    with pytest.raises(FolderError, match="vectors holds numbers that are none"):
+        open_vectors(folder)
+
+
+def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
+    bad = WordVectors(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
+    with pytest.raises(InputError, match="holds a tab or newline"):
+        save_vectors(bad, tmp_path / "words")
+    assert not (tmp_path / "words").exists()
+
+
+@pytest.mark.parametrize("name", ["words.txt", "words.vec", "words.bin"])
+def test_files_of_others(tmp_path, name):
+    before = model()
+    path = export_vectors(before, tmp_path / name)
+    after = load_vectors(path)
+    assert tuple(after.words) == WORDS
+    assert (after.vectors == before.vectors).all()
+    assert len(load_vectors(path, limit=2)) == 2
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert (import_vectors(packed).vectors == before.vectors).all()
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
+    bad = WordVectors(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
+    with pytest.raises(InputError, match="no place in this format"):
+        export_vectors(bad, tmp_path / "words.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(InputError, match="there is no such file or folder"):
+        load_vectors(tmp_path / "none.bin")
+
+
+def test_a_folder_opens_where_a_file_may_stand(folder):
+    assert tuple(load_vectors(folder).words) == WORDS
+    assert len(load_vectors(folder, limit=2)) == 2

@@ -1,0 +1,128 @@
+"""The settings of a published ModernBERT in their two spellings, and what is refused."""
+
+import json
+
+import pytest
+
+import cloze
+from cloze.errors import ConfigError
+from cloze.interop.huggingface import read_config, write_config
+from cloze.models import ModernBertConfig
+from helpers import files_of, tiny_model
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+BARE = {"model_type": "modernbert", "architectures": ["ModernBertModel"], "vocab_size": 30}
+
+
+def read(**changes):
+    return read_config({**BARE, **changes})
+
+
+def test_what_is_unsaid_is_as_published():
+    assert read().config == ModernBertConfig(vocab_size=30)
+    assert not read().ignored
+
+
+def test_settings_that_change_nothing_need_no_word():
+    assert not read(sparse_prediction=True, reference_compile=None, cls_token_id=1).ignored
+    assert read(favourite_colour="blue").ignored == ("favourite_colour",)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "every"),
+    [
+        ([FULL], 1),
+        ([FULL] * 4, 1),
+        ([FULL, SLIDING, FULL, SLIDING], 2),
+        ([FULL, SLIDING, SLIDING, FULL, SLIDING], 3),
+        ([FULL, SLIDING, SLIDING], 3),
+    ],
+)
+def test_a_list_of_layers(kinds, every):
+    layers = len(kinds)
+    assert read(layer_types=kinds, num_hidden_layers=layers).config.global_every == every
+    # the new spelling has the last word, unless both say the same
+    both = {"layer_types": kinds, "num_hidden_layers": layers}
+    assert read(**both, global_attn_every_n_layers=77).config.is_local(0) is False
+    written = write_config(read(**both).config, ())
+    assert written["layer_types"] == kinds
+    assert written["global_attn_every_n_layers"] == every
+
+
+def test_a_period_longer_than_the_model_is_kept():
+    kinds = [FULL, SLIDING]
+    config = ModernBertConfig(vocab_size=30, layers=2, global_every=7)
+    written = write_config(config, ())
+    assert written["layer_types"] == kinds
+    assert read_config(written).config == config
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [[SLIDING, FULL], [FULL, FULL, SLIDING], [FULL], ["dense", FULL], "all", [[FULL], FULL]],
+)
+def test_other_patterns_of_layers_are_refused(kinds):
+    layers = 3 if kinds == [FULL, FULL, SLIDING] else 2
+    with pytest.raises(ConfigError, match="layer_types does not say.*\n.*that pattern only"):
+        read(layer_types=kinds, num_hidden_layers=layers)
+
+
+def test_both_spellings_of_the_angles():
+    old = read(global_rope_theta=1000.0, local_rope_theta=100.0).config
+    new = read(rope_parameters={FULL: {"rope_theta": 1000.0}, SLIDING: {"rope_theta": 100.0}})
+    assert (old.theta, old.local_theta) == (1000.0, 100.0)
+    assert new.config == old
+    half = read(rope_parameters={FULL: {"rope_theta": 1000.0}, SLIDING: None}).config
+    assert (half.theta, half.local_theta) == (1000.0, 10_000.0)
+    # the older library read "no local theta" as the global one
+    assert read(global_rope_theta=1000.0, local_rope_theta=None).config.local_theta == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "sets rope_scaling.*mathematics"),
+        (
+            {"rope_parameters": {FULL: {"rope_type": "yarn", "factor": 2.0}}},
+            "sets rope_parameters.*mathematics\n.*default kind only",
+        ),
+        (
+            {"rope_parameters": {FULL: {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}},
+            "sets rope_parameters.*mathematics",
+        ),
+        ({"rope_parameters": [1e4]}, "rope_parameters is .*\n.*a table each"),
+        ({"rope_parameters": {FULL: 1e4}}, "rope_parameters is .*\n.*a table each"),
+        ({"norm_bias": "no"}, "norm_bias is 'no'\n.*true or false"),
+        ({"classifier_pooling": "max"}, "pooling 'max' is unknown"),
+        ({"layer_types": [FULL], "num_hidden_layers": "x"}, "num_hidden_layers is 'x'"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        read(**changes)
+
+
+def test_a_folder_names_its_special_tokens(tmp_path):
+    folder = tiny_model("mlm", family="modernbert").save(tmp_path / "m")
+    assert "vocab.txt" in files_of(folder)
+    said = json.loads((folder / "config.json").read_text())
+    names = ("cls_token_id", "bos_token_id", "sep_token_id", "eos_token_id", "pad_token_id")
+    assert [said[name] for name in names] == [2, 2, 3, 3, 0]
+
+
+def test_a_folder_that_does_not_name_its_heads(tmp_path):
+    folder = tiny_model("mlm", family="modernbert").save(tmp_path / "m")
+    file = folder / "config.json"
+    said = json.loads(file.read_text())
+    del said["architectures"]
+    file.write_text(json.dumps(said))
+    assert cloze.load(folder).heads == ("mlm",)
+
+
+def test_the_bare_body_has_no_prefix(tmp_path):
+    from safetensors.torch import load_file
+
+    folder = tiny_model(family="modernbert").save(tmp_path / "m")
+    names = set(load_file(folder / "model.safetensors"))
+    assert {"embeddings.tok_embeddings.weight", "layers.1.attn.Wqkv.weight"} < names
+    assert not cloze.load(folder).report

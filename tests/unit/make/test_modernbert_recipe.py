@@ -1,0 +1,127 @@
+"""A ModernBERT from raw text, and what becomes of it: fine-tuned, gone on with, not distilled."""
+
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError
+from cloze.make.finetune import finetune
+from cloze.make.pretrain import pretrain
+from cloze.make.recipe import recipe
+from cloze.make.student import student
+from helpers import tiny_model
+
+SMALL = [
+    "model.family=modernbert",
+    "model.preset=tiny",
+    "model.layers=3",
+    "model.width=16",
+    "model.positions=32",
+    "model.global_every=3",
+    "model.window=6",
+    "vocabulary.size=120",
+    "samples.length=32",
+    "samples.pairs=none",
+    "batch.tokens=256",
+    "corpus.hold_out=0.2",
+    "run.steps=6",
+    "run.log_every=1",
+    "run.device=cpu",
+    "corpus.workers=1",
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "m"
+    pretrain(text, out, recipe(settings=SMALL))
+    return out
+
+
+def test_text_becomes_a_modernbert(made):
+    model = cloze.load(made)
+    assert not model.report
+    assert model.heads == ("mlm",)
+    config = model.config
+    assert (config.family, config.layers, config.global_every, config.window) == (
+        "modernbert",
+        3,
+        3,
+        6,
+    )
+    assert (config.hidden, config.theta, config.dropout) == (64, 10_000.0, 0.0)
+    assert len(cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses) == 3
+    assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
+    found = cloze.info(made)
+    assert found.total == sum(weight.numel() for weight in model.module.parameters())
+    assert (found.shape["global_every"], found.shape["window"]) == (3, 6)
+
+
+def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
+    rows = [f"the {word}.\t{label}" for word, label in [("cat sat", "a"), ("dog ran", "b")] * 12]
+    data = tmp_path / "train.tsv"
+    data.write_text("\n".join(rows) + "\n")
+    finetune("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
+    tuned, base = cloze.load(tmp_path / "ft"), cloze.load(made)
+    assert tuned.heads == ("sequence",)
+    # as in the published library, the layer before the heads goes on where masked words left it
+    drift = (tuned.module.transform.dense.weight - base.module.transform.dense.weight).abs().max()
+    assert 0 < drift < 0.01
+    assert len(cloze.classify(tuned, ["the cat sat."])) == 1
+
+
+def test_dropout_is_of_the_embeddings_and_the_nets():
+    asked = recipe(settings=[*SMALL, "model.dropout=0.2", "model.attention_dropout=0.3"])
+    config = asked.model.config(30)
+    assert (config.dropout, config.hidden_dropout, config.attention_dropout) == (0.2, 0.2, 0.3)
+    assert recipe("bert-tiny").model.config(30).dropout == 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["samples.pairs=nsp"], "pairs is 'nsp', and a ModernBERT has no segments\n.*--pairs none"),
+        (["model.family=gpt"], "model.family 'gpt' is unknown"),
+        (["model.preset=giant"], "model.preset 'giant' is unknown"),
+        (["model.family=bert"], "model.global_every is a setting of a ModernBERT\n.*leave it out"),
+    ],
+)
+def test_what_it_cannot_have(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=[*SMALL, *settings])
+
+
+def test_a_bert_has_no_preset_of_ours():
+    with pytest.raises(ConfigError, match="model.preset 'cloze' is unknown"):
+        recipe(settings=["model.preset=cloze"])
+
+
+def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
+    asked = recipe(settings=[f"model.start={made}", "samples.pairs=nsp", "run.steps=1"])
+    with pytest.raises(ConfigError, match="a modernbert has no head for pairs\n.*--pairs none"):
+        pretrain(text, tmp_path / "m", asked)
+    assert not (tmp_path / "m" / "corpus").exists()
+
+
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+def test_it_teaches_no_student(family):
+    with pytest.raises(ConfigError, match=f"ModernBERT teacher.* a {family}.*\n.*take a BERT"):
+        student(tiny_model("mlm", family="modernbert"), family=family)
+
+
+def test_new_words_and_heads_are_grown(made):
+    from cloze.make.grow import grown
+
+    base = cloze.load(made)
+    model = grown(base, base.tokenizer, ("token",), rng=torch.Generator(), labels=("a", "b", "c"))
+    ids = torch.tensor([[2, 7, 8, 3]])
+    assert torch.equal(model.module(ids), base.module(ids))
+    assert model.module.logits("token", model.module(ids)).shape == (1, 4, 3)

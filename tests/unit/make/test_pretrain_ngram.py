@@ -1,0 +1,86 @@
+"""Text to a folder: vocabularies, what is refused, and the published perplexity."""
+
+import pytest
+
+import cloze
+from cloze.data.streams import rows
+from cloze.errors import ConfigError, InputError
+from cloze.evaluate.language import score_language
+from cloze.make.ngram import pretrain_ngram
+from grams import TEXT
+from helpers import files_of
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(TEXT), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["word", "spaced", "wordpiece", "bpe", "char"])
+def test_every_kind_of_vocabulary(corpus, tmp_path, kind):
+    size = 300 if kind == "bpe" else 40
+    model = pretrain_ngram(corpus, tmp_path / "out", order=3, kind=kind, size=size, min_count=1)
+    assert files_of(tmp_path / "out") >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text.txt"]  # nothing left over
+    found = cloze.suggest(model, "the cat", top=3)
+    assert found == cloze.suggest(cloze.load(tmp_path / "out"), "the cat", top=3)
+    assert score_language(model, TEXT).perplexity < 12
+
+
+def test_rare_words_are_counted_as_unknown(corpus, tmp_path):
+    often = pretrain_ngram(corpus, tmp_path / "a", order=2, min_count=2)
+    every = pretrain_ngram(corpus, tmp_path / "b", order=2, min_count=1)
+    assert set(every.words) - set(often.words) == {"zebra"}
+    assert cloze.suggest(often, "").unknown > cloze.suggest(every, "").unknown
+
+
+def test_a_given_tokenizer_needs_one_reading(corpus, tmp_path):
+    first = pretrain_ngram(corpus, tmp_path / "a", order=2)
+    for given in (first.tokenizer, tmp_path / "a"):
+        again = pretrain_ngram(iter(TEXT), tmp_path / "b", order=2, tokenizer=given, force=True)
+        assert cloze.suggest(again, "the") == cloze.suggest(first, "the")
+
+
+def test_text_that_can_be_read_once(tmp_path):
+    with pytest.raises(InputError, match="only once.*\n.*or a tokenizer"):
+        pretrain_ngram(iter(TEXT), tmp_path / "a")
+    with pytest.raises(InputError, match="only once"):
+        pretrain_ngram(["-"], tmp_path / "a")
+
+
+def test_blank_text(tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    with pytest.raises(InputError, match="the texts are empty"):
+        pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a")
+    with pytest.raises(InputError, match="the texts are empty"):
+        pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a", kind="spaced")
+    assert not (tmp_path / "a").exists()
+
+
+def test_settings_out_of_range(corpus, tmp_path):
+    for wrong, problem in [
+        ({"order": 6}, "order is 6"),
+        ({"memory": 0}, "memory is 0"),
+        ({"kind": "wrd"}, "'wrd' is unknown\n.*did you mean 'word'"),
+    ]:
+        with pytest.raises(ConfigError, match=problem):
+            pretrain_ngram(corpus, tmp_path / "a", **wrong)
+
+
+def test_it_overwrites_nothing_unasked(corpus, tmp_path):
+    with pytest.raises(InputError, match="exists already"):
+        pretrain_ngram(corpus, corpus)
+
+
+@pytest.mark.data
+def test_penn_treebank_has_its_published_perplexity(data_dir, tmp_path):
+    """Modified Kneser–Ney of order 5 is published with about 148 on the validation part."""
+    ptb = data_dir / "ptb"
+    train = ptb / "ptb.train.txt.xz"
+    model = pretrain_ngram(train, tmp_path / "a", kind="spaced", min_count=1, memory=16)
+    valid = (row.text for row in rows(ptb / "ptb.valid.txt.xz"))
+    found = score_language(model, valid)
+    assert (found.tokens, found.words) == (73_760, 73_760)
+    assert found.perplexity == pytest.approx(148.008, abs=0.01)

@@ -1,0 +1,188 @@
+"""Learning to translate: files to a folder, resumed exactly."""
+
+import json
+from itertools import islice
+
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from cloze.make.run import Watch
+from cloze.make.translate import resume_translator
+from cloze.make.translate_recipe import TranslateRun, translate_recipe
+from translators import TEXTS
+
+TINY = {
+    "transformer": [
+        *("transformer.width=16", "transformer.layers=1", "transformer.heads=2"),
+        *("transformer.hidden=16", "transformer.dropout=0.1", "transformer.attention_dropout=0.1"),
+    ],
+    "seq2seq": ["seq2seq.width=16", "seq2seq.embedding=8", "loss.own_words=0.5"],
+}
+RUN = ["vocabulary.size=290", "run.batch_tokens=120", "run.log_every=1", "optimiser.rate=0.01"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Sentences, and the same ones backwards."""
+    folder = tmp_path_factory.mktemp("pairs")
+    lines = [*TEXTS, ""]
+    backwards = [" ".join(reversed(line.split())) for line in lines]
+    for name, some in (("train.en", lines), ("train.de", backwards)):
+        (folder / name).write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
+    for name in ("train.en", "train.de"):
+        head = (folder / name).read_text(encoding="utf-8").splitlines()[:6]
+        (folder / f"dev{name[5:]}").write_text("\n".join(head) + "\n", encoding="utf-8")
+    return folder
+
+
+def trained(files, out, recipe="transformer", *settings, dev=True, **options):
+    return cloze.train_translator(
+        files / "train.en",
+        files / "train.de",
+        out,
+        recipe,
+        dev=(files / "dev.en", files / "dev.de") if dev else None,
+        settings=[*TINY[recipe], *RUN, *settings],
+        **options,
+    )
+
+
+@pytest.mark.parametrize("recipe", TINY)
+def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
+    said = []
+    watch = Watch(say=type(Watch().say)(text=said.append))
+    ended = trained(files, tmp_path / "run", recipe, "run.epochs=2", watch=watch)
+    assert ended.left_out == 1
+    assert "60 pairs to learn from; left out: 1 blank on one side" in said
+    assert ended.score is not None
+    assert set(ended.scores) == {"bleu", "loss", "perplexity", "accuracy"}
+    model = cloze.load(tmp_path / "run", device="cpu")
+    assert model.config.family == recipe
+    assert model.longest > 3
+    assert len(cloze.translate(model, ["ein Hund", ""])) == 2
+    metrics = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in metrics.splitlines()]
+    losses = [row["loss"] for row in rows if row["kind"] == "train"]
+    assert losses[-1] < losses[0]
+    assert sum(row["kind"] == "eval" for row in rows) == 2
+    samples = json.loads((tmp_path / "run/samples.json").read_text(encoding="utf-8"))
+    assert samples[0]["source"] == TEXTS[0]
+    assert (tmp_path / "run/report.html").is_file()
+    data = json.loads((tmp_path / "run/data.json").read_text())
+    assert data == {"training": 60, "dev": 6, "left out": 1}
+
+
+@pytest.mark.parametrize("recipe", TINY)
+def test_a_run_that_stopped_goes_on_exactly(recipe, files, tmp_path):
+    straight = trained(files, tmp_path / "straight", recipe, "run.steps=8")
+    kill = Watch(steps=lambda steps, _: islice(steps, 3))
+    trained(files, tmp_path / "cut", recipe, "run.steps=8", "run.save_every=1", watch=kill)
+    resumed = resume_translator(tmp_path / "cut")
+    assert (straight.steps, resumed.steps) == (8, 8)
+    assert resumed.score == straight.score
+    one, other = (
+        cloze.load(tmp_path / name, device="cpu").module.state_dict()
+        for name in ("straight", "cut")
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_minutes_are_judged_at_their_end(files, tmp_path):
+    ended = trained(
+        files, tmp_path / "run", "transformer", "run.minutes=0.005", "run.evaluate_epochs=1000"
+    )
+    assert ended.score is not None
+    assert ended.best_step == ended.steps
+
+
+def test_without_dev_data_the_last_model_is_kept(files, tmp_path):
+    ended = trained(files, tmp_path / "run", "transformer", "run.steps=2", dev=False)
+    assert ended.score is None
+    assert ended.best_step == 2
+    assert cloze.load(tmp_path / "run").config.width == 16
+
+
+def test_sentences_in_python_and_long_ones_left_out(tmp_path):
+    ended = cloze.train_translator(
+        [*TEXTS, " ".join(TEXTS)],
+        [*TEXTS, "kurz"],
+        tmp_path / "run",
+        settings=[*TINY["transformer"], *RUN, "run.steps=1", "data.limit=60"],
+    )
+    assert ended.left_out == 1
+    with pytest.raises(InputError, match="began with sentences in Python"):
+        resume_translator(tmp_path / "run")
+
+
+def test_what_a_user_can_get_wrong(files, tmp_path):
+    with pytest.raises(InputError, match="train.en has 61 lines and .*dev.de 6"):
+        cloze.train_translator(files / "train.en", files / "dev.de", tmp_path / "a")
+    with pytest.raises(InputError, match="no pair is shorter than 2 tokens"):
+        trained(files, tmp_path / "b", "transformer", "data.limit=2")
+    trained(files, tmp_path / "c", "transformer", "run.steps=1", dev=False)
+    with pytest.raises(InputError, match="exists already"):
+        trained(files, tmp_path / "c", "transformer", "run.steps=1")
+    for settings, message in (
+        (["seq2seq.width=8"], "describes two models\n.*transformer or seq2seq"),
+        (["loss.own_words=0.5"], "none of its own"),
+        (["run.bleu=14a"], "run.bleu '14a' is unknown"),
+        (["run.batch_tokens=0"], "run.batch_tokens is 0"),
+        (["transformer.wings=2"], "no setting transformer.wings"),
+        (["data.train=['a']"], "data.train names 1 files\n.*name two"),
+        (["schedule.warmup=0.0"], "warmup is 0.0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            translate_recipe("transformer", settings=settings)
+
+
+def test_the_papers_schedule():
+    """d^−½·min(step^−½, step·w^−1.5) is what the recipe's shape gives with the rate (d·w)^−½."""
+    made = translate_recipe("transformer", settings=["schedule.warmup=0.04"])
+    steps, warmup, width = 1000, 40, 256
+    for step in (1, 10, 40, 41, 200, 1000):
+        paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert (width * warmup) ** -0.5 * made.schedule(step / steps) == pytest.approx(paper)
+
+
+def test_own_words_rise_in_a_line():
+    loss = translate_recipe("seq2seq", settings=["loss.own_words=0.4", "loss.own_epochs=4"]).loss
+    assert [loss.own(epoch) for epoch in (0, 2, 4, 9)] == pytest.approx([0.0, 0.2, 0.4, 0.4])
+
+
+def test_a_vocabulary_of_ones_own(files, tmp_path):
+    trained(files, tmp_path / "one", "transformer", "run.steps=1", dev=False)
+    folder = tmp_path / "one" / "vocabulary"
+    trained(
+        files,
+        tmp_path / "two",
+        "transformer",
+        "run.steps=1",
+        f"vocabulary.folder={folder}",
+        dev=False,
+    )
+    one, two = (cloze.load(tmp_path / name) for name in ("one", "two"))
+    assert one.encode(TEXTS) == two.encode(TEXTS)
+    words = cloze.Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    words.save(tmp_path / "words")
+    with pytest.raises(ConfigError, match="no end of a sentence, or loses characters"):
+        trained(
+            files,
+            tmp_path / "three",
+            "transformer",
+            f"vocabulary.folder={tmp_path / 'words'}",
+        )
+
+
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+def test_the_recipes_that_come_with_it(name):
+    made = translate_recipe(name)
+    assert made.run.epochs
+    assert getattr(made, name) is not None
+
+
+def test_a_run_without_a_budget():
+    with pytest.raises(ConfigError, match="no budget\n.*epochs, steps, tokens or minutes"):
+        TranslateRun().budget(10)
+    assert TranslateRun(epochs=2.0).budget(10).steps == 20

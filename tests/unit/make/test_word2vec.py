@@ -1,0 +1,93 @@
+import gzip
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.errors import InputError
+from cloze.models.word2vec import Grams
+from cloze.train.word2vec.settings import Settings, Text
+
+pytest.importorskip("numba")
+
+from cloze.make.word2vec import pretrain_word2vec
+
+LINES = "The cat sat on the mat.\n\nThe dog sat on the log!\na cat and a dog\n" * 40
+SMALL = Settings(width=8, epochs=1, threads=1)
+ALL = Text(min_count=1)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "text.txt.gz"
+    path.write_bytes(gzip.compress(LINES.encode()))
+    return path
+
+
+def test_text_to_a_folder(source, tmp_path):
+    stages = set()
+    made = pretrain_word2vec(
+        source,
+        tmp_path / "words",
+        settings=SMALL,
+        text=ALL,
+        progress=lambda stage, *_: stages.add(stage),
+    )
+    opened = cloze.load(tmp_path / "words")
+    assert (opened.vectors == made.vectors).all()
+    assert opened.words[0] == "the"
+    assert opened["The"].shape == (8,)
+    assert opened.training["settings"]["width"] == 8
+    assert opened.training["text"]["min_count"] == 1
+    assert stages >= {"words written", "words trained on"}
+    with pytest.raises(InputError, match="exists already"):
+        pretrain_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL)
+    pretrain_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL, force=True)
+
+
+def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
+    settings = Settings(width=8, epochs=1, threads=1, grams=Grams(buckets=100))
+    made = pretrain_word2vec(source, tmp_path / "words", settings=settings, text=ALL)
+    opened = cloze.load(tmp_path / "words")
+    assert (opened["doggy"] == made["doggy"]).all()
+    # a known word's vector is the mean of its own row and its n-grams', which is not theirs alone
+    assert not np.allclose(made["dog"], made.gram_vectors[made.grams.of("dog")].mean(0))
+
+
+def test_texts_in_memory_are_rows(tmp_path):
+    made = pretrain_word2vec([LINES.splitlines()], settings=SMALL, text=ALL)
+    from_file = tmp_path / "text.txt"
+    from_file.write_text(LINES)
+    same = pretrain_word2vec(from_file, settings=SMALL, text=ALL)
+    assert (made.vectors == same.vectors).all()
+
+
+def test_a_corpus_is_kept_and_taken_again(source, tmp_path):
+    kept = tmp_path / "corpus"
+    first = pretrain_word2vec(source, settings=SMALL, text=ALL, corpus=kept)
+    stages = []
+    second = pretrain_word2vec(
+        source,
+        settings=SMALL,
+        text=ALL,
+        corpus=kept,
+        progress=lambda stage, *_: stages.append(stage),
+    )
+    assert "words written" not in stages
+    assert (first.vectors == second.vectors).all()
+
+
+@pytest.mark.parametrize("stream", ["-", iter(["a b"])])
+def test_what_can_be_read_only_once_is_refused(stream):
+    with pytest.raises(InputError, match="more than once.*\n.*save it to a file"):
+        pretrain_word2vec(["x", stream] if stream == "-" else stream, settings=SMALL)
+
+
+def test_bad_rows_are_told_once(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "the cat the cat"}\nnot json\n' * 3)
+    told = []
+    pretrain_word2vec(path, settings=SMALL, text=ALL, on_error=told.append)
+    assert len(told) == 3
+    with pytest.raises(InputError, match="broken JSON"):
+        pretrain_word2vec(path, settings=SMALL, text=ALL)

@@ -1,0 +1,88 @@
+"""`suggest`: next words and how an n-gram model came to them."""
+
+import math
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from grams import text_model
+from helpers import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return text_model(3)
+
+
+def test_likeliest_first_and_all_of_them_sum_to_one(model):
+    found = cloze.suggest(model, "the cat", top=len(model.words))
+    scores = [one.probability for one in found.suggestions]
+    assert scores == sorted(scores, reverse=True)
+    assert math.fsum(scores) + found.unknown == pytest.approx(1, abs=1e-6)
+    words = {one.word for one in found.suggestions}
+    assert words == set(model.words) - {"<s>", "<unk>"}
+
+
+def test_what_follows_thou_shalt():
+    lines = ["thou shalt not kill", "thou shalt not steal", "thou shalt love", "we shalt not"]
+    best = cloze.suggest(text_model(3, lines), "thou shalt").suggestions[0]
+    assert (best.word, best.order) == ("not", 3)
+    assert [asked.context for asked in best.path] == [("thou", "shalt")]
+
+
+def test_the_path_is_a_product(model):
+    for one in cloze.suggest(model, "dog slept", top=10).suggestions:
+        assert math.prod(a.weight for a in one.path) == pytest.approx(one.probability, rel=1e-5)
+        assert one.order == len(one.path[-1].context) + 1
+        assert [len(a.context) for a in one.path] == sorted(
+            (len(a.context) for a in one.path), reverse=True
+        )
+
+
+def test_a_blank_text_begins_a_sentence(model):
+    (best, *_) = cloze.suggest(model, "").suggestions
+    assert best.word == "the"
+    assert best.path[0].context == ("<s>",)
+
+
+def test_several_texts(model):
+    texts = ["the", "a dog"]
+    assert cloze.suggest(model, texts, top=2) == [cloze.suggest(model, t, top=2) for t in texts]
+
+
+class Net:
+    """Any other language model: no <unk>, no path."""
+
+    words = ("<s>", "no", "yes")
+    unknown = None
+
+    def begin(self, _text):
+        return [0]
+
+    def shown(self, id):
+        return self.words[id]
+
+    def next_log_probs(self, _context):
+        return np.log(np.array([1e-9, 0.25, 0.75], dtype=np.float32))
+
+
+def test_any_language_model_will_do():
+    found = cloze.suggest(Net(), "really", top=2)
+    assert [(one.word, one.path, one.order) for one in found.suggestions] == [
+        ("yes", (), None),
+        ("no", (), None),
+    ]
+    assert found.unknown == 0
+
+
+def test_what_is_no_language_model():
+    with pytest.raises(InputError, match="a Model does not say what comes next\n.*language model"):
+        cloze.suggest(tiny_model("mlm"), "the")
+
+
+@pytest.mark.parametrize("top", [0, 1000])
+def test_top_out_of_range(model, top):
+    with pytest.raises(ConfigError, match=f"top is {top}\n.*from 1 to {len(model.words)}"):
+        cloze.suggest(model, "the", top=top)

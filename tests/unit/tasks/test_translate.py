@@ -1,0 +1,175 @@
+"""`translate`: counts kept, candidates, alignment, what a user can get wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.decode.beam import Beam, beam
+from cloze.errors import ConfigError, InputError
+from cloze.tasks.pieces import words_of
+from cloze.tasks.translate import END, aligned
+from helpers import tiny_model
+from translators import TEXTS, translator
+
+
+@pytest.fixture(scope="module", params=["transformer", "bahdanau", "luong-general", "plain-lstm"])
+def model(request):
+    return translator(request.param)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return translator("learned")
+
+
+def test_as_many_come_back_as_were_given(model):
+    texts = [TEXTS[0], "", TEXTS[5], "   ", TEXTS[9]]
+    found = cloze.translate(model, texts, beam=2)
+    assert [one.source for one in found] == texts
+    assert found[1].text == found[3].text == ""
+    assert found[1].candidates[0].ended
+    assert cloze.translate(model, []) == []
+    alone = [cloze.translate(model, text, beam=2) for text in texts]
+    for one, other in zip(found, alone, strict=True):
+        assert one.text == other.text
+        assert one.candidates[0].score == pytest.approx(other.candidates[0].score, abs=1e-4)
+
+
+def test_small_batches_change_nothing(model):
+    found, same = (
+        cloze.translate(model, TEXTS[:8], beam=3, batch_tokens=size) for size in (1, 4096)
+    )
+    assert [one.text for one in found] == [one.text for one in same]
+
+
+def test_the_best_come_first_and_are_those_of_the_search(model):
+    found = cloze.translate(model, TEXTS[3], beam=4, best=3)
+    scores = [one.score for one in found.candidates]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert found.text == found.candidates[0].text
+    source = torch.tensor(model.encode([TEXTS[3]]))
+    state = model.module.start(source, torch.ones_like(source, dtype=torch.bool))
+    limit = 2 * source.shape[1] + 10
+    (expected,) = beam(model.module, state, torch.tensor([0]), Beam(best=3), eos=0, limits=[limit])
+    assert [model.decode(one.tokens) for one in expected] == [one.text for one in found.candidates]
+    assert scores == pytest.approx([one.score for one in expected], abs=1e-5)
+
+
+def test_no_more_tokens_than_the_ratio_allows(model):
+    text = TEXTS[4]
+    most = int(0.5 * len(model.encode([text])[0])) + 10
+    for one in cloze.translate(model, text, ratio=0.5, beam=2, best=2).candidates:
+        assert len(model.encode([one.text])[0]) <= 4 * most  # a piece may be a single byte
+        assert one.ended or one.log_probability < 0
+
+
+def test_characters_never_seen_are_spelled(model):
+    text = "Łódź 😀 \u0000"
+    (ids,) = model.encode([text])
+    assert model.decode(ids[:-1]) == text
+    assert cloze.translate(model, text).candidates
+
+
+@pytest.mark.parametrize("variety", ["transformer", "bahdanau", "luong-dot"])
+def test_every_word_takes_from_the_source_what_sums_to_one(variety):
+    model = translator(variety)
+    found = cloze.translate(model, "ein Hund läuft .", align=True)
+    alignment = found.candidates[0].alignment
+    assert alignment.source == ("ein", "Hund", "läuft", ".", END)
+    assert alignment.target[-1] == END
+    assert alignment.weights.shape == (len(alignment.target), 5)
+    np.testing.assert_allclose(alignment.weights.sum(1), 1.0, atol=1e-5)
+    assert alignment.hard == tuple(alignment.weights.argmax(1))
+    assert "".join("".join(alignment.target[:-1]).split()) == "".join(found.text.split())
+
+
+def test_pieces_of_a_word_add_up():
+    model = translator("bahdanau")
+    source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
+    weights = model.module.alignment(
+        torch.tensor([source]),
+        torch.ones(1, len(source), dtype=torch.bool),
+        torch.tensor([[0, *target]]),
+    )[0].detach()
+    words = list(words_of(model.tokenizer, source[:-1]))
+    told = aligned(model, source, target)
+    (name, first, last), *_ = words_of(model.tokenizer, target)
+    assert name == "die"
+    for column, (_, begin, end) in enumerate(words):
+        expected = weights[first:last, begin:end].sum(1).mean()
+        assert told.weights[0, column] == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_words_of_pieces():
+    model = translator()
+
+    def words(text):
+        ids = model.encode([text])[0][:-1]
+        found = list(words_of(model.tokenizer, ids))
+        assert [first for _, first, _ in found] == [0, *(last for _, _, last in found[:-1])]
+        assert found[-1][2] == len(ids)
+        return [word for word, _, _ in found]
+
+    assert words("ein Café, der Hund!") == ["ein", "Café", ",", "der", "Hund", "!"]
+    assert words("猫猫 in") == ["猫", "猫", "in"]
+    assert words("ł") == ["ł"]
+    assert list(words_of(model.tokenizer, [])) == []
+
+
+def test_a_sentence_too_long_for_learned_positions(learned):
+    long = " ".join(TEXTS[:9])
+    count = len(learned.encode([long])[0])
+    with pytest.raises(
+        InputError, match=rf"sentence 2 has {count} tokens, its end included; the model has 24"
+    ):
+        cloze.translate(learned, [TEXTS[0], long])
+    told = []
+    found = cloze.translate(
+        learned, [long, TEXTS[0]], on_error=lambda row, error: told.append((row, error.fix))
+    )
+    assert told == [(0, "split it, or choose a length policy: head, tail, head+tail")]
+    assert found[0].candidates == ()
+    assert found[0].text == ""
+    assert found[1].text == cloze.translate(learned, TEXTS[0]).text
+    cut = cloze.translate(learned, long, policy="head")
+    assert cut.cut == count - 24
+    assert (
+        cut.text
+        == cloze.translate(
+            learned, learned.decode(learned.encode([long])[0][:23]), policy="head"
+        ).text
+    )
+    with pytest.raises(ConfigError, match="several encodings of one text"):
+        cloze.translate(learned, long, policy="window")
+    assert cloze.translate(translator(), long, beam=1).candidates  # waves have no end
+
+
+def test_what_a_user_can_get_wrong(model):
+    for changes, message in (
+        ({"beam": 0}, "beam is 0"),
+        ({"best": 9}, "best is 9"),
+        ({"penalty": "x"}, "length penalty 'x' is unknown"),
+        ({"ratio": -1.0}, "ratio is -1.0"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+        ({"policy": "middle"}, "length policy 'middle' is unknown"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            cloze.translate(model, "ein", **changes)
+
+
+def test_models_that_cannot():
+    with pytest.raises(InputError, match="this Model does not translate\n.*a translator"):
+        cloze.translate(tiny_model("mlm"), "ein")
+    with pytest.raises(InputError, match="no attention to align by\n.*one with attention"):
+        cloze.translate(translator("plain-lstm"), "ein", align=True)
+
+
+def test_progress_is_told(model):
+    told = []
+    cloze.translate(
+        model, TEXTS[:6], beam=2, batch_tokens=60, progress=lambda *both: told.append(both)
+    )
+    assert told[-1] == (6, 6)
+    assert len(told) > 1
