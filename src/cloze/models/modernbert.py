@@ -20,6 +20,7 @@ from cloze.nn.embeddings import WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Transform, WordScores
 from cloze.nn.masks import FLAT, Allowed, near
+from cloze.nn.norm import LayerNorm
 from cloze.nn.packed import Packed
 from cloze.nn.rotary import THETA, Turn, turn_of
 from cloze.nn.shape import EncoderConfig
@@ -185,8 +186,8 @@ def means(hidden: Tensor, allowed: Allowed) -> Tensor:
     return (hidden * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
 
 
-def _norm(config: ModernBertConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.norm_bias)
+def _norm(config: ModernBertConfig) -> LayerNorm:
+    return LayerNorm(config.width, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:

@@ -28,6 +28,7 @@ from cloze.nn.decoder import (
 )
 from cloze.nn.dropout import Dropout
 from cloze.nn.masks import causal
+from cloze.nn.norm import LayerNorm
 from cloze.nn.positions import LearnedPositions, Sinusoids
 
 A = TypeVar("A", bound=Attention)
@@ -145,8 +146,8 @@ class Transformer(nn.Module):
         )
         # a pre-norm stack ends with a sum that nothing has normalised
         ends = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
+        self.encoder_norm = LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
+        self.decoder_norm = LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
 
     @property
     def limit(self) -> int | None:
@@ -213,7 +214,7 @@ class Transformer(nn.Module):
         The paper does not say; so begins its code, tensor2tensor.
         """
         for module in self.modules():
-            if isinstance(module, nn.LayerNorm):
+            if isinstance(module, LayerNorm):
                 module.weight.fill_(1.0)
                 module.bias.zero_()
             elif isinstance(module, nn.Embedding):

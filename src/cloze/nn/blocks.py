@@ -6,6 +6,7 @@ from cloze.nn.activations import Activation
 from cloze.nn.attention import Attention
 from cloze.nn.dropout import Dropout
 from cloze.nn.masks import Allowed
+from cloze.nn.norm import LayerNorm
 from cloze.nn.rotary import Turn
 
 
@@ -54,9 +55,9 @@ class PostNormBlock(nn.Module):
         super().__init__()
         width = attention.out.out_features
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(width, eps=norm_eps)
+        self.attention_norm = LayerNorm(width, eps=norm_eps)
         self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps)
+        self.feed_forward_norm = LayerNorm(width, eps=norm_eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cloze.nn.attention import Attention, attention_weights
 from cloze.nn.blocks import FeedForward
 from cloze.nn.dropout import Dropout
+from cloze.nn.norm import LayerNorm
 
 
 class Memory(NamedTuple):
@@ -68,7 +69,7 @@ class PostNorm(nn.Module):
 
     def __init__(self, width: int, *, dropout: float, norm_eps: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.norm = LayerNorm(width, eps=norm_eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

@@ -4,12 +4,15 @@ import torch
 from torch import Tensor, nn
 
 from cloze.nn.dropout import Dropout
+from cloze.nn.norm import LayerNorm
+
+PAIR = 2
 
 
 class WordEmbeddings(nn.Module):
     """The tokens' vectors alone, then norm and dropout: for blocks that know places themselves."""
 
-    def __init__(self, *, vocab_size: int, norm: nn.LayerNorm, dropout: float) -> None:
+    def __init__(self, *, vocab_size: int, norm: LayerNorm, dropout: float) -> None:
         super().__init__()
         self.word = nn.Embedding(vocab_size, norm.normalized_shape[0])
         self.norm = norm
@@ -44,7 +47,7 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(positions, width)
         self.segment = nn.Embedding(segments, width) if segments else None
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.norm = LayerNorm(width, eps=norm_eps)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -57,8 +60,15 @@ class Embeddings(nn.Module):
             positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
         x = self.word(input_ids) + self.position(positions)  # t d
         if self.segment is not None:
-            # no segments given means all of segment 0, as in the published models
-            x = x + (
-                self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids)
-            )
+            x = x + self._segments(token_type_ids)
         return self.dropout(self.norm(x))
+
+    def _segments(self, token_type_ids: Tensor | None) -> Tensor:
+        assert self.segment is not None
+        table = self.segment.weight
+        if token_type_ids is None:  # all of segment 0, as in the published models
+            return table[0]
+        if len(table) == PAIR and table.is_cuda:
+            # a choice of two, whose gradient is a sum; that of a table's row is a queue of additions
+            return torch.where((token_type_ids == 0).unsqueeze(-1), table[0], table[1])
+        return self.segment(token_type_ids)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from cloze.nn.activations import Activation
 from cloze.nn.dropout import Dropout
+from cloze.nn.norm import LayerNorm
 
 
 class Pooler(nn.Module):
@@ -26,7 +27,7 @@ class Pooler(nn.Module):
 class Transform(nn.Module):
     """norm(activation(W·x)), between the last layer and every head of a ModernBERT."""
 
-    def __init__(self, dense: nn.Linear, activation: Activation, norm: nn.LayerNorm) -> None:
+    def __init__(self, dense: nn.Linear, activation: Activation, norm: LayerNorm) -> None:
         super().__init__()
         self.dense = dense
         self.activation = activation
@@ -66,7 +67,7 @@ class MaskedLM(WordScores):
         super().__init__(width, vocab_size, tied=tied)
         self.dense = nn.Linear(width, width)
         self.activation = activation
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.norm = LayerNorm(width, eps=norm_eps)
 
     def factors(self, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The transform comes first."""

@@ -103,3 +103,42 @@ class Bridge(nn.Module):
         return tuple(
             torch.tanh(dense(end)) for dense, end in zip(self.dense, ends, strict=True)
         )  # l b d
+
+
+class Stack(nn.Module):
+    """LSTM layers that read a stretch of text from one state to the next.
+
+    Dropout stands before each layer and after the last, never between two steps of a layer: drawn
+    for every number (Zaremba et al. 2014), or once for all steps of a row (`variational`, Gal and
+    Ghahramani 2016, but for their masks within the recurrence). Layers stand alone because cuDNN's
+    dropout between its own draws from a generator that nobody can set.
+    """
+
+    def __init__(
+        self, inputs: int, width: int, *, layers: int, dropout: float, variational: bool
+    ) -> None:
+        super().__init__()
+        sizes = [inputs] + [width] * (layers - 1)
+        self.layers = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in sizes)
+        self.dropout = LockedDropout(dropout) if variational else Dropout(dropout)
+
+    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The top layer's state at every step (b t d), and the last of all layers."""
+        found: list[State] = []
+        for layer, *before in zip(self.layers, *state, strict=True):
+            x, after = layer(self.dropout(x), tuple(part[None] for part in before))
+            found.append(tuple(part[0] for part in after))
+        return self.dropout(x), tuple(torch.stack(parts) for parts in zip(*found, strict=True))
+
+
+class LockedDropout(nn.Module):
+    """Dropout that takes the same numbers of a row away at every step."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.rate):
+            return x
+        return x * nn.functional.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.rate)  # b t d

@@ -53,13 +53,19 @@ def no_norms(guard: Guard, device: torch.device) -> Tensor:
     return torch.full((guard.window,), torch.nan, device=device)
 
 
-def is_bad(guard: Guard, means: Tensor, norm: Tensor, recent: Tensor) -> Tensor:
-    """Whether a loss or the gradient is not finite, or the gradient far above its median."""
+def is_bad(
+    guard: Guard, means: Tensor, norm: Tensor, recent: Tensor, *, harmless: float = 0.0
+) -> Tensor:
+    """Whether a loss or the gradient is not finite, or the gradient far above its median.
+
+    Up to a `harmless` norm it may be as far above as it likes: of a model that has learned its data
+    by heart the gradients are next to nothing, and one ordinary example stands out.
+    """
     ordered = recent.sort().values  # NaN comes last
     known = recent.isfinite().sum()
     middle = ((known - 1) // 2).clamp(min=0)
     median = ordered.index_select(0, middle.view(1)).squeeze()
-    spike = (known >= guard.window // 2) & (norm > guard.spike * median)
+    spike = (known >= guard.window // 2) & (norm > guard.spike * median) & (norm > harmless)
     return spike | ~norm.isfinite() | ~means.isfinite().all()
 
 

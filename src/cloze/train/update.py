@@ -1,5 +1,6 @@
 """From gradients to new weights: clipped, judged, applied or held back, without waiting."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,8 +39,10 @@ def update(state: "TrainState", parts: Mapping[str, Tensor]) -> Taken:
 
 def _judge(state: "TrainState", means: Tensor, norm: Tensor) -> Tensor:
     """Whether to hold the step back; after one bad step too many all that follow are held back."""
-    guard = state.config.guard
-    bad = is_bad(guard, means, norm, state.norms) | (state.streak >= guard.most)
+    guard, clip = state.config.guard, state.config.clip_norm
+    harmless = clip if math.isfinite(clip) else 0.0  # what is not even clipped does no harm
+    bad = is_bad(guard, means, norm, state.norms, harmless=harmless)
+    bad = bad | (state.streak >= guard.most)
     state.streak.add_(1).mul_(bad)
     later = torch.cat([state.norms[1:], norm.view(1)])  # a bad norm is not remembered
     state.norms.copy_(torch.where(bad, state.norms, later))
