@@ -9,18 +9,33 @@ from cloze.errors import FolderError, MissingExtraError
 # what a model folder needs; pickles and other frameworks' files stay where they are
 _NEEDED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "vocab.bpe", "1_Pooling/*"]
 
+BUILTIN = Path(__file__).resolve().parents[1] / "builtin"  # models that come with the package
+
+
+def builtin() -> dict[str, Path]:
+    """The models that come with the package, by name."""
+    return {path.parent.name: path.parent for path in sorted(BUILTIN.glob("*/config.json"))}
+
 
 def find_folder(source: str | os.PathLike[str]) -> Path:
-    """A folder as it is; "org/name" from the local Hugging Face cache, else from the hub."""
+    """A folder as it is; a built-in model by name; "org/name" from the local cache or the hub.
+
+    A folder that is there has the first word: what a path means does not change with the package.
+    """
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
     if folder.exists():
         raise FolderError(f"{source} is a file", fix="name the folder that holds config.json")
+    known = builtin()
+    if str(source) in known:
+        return known[str(source)]
     if isinstance(source, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         return _cached(source) or _download(source)
     raise FolderError(
-        f"there is no folder {source}", fix='name a model\'s folder, or "org/name" on the hub'
+        f"there is no folder {source}, and no built-in model of that name",
+        fix='name a model\'s folder, "org/name" on the hub, or a built-in model: '
+        + (", ".join(known) or "none has come with this copy of cloze"),
     )
 
 

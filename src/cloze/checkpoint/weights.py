@@ -25,8 +25,19 @@ HEADER_CAP = 16 << 20  # bytes; the largest published encoders need a few hundre
 JSON_CAP = 16 << 20
 MOST_SHARDS = 1000
 
-_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
-WEIGHT_KINDS = ("F64", "F32", "F16", "BF16")
+EIGHT_BITS = "F8_E4M3"  # one byte a number, without a scale
+_BYTES = {
+    "F64": 8,
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "I64": 8,
+    "I32": 4,
+    "U8": 1,
+    "BOOL": 1,
+    EIGHT_BITS: 1,
+}
+WEIGHT_KINDS = ("F64", "F32", "F16", "BF16", EIGHT_BITS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,9 @@ def read_weights(wanted: Mapping[str, Stored]) -> dict[str, Tensor]:
             with safe_open(file, framework="pt") as opened:
                 for name, stored in wanted.items():
                     if stored.file == file:
-                        tensors[name] = opened.get_tensor(name)
+                        tensor = opened.get_tensor(name)
+                        # not every device knows what to do with eight bits
+                        tensors[name] = tensor.float() if stored.kind == EIGHT_BITS else tensor
         except (SafetensorError, OSError) as error:
             raise _broken(file, str(error)) from None
     return tensors

@@ -11,6 +11,7 @@ from cloze.cli.training import watching
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo
+    from cloze.make.look import Look
 
 FEW = 3  # words of a fill
 
@@ -26,11 +27,13 @@ def demo(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a small BERT on Python's own documentation and look at it."""
+    """See the built-in model, then train a small BERT on Python's own documentation."""
     from cloze.make.demo import demo
 
     with watching(str(out), quiet=quiet, display=True) as watch:
         made = demo(out, minutes=minutes, seed=seed, force=force, device=device, watch=watch)
+    if made.look is not None:
+        _show_look(made.look)
     print_end(made.trained, as_json=False)
     _show(made)
     typer.echo(f'try: cloze fill {out} "Return a new [MASK]."')
@@ -42,7 +45,22 @@ def _show(made: "Demo") -> None:
         for fill in made.fills
     ]
     print_table(("sentence", "was", "before", "after"), fills, title="blanks filled")
-    for found in made.neighbours:
+    _show_neighbours(made.neighbours)
+
+
+def _show_look(seen: "Look") -> None:
+    rows = [(fill["text"], _words(fill["words"])) for fill in seen.fills]
+    print_table(("sentence", "words"), rows, title=f"blanks filled by {seen.name}")
+    _show_neighbours(seen.neighbours)
+    right = round(seen.accuracy * seen.judged)
+    typer.echo(
+        f"a classifier on its vectors tells {right} of {seen.judged} new sentences right; "
+        f'try: cloze classify {seen.classifier} "The boat leaves at noon."'
+    )
+
+
+def _show_neighbours(listed: list[dict[str, object]]) -> None:
+    for found in listed:
         rows = [(text, f"{cosine:.2f}") for text, cosine in found["neighbours"]]  # type: ignore[attr-defined]
         print_table((str(found["text"]), "cosine"), rows)
 

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.source import builtin
 from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
+from cloze.make.look import Look, look, neighbours
 from cloze.make.pretrain import FILLS, Pretrained, pretrain
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
 from cloze.make.run import Watch
-from cloze.tasks.embed import embed
 from cloze.text.sentences import sentences
 
+BUILT_IN, TOPICS = "cloze-en", "topics"
 TEXT, NEIGHBOURS = "python-documentation.txt", "neighbours.json"
 QUERIES = (
     "Return a new list containing the items of the sequence.",
     "An exception is raised if the file cannot be opened.",
     "The default value of the argument is None.",
 )
-NEAREST = 3
 CANDIDATES = 4000  # sentences to look for neighbours among
 SHORTEST, LONGEST = 30, 120  # characters of a sentence worth showing
 
@@ -36,6 +36,7 @@ class Demo:
     trained: Pretrained
     fills: list[dict[str, object]]  # text, truth, before, after
     neighbours: list[dict[str, object]]  # text, neighbours
+    look: Look | None  # at the built-in model, where there is one
 
 
 def demo(
@@ -49,10 +50,15 @@ def demo(
 ) -> Demo:
     """A vocabulary, a small BERT with both of its tasks, fills and neighbours: no download.
 
-    The run is an ordinary one (recipe `demo`); its folder opens in every verb.
+    Before that, a look at what the built-in model can do, where there is one. The run is an
+    ordinary one (recipe `demo`); its folder opens in every verb.
     """
     folder, watch = fresh_path(out, force), watch or Watch()
     folder.mkdir(parents=True, exist_ok=True)
+    seen = None
+    if BUILT_IN in builtin():
+        watch.say.text(f"looking at {BUILT_IN}, which came with the package")
+        seen = look(builtin()[BUILT_IN], folder / TOPICS, device=device)
     watch.say.text("reading the documentation that Python carries")
     texts = [text for document in documents() if (text := paragraphs(document))]
     file = folder / TEXT
@@ -61,27 +67,15 @@ def demo(
     trained = pretrain(file, folder, made, force=True, watch=watch)
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
-    found = neighbours(model, QUERIES, every, seed=seed)
+    found = neighbours(model, QUERIES, some(every, seed=seed))
     (folder / NEIGHBOURS).write_text(json.dumps(found, indent=1), encoding="utf-8")
     write_report(folder)
     fills = json.loads((folder / FILLS).read_text(encoding="utf-8"))
-    return Demo(trained=trained, fills=fills, neighbours=found)
+    return Demo(trained=trained, fills=fills, neighbours=found, look=seen)
 
 
-def neighbours(
-    model: Model, queries: Sequence[str], among: Sequence[str], *, seed: int
-) -> list[dict[str, object]]:
-    """For each query the sentences whose vectors lie nearest, of a random few thousand."""
-    fit = sorted({text for text in among if SHORTEST <= len(text) <= LONGEST} - set(queries))
+def some(among: Sequence[str], *, seed: int) -> list[str]:
+    """A random few thousand of the sentences that are neither short nor long."""
+    fit = sorted({text for text in among if SHORTEST <= len(text) <= LONGEST} - set(QUERIES))
     chosen = np.random.default_rng(seed).permutation(len(fit))[:CANDIDATES]
-    texts = [fit[number] for number in chosen.tolist()]
-    # Mean vectors of a BERT share a large common part; without it the differences show.
-    vectors = embed(model, [*queries, *texts], policy="head")
-    vectors -= vectors.mean(0)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    likeness = vectors[: len(queries)] @ vectors[len(queries) :].T
-    best = np.argsort(-likeness, axis=1)[:, :NEAREST]
-    return [
-        {"text": query, "neighbours": [[texts[n], float(row[n])] for n in places.tolist()]}
-        for query, row, places in zip(queries, likeness, best, strict=True)
-    ]
+    return [fit[number] for number in chosen.tolist()]

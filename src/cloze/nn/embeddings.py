@@ -69,6 +69,6 @@ class Embeddings(nn.Module):
         if token_type_ids is None:  # all of segment 0, as in the published models
             return table[0]
         if len(table) == PAIR and table.is_cuda:
-            # a choice of two, whose gradient is a sum; that of a table's row is a queue of additions
+            # a choice of two, whose gradient is a sum; a table's would queue up at two rows
             return torch.where((token_type_ids == 0).unsqueeze(-1), table[0], table[1])
         return self.segment(token_type_ids)

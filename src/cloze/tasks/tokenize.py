@@ -1,8 +1,10 @@
 """`tokenize`: a text, or a pair, as ids with the characters and words they stand for."""
 
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloze.checkpoint.source import builtin
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
 
@@ -18,9 +20,10 @@ def tokenize(
 
 
 def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
-    """The tokenizer itself, that of a model, or the one that lies in a folder or file."""
+    """The tokenizer itself, that of a model, built-in ones too, or of a folder or file."""
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        return Tokenizer.load(model)
+        here = Path(model).expanduser().exists()
+        return Tokenizer.load(model if here else builtin().get(str(model), model))
     return model.tokenizer

@@ -1,0 +1,77 @@
+"""From the folder of a run to the model that comes built in: small weights, and a card.
+
+    python bench/builtin.py runs/cloze-en --scores scores.json --machine "one NVIDIA H200"
+
+writes src/cloze/builtin/cloze-en, at most 24 MB in all. Scores are a JSON object of names and
+shares ({"SST-2 dev, accuracy": 0.9}); `--storage` says what `bench/storage.py` measured.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import cloze
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.source import BUILTIN
+from cloze.checkpoint.store import save_small
+from cloze.errors import InputError
+from cloze.make.card import About, Text, read_scores, write_card
+
+ROOM = 24_000_000  # bytes
+TEXTS = [
+    Text(
+        what="English Wikipedia, long and short articles of 2015",
+        licence="CC BY-SA 3.0",
+        source="the authors of Wikipedia, https://en.wikipedia.org",
+    ),
+    Text(
+        what="English books",
+        licence="public domain",
+        source="Project Gutenberg, https://www.gutenberg.org",
+    ),
+]
+LIMITS = [
+    "It knows the English of an encyclopedia of 2015 and of old books, in lower case; nothing "
+    "newer, no other language, no code.",
+    "It is small and learned for minutes: for vectors of sentences and for hard tasks, a larger "
+    "model that was trained for longer is better.",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--out", type=Path, default=BUILTIN / "cloze-en")
+    parser.add_argument("--scores", type=Path, required=True)
+    parser.add_argument("--machine", required=True)
+    parser.add_argument("--storage", default="")
+    parser.add_argument("--force", action="store_true")
+    given = parser.parse_args()
+    about = About(
+        summary="A small English encoder that comes with cloze: it fills blanks, makes vectors "
+        "and is a start for tasks of your own, with no download.",
+        texts=TEXTS,
+        machine=given.machine,
+        limits=LIMITS,
+        storage=given.storage,
+    )
+    model = cloze.load(given.run, device="cpu")
+    with tempfile.TemporaryDirectory() as work:
+        made = save_small(model, Path(work) / given.out.name)
+        write_card(given.run, made, about, read_scores(given.scores))
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        total = sum(path.stat().st_size for path in files)
+        for path in files:
+            print(f"{path.stat().st_size:>12,}  {path.relative_to(made)}")
+        print(f"{total:>12,}  in all, of {ROOM:,}")
+        if total > ROOM:
+            raise InputError("the folder is too large", fix="use fewer pieces, layers or widths")
+        with whole_folder(given.out, overwrite=given.force) as place:
+            shutil.copytree(made, place, dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""`card`: the README of a model's folder, from the files that its run left.
+
+What a card says was read or measured: the recipe, the text and its licences, how long it learned,
+what it scored, what it cannot do. The front matter is what Hugging Face's hub reads.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze import __version__
+from cloze.data.files import PathLike
+from cloze.draw.numbers import percent, short, size
+from cloze.errors import FolderError, InputError
+from cloze.make.curves import extent, measured
+from cloze.make.pretrain import SUMMARY
+from cloze.make.run import METRICS, RECIPE
+from cloze.tasks.info import Info, info
+
+CARD = "README.md"
+Scores = Mapping[str, float | str]  # what was measured and on which data -> a share, or in words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Text that a model learned from."""
+
+    what: str
+    licence: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What no file of a run tells."""
+
+    summary: str  # of the model, in a sentence
+    texts: Sequence[Text]
+    machine: str
+    licence: str = "apache-2.0"  # of the weights, as the hub names it
+    language: str = "en"
+    limits: Sequence[str] = ()
+    storage: str = ""  # what the form of the weights cost
+
+
+def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
+    """The card of a model, in Markdown.
+
+    Args:
+        run: the folder of the training run.
+        model: the folder that the card is for; it may hold the run's model in a smaller form.
+        about: what no file tells.
+        scores: beside those on the documents that the run held out.
+    """
+    folder, found = Path(run), info(model)
+    rows = list(_rows(_needed(folder, METRICS)))
+    summary = json.loads(_needed(folder, SUMMARY))
+    recipe = _needed(folder, RECIPE)
+    held_out = _held_out(rows)
+    parts = [
+        _front(found, about),
+        f"# {Path(model).name}\n\n{about.summary}",
+        _section("Use", _use(Path(model).name, found)),
+        _section("What it is", _bullets(_shape(found, about))),
+        _section("Text and licences", _texts(about.texts, summary)),
+        _section("Training", _training(extent(rows), about.machine, recipe)),
+        _section("Scores", _table(("measured", "score"), {**held_out, **scores}.items())),
+        _section("Limits", _bullets(_limits(found, about))),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_card(run: PathLike, model: PathLike, about: About, scores: Scores) -> Path:
+    """Write the card into the model's folder, and say where."""
+    path = Path(model) / CARD
+    path.write_text(card(run, model, about, scores), encoding="utf-8")
+    return path
+
+
+def read_scores(path: PathLike) -> Scores:
+    """Scores from a JSON object: names, and shares or words."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: no scores can be read: {error}", fix="give a JSON object"
+        ) from None
+    if not isinstance(found, dict) or not all(
+        isinstance(value, str) or measured(found, name) is not None for name, value in found.items()
+    ):
+        raise InputError(
+            f"{path}: scores are names with numbers or words",
+            fix='write {"SST-2 dev, accuracy": 0.9, …}',
+        )
+    return found
+
+
+def _needed(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except OSError:
+        raise FolderError(
+            f"{folder} has no {name}", fix="name the folder of a finished pre-training run"
+        ) from None
+
+
+def _rows(text: str) -> Iterator[dict[str, Any]]:
+    """Those that are whole: a run that was killed may have left half a line."""
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    nothing: Mapping[str, Any] = {}
+    last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
+    right, unigram = measured(last, "mlm_accuracy"), measured(last, "unigram_accuracy")
+    perplexity = measured(last, "perplexity")
+    found: dict[str, float | str] = {}
+    if right is not None:
+        found["masked words right, documents held out"] = right
+    if unigram is not None:
+        found["the same by always saying the commonest word"] = unigram
+    if perplexity is not None:
+        found["perplexity of masked words, documents held out"] = short(perplexity)
+    return found
+
+
+def _front(found: Info, about: About) -> str:
+    tags = [found.family, "cloze"]
+    kind = ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "mlm" in found.heads else []
+    lines = [
+        f"language: {about.language}",
+        f"license: {about.licence}",
+        "library_name: transformers",
+        *kind,
+        "tags:",
+        *(f"- {tag}" for tag in tags),
+    ]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _use(name: str, found: Info) -> str:
+    fills = "mlm" in found.heads
+    sentence = "The capital of France is [MASK]."
+    command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
+    call = f'cloze.fill(model, "{sentence}")' if fills else 'cloze.embed(model, ["A text."])'
+    kind = "AutoModelForMaskedLM" if fills else "AutoModel"
+    return (
+        f"```\n{command}\n```\n\n"
+        f'```python\nimport cloze\n\nmodel = cloze.load("{name}")\n{call}\n```\n\n'
+        "The folder opens in `transformers` (5.0 or newer) as it is:\n\n"
+        f"```python\nfrom transformers import AutoTokenizer, {kind}\n\n"
+        f'folder = "{name}"  # where it lies; of a built-in model: cloze.builtin()["{name}"]\n'
+        f"model, tokenizer = {kind}.from_pretrained(folder), "
+        "AutoTokenizer.from_pretrained(folder)\n```"
+    )
+
+
+def _shape(found: Info, about: About) -> Iterator[str]:
+    shape, vocabulary = found.shape, found.vocabulary
+    yield (
+        f"{found.architecture}: {shape['layers']} layers, {shape['width']} wide, "
+        f"{shape['heads']} heads; {short(found.total)} parameters"
+    )
+    case = "uncased" if vocabulary["lowercase"] else "cased"
+    yield f"{vocabulary['pieces']:,} pieces ({vocabulary['kind']}, {case})"
+    kinds = ", ".join(
+        f"{short(count)} numbers as {kind}" for kind, count in found.stored_as.items()
+    )
+    yield f"weights: {size(found.bytes)} ({kinds})" + (
+        f"; {about.storage}" if about.storage else ""
+    )
+    yield f"licence of the weights: {about.licence}"
+
+
+def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
+    told = ((text.what, text.licence, text.source) for text in texts)
+    counts = ", ".join(
+        f"{summary[key]:,} {key}" for key in ("documents", "sentences", "words", "tokens")
+    )
+    return (
+        _table(("text", "licence", "from"), told)
+        + f"\n\n{counts}; {summary['held_out']:,} of the documents were held out to judge by. "
+        f"{percent(summary['unknown_rate'], 3)} of the tokens are unknown to the vocabulary."
+    )
+
+
+def _training(extent: str, machine: str, recipe: str) -> str:
+    # folders are those of the machine that it ran on, and mean nothing elsewhere
+    plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
+    said = f"{extent}, on {machine}, with cloze {__version__} and this recipe:"
+    return f"{said}\n\n```toml\n{plain}\n```"
+
+
+def _limits(found: Info, about: About) -> Iterator[str]:
+    yield f"It reads at most {found.limit:,} tokens at once."
+    yield from about.limits
+    yield "Words it finds likely are not facts, and it repeats the prejudices of its text."
+
+
+def _section(title: str, text: str) -> str:
+    return f"## {title}\n\n{text}"
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:
+    listed = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in listed)
+
+
+def _cell(value: float | str) -> str:
+    told = value if isinstance(value, str) else percent(value)
+    return told.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,38 @@
+"""Folders with eight bits a weight open in transformers as they are, with the same vectors."""
+
+import pytest
+import torch
+import transformers
+
+import cloze
+from cloze.checkpoint.store import save_small
+from cloze.models import MODELS
+from helpers import tiny_model
+
+pytestmark = pytest.mark.parity
+IDS = torch.tensor([[2, 20, 21, 4, 5, 3]])
+
+
+@pytest.mark.parametrize("family", sorted(MODELS))
+def test_transformers_widens_them_too(family, tmp_path):
+    folder = save_small(tiny_model("mlm", family=family), tmp_path / "small")
+    module = cloze.load(folder).module
+    body = transformers.AutoModel.from_pretrained(folder).eval()
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    assert {weight.dtype for weight in theirs.parameters()} == {torch.float32}
+    with torch.no_grad():
+        hidden = module(IDS)
+        assert (body(IDS).last_hidden_state - hidden).abs().max() <= 1e-5
+        assert (theirs(IDS).logits - module.logits("mlm", hidden)).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("name", sorted(cloze.builtin()))
+def test_transformers_opens_what_comes_with_the_package(name):
+    folder = cloze.builtin()[name]
+    ours, theirs = cloze.load(name), transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    text = "The capital of France is [MASK]."
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt").input_ids
+    assert ids[0].tolist() == list(ours.tokenizer.encode(text).ids)
+    with torch.no_grad():
+        logits = ours.module.logits("mlm", ours.module(ids))
+        assert (theirs.eval()(ids).logits - logits).abs().max() <= 1e-3

@@ -1,0 +1,97 @@
+"""Models that come with the package, found by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint import source
+from cloze.errors import FolderError
+from helpers import tiny_model
+
+ROOM = 24_000_000  # bytes of a built-in model's folder
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Where built-in models lie, for once; the tests stand beside it."""
+    monkeypatch.setattr(source, "BUILTIN", tmp_path / "builtin")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "builtin"
+
+
+@pytest.fixture
+def stand_in(place):
+    return tiny_model("mlm").save(place / "cloze-en")
+
+
+def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
+    assert cloze.builtin() == {"cloze-en": stand_in}
+    model = cloze.load("cloze-en")
+    assert model.heads == ("mlm",)
+    assert cloze.fill(model, "the [MASK] sat", top=1).blanks[0].guesses
+    assert cloze.info("cloze-en").folder == str(stand_in)
+    assert cloze.tokenize("cloze-en", "the cat").pieces == ["[CLS]", "the", "cat", "[SEP]"]
+
+
+def test_scikit_learn_takes_the_name(stand_in):
+    pytest.importorskip("sklearn", reason="pip install scikit-learn")
+    from cloze.sklearn import Embedder
+
+    vectors = Embedder("cloze-en").fit_transform(["the cat", "the cats"])
+    assert np.array_equal(vectors, cloze.embed(cloze.load(stand_in), ["the cat", "the cats"]))
+
+
+def test_a_folder_that_is_there_has_the_first_word(stand_in):
+    tiny_model("sequence").save("cloze-en")
+    assert cloze.load("cloze-en").heads == ("sequence",)
+    assert cloze.load(stand_in).heads == ("mlm",)
+    Path("cloze-en").rename("other")
+    assert cloze.load("cloze-en").heads == ("mlm",)
+
+
+def test_a_tokenizer_s_file_that_is_there_has_the_first_word(stand_in):
+    tiny_model().tokenizer.save("cloze-en")
+    (stand_in / "tokenizer.json").unlink()
+    (stand_in / "vocab.txt").unlink()
+    assert cloze.tokenize("cloze-en", "cat").pieces == ["[CLS]", "cat", "[SEP]"]
+
+
+def test_an_unknown_name_is_told_the_known_ones(stand_in):
+    tiny_model().save(stand_in.with_name("cloze-zh"))
+    said = "no folder cloze-e, and no built-in model of that name\n.*: cloze-en, cloze-zh$"
+    with pytest.raises(FolderError, match=said):
+        cloze.load("cloze-e")
+
+
+def test_a_copy_without_models_says_so(place):
+    assert cloze.builtin() == {}
+    said = "no built-in model of that name\n.*built-in model: none has come with this copy"
+    with pytest.raises(FolderError, match=said):
+        cloze.load("cloze-en")
+
+
+def test_a_folder_without_a_configuration_is_no_model(stand_in):
+    (stand_in / "config.json").unlink()
+    assert cloze.builtin() == {}
+
+
+def test_a_name_leads_nowhere_outside(stand_in):
+    tiny_model().save(stand_in.parents[1] / "outside")
+    with pytest.raises(FolderError, match="no folder ../builtin/../nowhere"):
+        cloze.load("../builtin/../nowhere")
+    for name in ("../outside", "cloze-en/", "./cloze-en"):
+        assert name not in cloze.builtin()
+
+
+@pytest.mark.parametrize("name", sorted(cloze.builtin()))
+def test_what_comes_with_the_package_is_small_and_whole(name):
+    folder = cloze.builtin()[name]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= ROOM
+    assert (folder / "README.md").read_text(encoding="utf-8").startswith("---\n")
+    model = cloze.load(folder)
+    assert not model.report
+    assert "mlm" in model.heads

@@ -1,0 +1,133 @@
+"""The README that goes with a model."""
+
+import json
+
+import pytest
+
+from cloze.checkpoint.store import save_small
+from cloze.errors import FolderError, InputError
+from cloze.make.card import About, Text, card, read_scores, write_card
+from helpers import tiny_model
+
+RECIPE = """\
+# The complete recipe of this run.
+
+[model]
+start = "org/name"
+
+[corpus]
+sources = ["/home/someone/text/wiki-00.txt.xz", "../books-*.txt.xz", "~/more/reviews.txt"]
+hold_out = 0.01
+"""
+ROWS = [
+    {"kind": "train", "step": 1, "tokens": 100, "seconds": 1.5, "mlm_accuracy": 0.9},
+    {"kind": "eval", "step": 2, "mlm_accuracy": 0.25, "unigram_accuracy": 0.05},
+    {"kind": "train", "step": 1234, "tokens": 1_234_567, "seconds": 1200.0},
+    {
+        "kind": "eval",
+        "step": 1234,
+        "mlm_accuracy": 0.6123,
+        "unigram_accuracy": 0.048,
+        "perplexity": 7.254,
+    },
+]
+CORPUS = {
+    "documents": 2544,
+    "held_out": 26,
+    "sentences": 320_742,
+    "tokens": 11_051_469,
+    "words": 8_720_638,
+    "unknown_rate": 0.000134,
+}
+ABOUT = About(
+    summary="A model to test with.",
+    texts=[Text(what="English | Wikipedia", licence="CC BY-SA 3.0", source="its authors")],
+    machine="one card",
+    limits=["It knows cats."],
+    storage="0.1 points lost",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "corpus.json").write_text(json.dumps(CORPUS))
+    lines = [json.dumps(row) for row in ROWS]
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "eval", "ste']))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    return save_small(tiny_model("mlm", family="modernbert"), tmp_path / "cloze-xx")
+
+
+def test_everything_that_was_measured_is_told(run, model):
+    text = card(run, model, ABOUT, {"SST-2 dev": 0.895, "STS-B dev": "82.1 ± 0.3"})
+    for fact in (
+        "# cloze-xx\n\nA model to test with.",
+        'cloze fill cloze-xx "The capital of France is [MASK]."',
+        "- ModernBertForMaskedLM: 2 layers, 16 wide, 2 heads; ",
+        "- 25 pieces (wordpiece, uncased)",
+        "numbers as F8_E4M3); 0.1 points lost",
+        "| English \\| Wikipedia | CC BY-SA 3.0 | its authors |",
+        "2,544 documents, 320,742 sentences, 8,720,638 words, 11,051,469 tokens; 26 of the",
+        "1,234 steps · 1,234,567 tokens · 20:00 of training, on one card, with cloze ",
+        "| masked words right, documents held out | 61.2\N{NO-BREAK SPACE}% |",
+        "| the same by always saying the commonest word | 4.8\N{NO-BREAK SPACE}% |",
+        "| perplexity of masked words, documents held out | 7.254 |",
+        "| SST-2 dev | 89.5\N{NO-BREAK SPACE}% |",
+        "| STS-B dev | 82.1 ± 0.3 |",
+        "- It reads at most 24 tokens at once.\n- It knows cats.\n- Words it finds likely",
+    ):
+        assert fact in text
+
+
+def test_no_folder_of_the_machine_is_told(run, model):
+    text = card(run, model, ABOUT, {})
+    assert 'sources = ["wiki-00.txt.xz", "books-*.txt.xz", "reviews.txt"]' in text
+    assert 'start = "org/name"' in text
+    assert str(run.parent) not in text
+
+
+def test_a_model_without_a_masked_head_is_shown_by_its_vectors(run, tmp_path):
+    text = card(run, tiny_model().save(tmp_path / "body"), ABOUT, {})
+    assert 'cloze embed body "A text."' in text
+    assert "import AutoTokenizer, AutoModel\n" in text
+    assert "fill-mask" not in text
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "corpus.json", "metrics.jsonl"])
+def test_a_file_that_is_missing(run, model, name):
+    (run / name).unlink()
+    with pytest.raises(FolderError, match=f"has no {name}\n.*finished pre-training run"):
+        card(run, model, ABOUT, {})
+
+
+def test_scores_come_from_a_file(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text('{"SST-2": 0.9, "STS-B": "82 ± 1"}')
+    assert read_scores(path) == {"SST-2": 0.9, "STS-B": "82 ± 1"}
+    for wrong in ("[1]", '{"a": [1]}', '{"a": true}', '{"a": NaN}'):
+        path.write_text(wrong)
+        with pytest.raises(InputError, match="names with numbers or words\n.*SST-2 dev"):
+            read_scores(path)
+    path.write_text("{")
+    with pytest.raises(InputError, match="no scores can be read.*\n.*JSON object"):
+        read_scores(path)
+    with pytest.raises(InputError, match="no scores can be read"):
+        read_scores(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parity
+def test_the_hub_reads_its_front_matter(run, model):
+    hub = pytest.importorskip("huggingface_hub", reason="pip install huggingface_hub")
+    path = write_card(run, model, ABOUT, {})
+    assert path == model / "README.md"
+    data = hub.ModelCard.load(path).data
+    assert (data.language, data.license, data.library_name) == ("en", "apache-2.0", "transformers")
+    assert data.pipeline_tag == "fill-mask"
+    assert data.tags == ["modernbert", "cloze"]
+    assert data["mask_token"] == "[MASK]"
