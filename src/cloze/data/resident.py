@@ -114,7 +114,8 @@ class Stretches:
         offset = torch.where(second, position - size - 2 + b[sample], position - 1 + a[sample])
         within = torch.where(second, b_end[sample], a_end[sample])
         ids = source.ids[offset.clamp(0, len(source.ids) - 1)].long()
-        ids = torch.where(offset < within, ids, source.sep)
+        text = real & (position > 0) & (offset < within)
+        ids = torch.where(text, ids, source.sep)
         ids = torch.where(position == 0, source.cls, ids)
         ids = torch.where(real, ids, source.pad)
         # what is left over makes sequences of its own, none too long
@@ -127,6 +128,7 @@ class Stretches:
             bounds=torch.cat([ends - lengths, over]).int(),
             firsts=(ends - lengths).clamp(max=self.capacity - 1),
             labels=labels,
+            text=text,
             maskable=real & ~source.special[ids],
         )
 
@@ -140,6 +142,7 @@ class TokenRow(NamedTuple):
     bounds: Tensor  # int32, where each sequence begins, padding among them, and n
     firsts: Tensor  # s, where each sample begins
     labels: Tensor  # s, NO_LABEL where there is no sample
+    text: Tensor  # n, whether a token is of the corpus: no [CLS], [SEP] or padding
     maskable: Tensor  # n
 
 
@@ -160,8 +163,11 @@ class ResidentBatches:
         self._batches.plan_ahead(number + 1)
         return self.of(epoch, place)
 
-    def of(self, epoch: Epoch, place: int, *, seed: int | None = None) -> Stretches:
+    def of(
+        self, epoch: Epoch, place: int, *, seed: int | None = None, rate: float | None = None
+    ) -> Stretches:
         """One batch of an epoch, of this corpus or another view of it."""
+        share = self._rate if rate is None else rate
         members, plan = epoch.packing[place], epoch.samples.plan
         lengths, capacity = plan.lengths[members], epoch.packing.capacity
         return Stretches(
@@ -173,7 +179,7 @@ class ResidentBatches:
             sample_ids=members,
             longest=self._longest,
             capacity=capacity,
-            masked=round(self._rate * capacity),
-            asked=round(self._rate * int(lengths.sum())),
+            masked=round(share * capacity),
+            asked=round(share * int(lengths.sum())),
             seed=seed,
         )

@@ -97,6 +97,10 @@ def _facts(last: Row) -> Iterator[Fact]:
     if (value := measured(last, "cosine_loss")) is not None:
         yield Fact(label="cosine loss", text=short(value), value=value, detail="1 − cos, a token")
     yield from _scores(last)
+    if (value := measured(last, "detection_accuracy")) is not None:
+        original = measured(last, "original_accuracy")
+        known = "" if original is None else f"calling all original {percent(original)}"
+        yield Fact(label="tokens told apart", text=percent(value), value=value, detail=known)
     if (value := measured(last, "nsp_accuracy")) is not None:
         commoner = measured(last, "commoner_pair_accuracy")
         known = "" if commoner is None else f"always the commoner answer {percent(commoner)}"
@@ -154,6 +158,33 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         percent=True,
         series=[one for key, name in SCORES.items() for one in _series(held_out, key, name)],
         note="On the dev data, after every epoch.",
+    )
+    yield LineChart(
+        title="Replaced tokens",
+        x_label="step",
+        percent=True,
+        series=[
+            *_both(rows, "detection_accuracy"),
+            *_level(held_out, "original_accuracy", "original"),
+        ],
+        note="Tokens told apart: is it the text's or the generator's? Original is what calling "
+        "all of them the text's gets, at the end.",
+    )
+    yield LineChart(
+        title="Generator accuracy",
+        x_label="step",
+        percent=True,
+        include=[0],
+        series=_both(rows, "generator_accuracy"),
+        note="Masked tokens that the generator would guess right.",
+    )
+    yield LineChart(
+        title="Correction accuracy",
+        x_label="step",
+        percent=True,
+        include=[0],
+        series=_both(rows, "correction_accuracy"),
+        note="Tokens the model restores where the generator has put others.",
     )
     pairs = _both(rows, "nsp_accuracy")
     yield LineChart(

@@ -6,7 +6,7 @@ from typing import Any
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
-TASKS = ("classify", "tag", "answer", "choose", "translate")
+TASKS = ("classify", "tag", "answer", "choose", "translate", "lm")
 
 # the loop's names -> the names people read
 _TRAIN = {
@@ -17,6 +17,13 @@ _TRAIN = {
     "mlm.teacher": "teacher_accuracy",
     "soft": "soft_loss",
     "cosine": "cosine_loss",
+    "generator": "generator_loss",
+    "generator.accuracy": "generator_accuracy",
+    "detection": "detection_loss",
+    "detection.accuracy": "detection_accuracy",
+    "detection.original": "original_accuracy",
+    "correction": "correction_loss",
+    "correction.accuracy": "correction_accuracy",
     **{f"{task}.accuracy": "accuracy" for task in TASKS},
 }
 _EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {

@@ -74,9 +74,12 @@ def plan(
     elapsed = time.monotonic() - first[0]
     speed = (last.tokens - first[1]) / elapsed if last.tokens > first[1] else last.tokens / elapsed
     packing = workshop.batches.epoch(0).packing
-    per_step = round(packing.tokens / len(packing) * made.batch.per_step)
+    per_step = round(packing.tokens / len(packing) * workshop.batches.batching.per_step)
     tokens = _tokens(made.run.budget(lambda: packing.tokens), per_step, speed)
-    weights = sum(weight.numel() for weight in workshop.model.module.parameters())
+    weights, learning = (
+        sum(weight.numel() for weight in part.parameters())
+        for part in (workshop.model.module, state.model)
+    )
     return Plan(
         parameters=weights,
         vocabulary=workshop.tokenizer.size,
@@ -89,7 +92,7 @@ def plan(
         tokens=tokens,
         epochs=tokens / packing.tokens,
         hours=tokens / speed / 3600,
-        weights_mib=weights * 16 / MIB,  # weight, gradient, two moments, of four bytes each
+        weights_mib=learning * 16 / MIB,  # weight, gradient, two moments, of four bytes each
         peak_mib=_peak() / MIB,
     )
 

@@ -242,14 +242,14 @@ def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> 
 
 
 def new_state(workshop: Workshop, team: Team) -> TrainState:
-    recipe, module = workshop.recipe, workshop.model.module
+    recipe, module = workshop.recipe, workshop.learning()
     if workshop.resident is not None and team.device.type == "cuda":
         compile_parts(module)
     learner = distribute(
         Learner(module, workshop.objective(team.device)),
         team,
         way=recipe.run.parallel,
-        blocks=module.blocks,
+        blocks=workshop.model.module.blocks,
     )
     return TrainState(
         learner=learner,

@@ -7,7 +7,9 @@ having the last word; the run writes the complete file it ran with.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from importlib.resources import files
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -49,6 +51,7 @@ PRESETS: dict[str, Mapping[str, object]] = {
 }
 MODERN = ("global_every", "window", "theta")  # settings of that family alone
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
+FINEST = 16  # parts that a batch is cut into, at most, for two tasks to share it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +159,48 @@ class MaskingTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObjectiveTable:
+    """What is learned: masked words, replaced ones, or both (see cloze.objectives.replaced)."""
+
+    kind: Literal["mlm", "detection", "both"] = "mlm"
+    generator_layers: int | None = None  # a quarter of the model's when left out
+    generator_width: int | None = None  # the model's when left out
+    weight: float | None = None  # of detection, beside words; unsaid, see `importance`
+    share: float = 0.5  # of both: batches that detect; in the others the model fills masks
+    correction: float = 0.0  # of both: weight of saying what a replaced word was
+
+    def __post_init__(self) -> None:
+        number("objective.weight", self.importance, 0.0, 1e6)
+        number("objective.share", self.share, 1 / FINEST, 1.0)
+        number("objective.correction", self.correction, 0.0, 1e6)
+        if self.kind == "both" and self.detecting == 1 and not self.correction:
+            raise ConfigError(
+                "objective.kind is 'both', and nothing teaches the model to fill",
+                fix="give objective.share less than 1, or objective.correction more than 0",
+            )
+
+    @property
+    def importance(self) -> float:
+        """The weight of detection: the paper's, or less where words must move the same weights."""
+        if self.weight is not None:
+            return self.weight
+        return 10.0 if self.kind == "both" else 50.0
+
+    @property
+    def detecting(self) -> Fraction:
+        """The share of the batches that detect."""
+        if self.kind == "both":
+            return Fraction(self.share).limit_denominator(FINEST)
+        return Fraction(self.kind == "detection")
+
+    def shared(self, batching: Batching) -> Batching:
+        """As many tokens a step, in so many batches that every step has the share that detects."""
+        parts = self.detecting.denominator
+        cut = parts // gcd(parts, batching.per_step)
+        return replace(batching, tokens=batching.tokens // cut, per_step=batching.per_step * cut)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchTable:
     """Tokens that are computed at once, and how many such batches make a step."""
 
@@ -248,6 +293,7 @@ class Recipe:
     corpus: CorpusTable = field(default_factory=CorpusTable)
     samples: SamplesTable = field(default_factory=SamplesTable)
     masking: MaskingTable = field(default_factory=MaskingTable)
+    objective: ObjectiveTable = field(default_factory=ObjectiveTable)
     batch: BatchTable = field(default_factory=BatchTable)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: Schedule = field(default_factory=Schedule)
@@ -262,6 +308,11 @@ class Recipe:
             )
         if self.distill is None:
             return
+        if self.objective.kind != "mlm":
+            raise ConfigError(
+                f"objective.kind is {self.objective.kind!r}, and a student learns from its teacher",
+                fix="leave the objective table out",
+            )
         if self.model.start is not None or self.vocabulary != VocabularyTable():
             raise ConfigError(
                 "a student has its teacher's shape and vocabulary",
@@ -281,9 +332,16 @@ class Recipe:
                 "run.fast knows no whole words, no teacher and no several processes",
                 fix="leave run.fast out",
             )
-        if self.run.fast is None:
-            return able and device == "cuda" and self.run.precision == "bf16"
-        return self.run.fast
+        fast = self.run.fast
+        if fast is None:
+            fast = able and device == "cuda" and self.run.precision == "bf16"
+        if self.objective.kind != "mlm" and not fast:
+            raise ConfigError(
+                f"objective.kind is {self.objective.kind!r}, which needs batches made on the "
+                "device: one process, and no whole words",
+                fix="train on a GPU in bf16 (--dtype bf16), or set run.fast to true",
+            )
+        return fast
 
     def loop(self) -> LoopConfig:
         """How each step is taken."""

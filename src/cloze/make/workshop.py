@@ -2,13 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.load import load
@@ -29,9 +30,11 @@ from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
+from cloze.objectives.detector import detector
 from cloze.objectives.distillation import TaughtBatch
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
+from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
 from cloze.text.extend import extend
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -40,6 +43,7 @@ from cloze.train.parallel import Team
 TOKENIZER, CORPUS = "tokenizer", "corpus"  # places in a run's folder
 ORIGIN = "origin.json"  # beside a vocabulary: what it was learned from
 HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
+HELD_OUT_RATE = 0.15  # of the words, however many a run hides while it learns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,42 +71,83 @@ class Workshop:
     def step(self, number: int, team: Team) -> list[PackedBatch] | list[Stretches]:
         """This process's batches of one step, masked where they are not masked on the device."""
         if self.resident is not None:
-            return self.resident.step(number)
+            return self._asked(self.resident.step(number), self.batches.numbers(number))
         return [
             self._ready(batch, self.masking, seed=self.recipe.run.seed)
             for batch in self.batches.step(number, rank=team.rank, world=team.world)
         ]
 
     def held_out(self) -> list[PackedBatch]:
-        """Batches to judge by: the same documents, pairs and masks every time.
+        """Batches to judge by: the same documents, pairs and masks every time, and in every run.
 
         Every chosen word is hidden behind [MASK]. Those that training leaves in place would be
         right by copying, and lift the accuracy of a model that has learned nothing else by a tenth.
         """
         epoch, count = self._judging_epoch()
-        hidden = self.masking and replace(self.masking, split=(1.0, 0.0, 0.0))
+        hidden = self.masking and replace(self.masking, split=(1.0, 0.0, 0.0), rate=HELD_OUT_RATE)
         return [self._ready(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
 
     def held_out_resident(self) -> list[Stretches]:
         """The same documents and pairs, as the device makes batches of them."""
         assert self.resident is not None
         epoch, count = self._judging_epoch()
-        return [self.resident.of(epoch, n, seed=HELD_OUT_SEED + n) for n in range(count)]
+        batches = [
+            self.resident.of(epoch, n, seed=HELD_OUT_SEED + n, rate=HELD_OUT_RATE)
+            for n in range(count)
+        ]
+        return self._asked(batches)
 
     def _judging_epoch(self) -> tuple[Epoch, int]:
         sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
         samples = Samples(self.corpus.held_out, self.tokenizer, sampling)
-        epoch = Epoch(samples, self.batches.batching)
+        # whatever the objective has cut batches into: runs are compared by these numbers
+        batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
+        epoch = Epoch(samples, batching)
         return epoch, min(len(epoch), self.recipe.run.evaluate_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:
         """What is learned; a teacher goes to the device where its student learns."""
+        table = self.recipe.objective
         if self.resident is not None and self.masking is not None:
-            return resident_pretraining(self.masking, device)
+            if table.kind == "mlm":
+                return resident_pretraining(self.masking, device)
+            correction = table.correction if table.kind == "both" else 0.0
+            return replaced_tokens(
+                self.masking, device, weight=table.importance, correction=correction
+            )
         if self.teacher is None or self.recipe.distill is None:
             return pretraining
         teacher = self.teacher.module.to(device).requires_grad_(False).eval()
         return self.recipe.distill.objective(teacher)
+
+    def learning(self) -> nn.Module:
+        """The model with all that learns beside it and is not kept in its folder."""
+        table = self.recipe.objective
+        if table.kind == "mlm":
+            return self.model.module
+        return detector(
+            self.model.module,
+            layers=table.generator_layers,
+            width=table.generator_width,
+            # other numbers than the model's own first weights
+            rng=torch.Generator().manual_seed(self.recipe.run.seed + 1),
+        )
+
+    def _asked(
+        self, batches: list[Stretches], numbers: Iterable[int] | None = None
+    ) -> list[Stretches]:
+        """What the model is to do with each; without numbers all of it, as far as it is taught."""
+        table = self.recipe.objective
+        if table.kind == "mlm":
+            return batches
+        share, both = table.detecting, table.kind == "both"
+        if numbers is None:
+            return [ReplacedBatch.of(batch, fills=both, detects=True) for batch in batches]
+        finding = [detects(number, share) for number in numbers]
+        return [
+            ReplacedBatch.of(batch, fills=not found, detects=found)
+            for batch, found in zip(batches, finding, strict=True)
+        ]
 
     def _ready(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
         taught = batch if self.teacher is None else TaughtBatch.of(batch)
@@ -147,7 +192,7 @@ def open_workshop(
         say.text("the teacher has no masked-LM head: its vectors alone are learned, nothing masked")
     masking = recipe.masking.masking(tokenizer) if words else None
     fast = recipe.is_fast(team.device.type, team.world) and masking is not None
-    batching = recipe.batch.batching()
+    batching = recipe.objective.shared(recipe.batch.batching())
     batches = Batches(
         opened.train,
         tokenizer,

@@ -110,6 +110,14 @@ def exact(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def weighted(loss: Tensor, weight: float) -> Tensor:
+    """The loss as it is, with a gradient so many times as large.
+
+    So what is reported is plain (a perplexity follows from `mlm`), whatever the weights are.
+    """
+    return loss.detach() + weight * (loss - loss.detach())
+
+
 @torch.no_grad()
 def correct(logits: Tensor, targets: Tensor) -> Tensor:
     """How many targets have the highest score."""

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
-from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device
+from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device, weighted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class Distillation:
         hidden = model(ids, packed)  # n d
         with torch.no_grad():
             aim = self.teacher(ids, packed)  # n d
-        terms = {"cosine": _weighted(apart(hidden, aim), self.cosine)}
+        terms = {"cosine": weighted(apart(hidden, aim), self.cosine)}
         if "mlm" not in model.heads:
             return terms
         # The released script compares guesses at all tokens unless told otherwise; here at the
@@ -75,8 +75,8 @@ class Distillation:
         with torch.no_grad():
             guesses = self.teacher.logits("mlm", aim[positions])  # m v
         return terms | {
-            "soft": _weighted(soft_targets(words, guesses, self.temperature), self.soft),
-            "mlm": _weighted(cross_entropy(words, targets), self.mlm),
+            "soft": weighted(soft_targets(words, guesses, self.temperature), self.soft),
+            "mlm": weighted(cross_entropy(words, targets), self.mlm),
             "mlm.accuracy": correct(words, targets),
             "mlm.teacher": correct(guesses, targets),
         }
@@ -96,11 +96,3 @@ def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
 def apart(student: Tensor, teacher: Tensor) -> Tensor:
     """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
     return (1 - F.cosine_similarity(exact(student), exact(teacher), dim=-1)).sum()
-
-
-def _weighted(loss: Tensor, weight: float) -> Tensor:
-    """The loss as it is, with a gradient so many times as large.
-
-    So what is reported is plain (a perplexity follows from `mlm`), whatever the weights are.
-    """
-    return loss.detach() + weight * (loss - loss.detach())

@@ -8,7 +8,7 @@ and of the table, so that no more than that is ever there (Hsu et al. 2024, Lige
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from cloze.data.batch import NO_LABEL
 
 ROWS = 8192  # places at a time
-Judge: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+Judge: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 def lean_cross_entropy(
@@ -28,8 +28,33 @@ def lean_cross_entropy(
     Products are computed in the vectors' precision, the softmax in float32. Targets of NO_LABEL are
     left out.
     """
-    found: tuple[Tensor, Tensor] = _LeanCrossEntropy.apply(vectors, table, bias, targets, rows)  # type: ignore[no-untyped-call]
+    asked = _Asked(targets, None, rows)
+    loss, hits, _ = _LeanCrossEntropy.apply(vectors, table, bias, asked)  # type: ignore[no-untyped-call]
+    return loss, hits
+
+
+def lean_samples(
+    vectors: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    draws: Tensor,
+    *,
+    rows: int = ROWS,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and for each vector a word drawn from its softmax: m ids, without a gradient.
+
+    `draws` are m numbers from [0, 1); the word is where the sum of the probabilities passes them.
+    """
+    asked = _Asked(targets, draws, rows)
+    found: tuple[Tensor, Tensor, Tensor] = _LeanCrossEntropy.apply(vectors, table, bias, asked)  # type: ignore[no-untyped-call]
     return found
+
+
+class _Asked(NamedTuple):
+    targets: Tensor
+    draws: Tensor | None
+    rows: int
 
 
 class _LeanCrossEntropy(torch.autograd.Function):
@@ -39,20 +64,18 @@ class _LeanCrossEntropy(torch.autograd.Function):
         vectors: Tensor,
         table: Tensor,
         bias: Tensor | None,
-        targets: Tensor,
-        rows: int,
-    ) -> tuple[Tensor, Tensor]:
+        asked: _Asked,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(vectors.device.type, enabled=False):
-            return _forward(ctx, vectors, table, bias, targets, rows)
+            return _forward(ctx, vectors, table, bias, asked)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         of_vectors, of_table, of_bias = ctx.saved_tensors
         return (
             of_vectors * grad.to(of_vectors.dtype),
             of_table * grad,
             None if of_bias is None else of_bias * grad,
-            None,
             None,
         )
 
@@ -62,9 +85,8 @@ def _forward(
     vectors: Tensor,
     table: Tensor,
     bias: Tensor | None,
-    targets: Tensor,
-    rows: int,
-) -> tuple[Tensor, Tensor]:
+    asked: _Asked,
+) -> tuple[Tensor, Tensor, Tensor]:
     words = table.to(vectors.dtype)  # v d
     added = None if bias is None else bias.to(vectors.dtype)
     learning = any(ctx.needs_input_grad)
@@ -73,24 +95,30 @@ def _forward(
     of_bias = torch.zeros_like(bias) if learning and bias is not None else None
     loss = vectors.new_zeros((), dtype=torch.float32)
     hits = torch.zeros_like(loss)
-    for some, wanted, place in zip(
-        vectors.split(rows), targets.split(rows), range(0, len(vectors), rows), strict=True
-    ):
-        scores = F.linear(some, words, added)  # r v
-        part, right, slope = (_compiled() if scores.is_cuda else _judge)(scores, wanted)
+    picked = [asked.targets[:0]]
+    for place in range(0, len(vectors), asked.rows):
+        here = slice(place, place + asked.rows)
+        draws = None if asked.draws is None else asked.draws[here]
+        scores = F.linear(vectors[here], words, added)  # r v
+        judge = _compiled() if scores.is_cuda else _judge
+        part, right, slope, picks = judge(scores, asked.targets[here], draws)
         loss, hits = loss + part, hits + right
+        picked.append(picks)
         if of_vectors is not None and of_table is not None:
-            of_vectors[place : place + rows] = slope @ words
-            of_table += slope.T @ some
+            of_vectors[here] = slope @ words
+            of_table += slope.T @ vectors[here]
             if of_bias is not None:
                 of_bias += slope.sum(0, dtype=of_bias.dtype)
     ctx.save_for_backward(of_vectors, of_table, of_bias)
-    ctx.mark_non_differentiable(hits)
-    return loss, hits
+    drawn = torch.cat(picked)
+    ctx.mark_non_differentiable(hits, drawn)
+    return loss, hits, drawn
 
 
-def _judge(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, hits and d loss / d scores of some places."""
+def _judge(
+    scores: Tensor, targets: Tensor, draws: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, hits, d loss / d scores and drawn words of some places; no words without draws."""
     exact = scores.float()
     asked = targets != NO_LABEL
     wanted = targets.clamp(min=0)[:, None]
@@ -98,8 +126,13 @@ def _judge(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     loss = -(log_probs.gather(1, wanted).squeeze(1) * asked).sum()
     hits = ((scores.argmax(-1) == targets) & asked).sum().float()
     ids = torch.arange(scores.shape[-1], device=scores.device)
-    slope = (log_probs.exp() - (ids == wanted).float()) * asked[:, None]
-    return loss, hits, slope.to(scores.dtype)
+    probs = log_probs.exp()
+    slope = (probs - (ids == wanted).float()) * asked[:, None]
+    picks = targets[:0]
+    if draws is not None:
+        passed = probs.cumsum(-1) <= draws[:, None]
+        picks = passed.sum(-1).clamp(max=len(ids) - 1)  # rounding may leave the sum short of 1
+    return loss, hits, slope.to(scores.dtype), picks
 
 
 @cache

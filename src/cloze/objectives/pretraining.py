@@ -39,7 +39,7 @@ def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None 
     if "nsp" in model.heads:  # also where no pair has a label: then its sum is zero
         labels = on_device(batch.labels, device)
         first = on_device(batch.starts[:-1], device)  # where each [CLS] stands
-        terms |= _pairs(model, hidden[first], labels)
+        terms |= pair_terms(model, hidden[first], labels)
     return terms
 
 
@@ -59,12 +59,13 @@ def resident_pretraining(masking: Masking, device: torch.device) -> Objective[St
         loss, hits = lean_cross_entropy(*model.word_factors(vectors), hidden_row.targets)
         terms = {"mlm": loss, "mlm.accuracy": hits}
         if "nsp" in model.heads:
-            terms |= _pairs(model, hidden.index_select(0, row.firsts), row.labels)
+            terms |= pair_terms(model, hidden.index_select(0, row.firsts), row.labels)
         return terms
 
     return objective
 
 
-def _pairs(model: Encoder, firsts: Tensor, labels: Tensor) -> Terms:
+def pair_terms(model: Encoder, firsts: Tensor, labels: Tensor) -> Terms:
+    """Loss and hits of the pairs, from their [CLS] vectors."""
     order = model.logits("nsp", firsts)  # b 2
     return {"nsp": cross_entropy(order, labels), "nsp.accuracy": correct(order, labels)}

@@ -1,16 +1,32 @@
 """Let torch compile what is computed for every token."""
 
 import torch
+from torch import nn
+from torch.compiler import config as compiler
 
 from cloze.nn.encoder import Encoder
+from cloze.objectives.detector import Detector
+
+FORMS = 32  # of one piece of code, as compiled for different shapes and uses
 
 
-def compile_parts(model: Encoder) -> None:
-    """Compile the embeddings, the blocks and what comes before the word scores.
+def compile_parts(learning: nn.Module) -> None:
+    """Compile the embeddings, the blocks and what comes before the scores of each encoder in it.
 
     Block by block: they share their code, so it is compiled once and not once a layer. Shapes are
     taken to stay as they are; the weights keep their names.
     """
+    # a first block, one that sees all and one that sees near by, learning and judged, of a model
+    # and of a narrower generator: past its limit torch would go on without compiling
+    compiler.recompile_limit = max(compiler.recompile_limit, FORMS)
+    for part in learning.modules():
+        if isinstance(part, Encoder):
+            _compile(part)
+        elif isinstance(part, Detector):
+            part.suspicion = torch.compile(part.suspicion, dynamic=False)  # type: ignore[method-assign]
+
+
+def _compile(model: Encoder) -> None:
     model.embeddings.compile(dynamic=False)
     for block in model.blocks:
         block.compile(dynamic=False)

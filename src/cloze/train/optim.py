@@ -89,7 +89,7 @@ def muon(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], floa
     matrices: dict[tuple[float, int], list[nn.Parameter]] = {}
     rest: dict[str, nn.Parameter] = {}
     for name, weight in weights.items():
-        if name.startswith("blocks.") and weight.ndim == 2:  # noqa: PLR2004
+        if "blocks" in name.split(".") and weight.ndim == 2:  # noqa: PLR2004
             matrices.setdefault((factor(name), joined.get(name, 1)), []).append(weight)
         else:
             rest[name] = weight

@@ -47,6 +47,8 @@ _WORDS: Mapping[str, tuple[str, Write]] = {
     "teacher_accuracy": ("teacher {}", percent),
     "cosine_loss": ("cosine loss {}", _loss),
     "nsp_accuracy": ("NSP accuracy {}", percent),
+    "detection_accuracy": ("told apart {}", percent),
+    "original_accuracy": ("all original {}", percent),
     "accuracy": ("accuracy {}", percent),
     "score": ("score {}", percent),
     "lr": ("learning rate {}", short),
@@ -60,12 +62,13 @@ _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "left")
 _TRAINING = (
     *_EXTENT,
-    *("loss", "mlm_accuracy", "nsp_accuracy", "accuracy", "lr", "tokens_per_second", "real_share"),
+    *("loss", "mlm_accuracy", "nsp_accuracy", "detection_accuracy", "accuracy"),
+    *("lr", "tokens_per_second", "real_share"),
     *_TIME,
 )
 _HELD_OUT = (
     *("step", "mlm_loss", "perplexity", "mlm_accuracy", "unigram_accuracy", "teacher_accuracy"),
-    *("nsp_accuracy", "cosine_loss"),
+    *("nsp_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
     *("accuracy", "score"),
 )
 # What a panel shows of both, each beside the other.
@@ -77,6 +80,7 @@ _ROWS: Sequence[tuple[str, str, Write]] = (
     ("cosine loss", "cosine_loss", _loss),
     ("MLM accuracy", "mlm_accuracy", percent),
     ("NSP accuracy", "nsp_accuracy", percent),
+    ("told apart", "detection_accuracy", percent),
     ("accuracy", "accuracy", percent),
     ("score", "score", percent),
     ("learning rate", "lr", short),
@@ -183,6 +187,7 @@ def _numbers(seen: Seen, spark: str) -> Table:
         "loss": spark,
         "mlm_loss": _said(seen.held_out, "perplexity"),
         "mlm_accuracy": _said(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
+        "detection_accuracy": _said(seen.held_out, "original_accuracy"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)

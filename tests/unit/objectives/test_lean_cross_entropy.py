@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.objectives.lean import lean_cross_entropy
+from cloze.objectives.lean import lean_cross_entropy, lean_samples
 
 
 def given(m=11, d=6, v=17, *, dtype=torch.float64):
@@ -49,3 +49,37 @@ def test_in_bfloat16_the_softmax_is_exact_all_the_same():
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=2e-2)
     assert (half.grad.dtype, table.grad.dtype) == (torch.bfloat16, torch.float32)
+
+
+@pytest.mark.parametrize("rows", [3, 11, 100])
+def test_words_are_drawn_where_the_probabilities_pass_the_draw(rows):
+    vectors, table, bias, targets = given(dtype=torch.float32)
+    draws = torch.rand(11, generator=torch.Generator().manual_seed(1))
+    loss, hits, picks = lean_samples(vectors, table, bias, targets, draws, rows=rows)
+    sums = F.linear(vectors, table, bias).softmax(-1).cumsum(-1)
+    expected = [int((row <= draw).sum()) for row, draw in zip(sums, draws, strict=True)]
+    assert picks.tolist() == expected
+    assert not picks.requires_grad
+    plain = lean_cross_entropy(vectors, table, bias, targets, rows=rows)
+    assert (loss.item(), hits.item()) == tuple(value.item() for value in plain)
+    wanted = (vectors, table, bias)
+    ours, theirs = (torch.autograd.grad(total, wanted) for total in (loss, plain[0]))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_words_are_drawn_as_often_as_they_are_likely():
+    m, rng = 40_000, torch.Generator().manual_seed(0)
+    scores = torch.tensor([1.0, -torch.inf, 0.0, 2.0, -1.0])
+    vectors, table = torch.ones(m, 1), torch.zeros(5, 1)
+    draws = torch.rand(m, generator=rng)
+    _, _, picks = lean_samples(vectors, table, scores, torch.zeros(m).long(), draws, rows=7000)
+    shares = picks.bincount(minlength=5) / m
+    assert shares.tolist() == pytest.approx(scores.softmax(-1).tolist(), abs=0.01)
+
+
+def test_the_ends_of_the_draws_are_words_too():
+    vectors, table = torch.zeros(3, 1), torch.zeros(4, 1)
+    never_first = torch.tensor([-torch.inf, 0.0, 0.0, 0.0])  # whose sum may end just below 1
+    draws = torch.tensor([0.0, 0.5, 1.0])
+    _, _, picks = lean_samples(vectors, table, never_first, torch.ones(3).long(), draws)
+    assert picks.tolist() == [1, 2, 3]

@@ -1,0 +1,48 @@
+"""`cloze pretrain` finds replaced tokens and fills masks: to the end, resumed, and used."""
+
+import json
+import shutil
+
+import cloze
+
+ASKED = [
+    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--length=32", "--steps=6"),
+    *("--batch-tokens=256", "--save-every=3", "--workers=1", "--threads=1", "--device=cpu"),
+]
+SETTINGS = [
+    "objective.kind=both",
+    "objective.generator_width=8",
+    "run.fast=true",
+    "run.evaluate_every=1000",
+    "run.log_every=1",
+    "model.family=modernbert",
+    "model.layers=2",
+    "model.width=16",
+    "model.positions=32",
+    "model.heads=4",
+    "corpus.hold_out=0.2",
+]
+
+
+def test_the_pair_of_tasks_is_learned_resumed_and_filled_with(run, tmp_path):
+    text, out = tmp_path / "a.txt", tmp_path / "m"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(120)]
+    text.write_text("\n\n".join(stories))
+    ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
+    assert ran.returncode == 0, ran.stderr
+    for words in ("masked words right", "tokens told apart", "by calling all original"):
+        assert words in ran.stdout
+    assert "told apart" in ran.stderr
+    said = json.loads((out / "config.json").read_text())
+    assert said["architectures"] == ["ModernBertForMaskedLM"]
+    assert not cloze.load(out).report
+    straight = (out / "model.safetensors").read_bytes()
+
+    *_, last = sorted((out / "state").iterdir())
+    assert last.name.endswith("-step-6")
+    shutil.rmtree(last)
+    (out / "model.safetensors").unlink()
+    ran = run("pretrain", "--resume", "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    assert (out / "model.safetensors").read_bytes() == straight
+    assert len(cloze.fill(cloze.load(out), "the [MASK] sat.", top=3).blanks[0].guesses) == 3

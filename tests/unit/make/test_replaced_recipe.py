@@ -1,0 +1,199 @@
+"""Replaced tokens in a run: its recipe, its batches, what it tells, keeps and resumes from."""
+
+import json
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.state import newest_state, read_state
+from cloze.data.packing import Batching
+from cloze.errors import ConfigError
+from cloze.make.plan import plan
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.recipe import ObjectiveTable, recipe
+from helpers import files_of
+
+SMALL = [
+    "model.family=modernbert",
+    "model.preset=tiny",
+    "model.layers=2",
+    "model.width=16",
+    "model.positions=32",
+    "vocabulary.size=120",
+    "samples.length=32",
+    "samples.pairs=none",
+    "batch.tokens=256",
+    "corpus.hold_out=0.2",
+    "run.steps=6",
+    "run.log_every=1",
+    "run.evaluate_every=3",
+    "run.device=cpu",
+    "run.fast=true",
+    "corpus.workers=1",
+]
+BOTH = [*SMALL, "objective.kind=both", "objective.correction=1.0"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "both"
+    pretrain(text, out, recipe(settings=[*BOTH, "optimiser.name=muon"]))
+    return out
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_step_tells_of_each_task(both):
+    rows = metrics(both)
+    steps = [row for row in rows if row["kind"] == "train"]
+    judged = [row for row in rows if row["kind"] == "eval"]
+    told = {"mlm", "generator", "detection", "correction"}
+    assert [row["step"] for row in steps] == list(range(1, 7))
+    for row in [*steps, *judged]:
+        assert row.keys() >= {f"{name}_{what}" for name in told for what in ("loss", "accuracy")}
+        assert 0 < row["original_accuracy"] < 1
+    assert [row["step"] for row in judged] == [3, 6]
+    assert judged[0].keys() >= {"perplexity", "unigram_accuracy"}
+    assert all(row["loss"] == pytest.approx(sum(row[f"{n}_loss"] for n in told)) for row in steps)
+
+
+def test_the_folder_holds_the_model_alone_and_the_state_all(both):
+    model = cloze.load(both)
+    assert not model.report
+    assert (model.heads, model.config.layers) == (("mlm",), 2)
+    guesses = cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses
+    assert len(guesses) == 3
+    names = read_state(newest_state(both / "state")).tensors["model"].keys()
+    assert {"head.weight", "generator.blocks.0.attention.qkv.weight"} <= names
+    kept = {name.removeprefix("model.") for name in names if name.startswith("model.")}
+    assert kept == {name for name, _ in model.module.named_parameters()}
+
+
+def test_the_report_shows_what_was_learned(both):
+    page = (both / "report.html").read_text()
+    for words in ("tokens told apart", "Replaced tokens", "Generator accuracy", "all original"):
+        assert words in page
+
+
+def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
+    out = tmp_path / "again"
+    settings = [*BOTH, "optimiser.name=muon", "run.save_every=4", "run.keep=9"]
+    pretrain(text, out, recipe(settings=settings))
+    for path in (out / "state").iterdir():
+        if not path.name.endswith("-step-4"):
+            for name in files_of(path):
+                (path / name).unlink()
+            path.rmdir()
+    (out / "model.safetensors").unlink()
+    assert resume_run(out).steps == 6
+    assert (out / "model.safetensors").read_bytes() == (both / "model.safetensors").read_bytes()
+    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, both))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
+    settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
+    settings += ["model.heads=4", "run.steps=2", "run.precision=bf16"]
+    ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
+    assert ended.scores.keys() >= {"eval.detection.accuracy", "eval.generator"}
+    assert not any(name.startswith(("eval.mlm", "eval.perplexity")) for name in ended.scores)
+    assert cloze.embed(cloze.load(tmp_path / "m"), ["the cat sat."]).shape == (1, 16)
+
+
+def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_path):
+    settings = [one for one in SMALL if not one.startswith(("model.family", "samples.pairs"))]
+    settings += ["model.family=bert", "run.steps=2"]
+    pretrain(text, tmp_path / "plain", recipe(settings=settings))
+    settings += [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
+    ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
+    assert ended.scores.keys() >= {"eval.nsp.accuracy", "eval.detection", "eval.mlm"}
+    assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
+
+
+def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
+    still = ["run.steps=1", "optimiser.rate=0.0"]
+    plain, shared = (
+        pretrain(text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"]))
+        for kind in ("mlm", "both")
+    )
+    for name in ("eval.mlm", "eval.mlm.accuracy", "eval.unigram"):
+        assert plain.scores[name] == shared.scores[name]
+
+
+def test_a_plan_counts_the_generators_memory_and_not_its_weights(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.2)
+    plain = plan(text, tmp_path / "m", recipe(settings=SMALL))
+    both = plan(text, tmp_path / "m", recipe(settings=BOTH))
+    assert both.parameters == plain.parameters
+    assert both.weights_mib > plain.weights_mib
+    assert both.tokens_per_step == pytest.approx(plain.tokens_per_step, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("share", "per_step", "expected"),
+    [(0.5, 1, (512, 2)), (0.5, 4, (1024, 4)), (0.25, 2, (512, 4)), (0.75, 3, (256, 12))],
+)
+def test_batches_are_cut_so_that_every_step_has_its_share(share, per_step, expected):
+    table = ObjectiveTable(kind="both", share=share)
+    made = table.shared(Batching(tokens=1024, per_step=per_step))
+    assert (made.tokens, made.per_step) == expected
+    for kind in ("mlm", "detection"):
+        plain = Batching(tokens=1024, per_step=per_step)
+        assert ObjectiveTable(kind=kind, share=share).shared(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"kind": "detection"}, 50.0),
+        ({"kind": "both"}, 10.0),
+        ({"kind": "both", "weight": 0.0}, 0.0),
+        ({"kind": "detection", "weight": 7.0}, 7.0),
+    ],
+)
+def test_detection_weighs_less_where_words_teach_the_same_weights(given, expected):
+    assert ObjectiveTable(**given).importance == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["objective.kind=electra"], "objective.kind 'electra' is unknown"),
+        (["objective.share=0"], "objective.share is 0.0\n.*from 0.0625 to 1"),
+        (["objective.weight=-1"], "objective.weight is -1.0"),
+        (["objective.correction=-1"], "objective.correction is -1.0"),
+        (
+            ["objective.kind=both", "objective.share=1"],
+            "nothing teaches the model to fill\n.*share less than 1, or objective.correction",
+        ),
+        (
+            ["objective.kind=both", 'distill.teacher="x"'],
+            "a student learns from its teacher\n.*leave the objective table out",
+        ),
+    ],
+)
+def test_what_cannot_be(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=[*SMALL, *settings])
+
+
+@pytest.mark.parametrize(
+    "settings", [["run.device=cpu"], ["run.fast=false"], ["masking.whole_words=true"]]
+)
+def test_it_needs_batches_made_on_the_device(settings):
+    asked = [one for one in SMALL if not one.startswith("run.fast")]
+    made = recipe(settings=[*asked, "objective.kind=detection", *settings])
+    with pytest.raises(ConfigError, match="needs batches made on the device.*\n.*--dtype bf16"):
+        made.is_fast("cpu", 1)

@@ -1,0 +1,124 @@
+"""A model with a generator beside it: one table, and nothing of it in the model."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cloze.errors import ConfigError
+from cloze.models import MODELS, fresh
+from cloze.nn.packed import Packed
+from cloze.objectives.detector import detector
+from cloze.train.optim import OptimiserConfig, optimiser
+from helpers import scramble
+
+IDS = torch.tensor([2, 7, 8, 9, 3])
+
+
+def encoder(family="modernbert", heads=("mlm",), **changes):
+    shape = {"width": 16, "layers": 4, "heads": 4, "hidden": 32, "positions": 16} | changes
+    config = MODELS[family].config(vocab_size=30, **shape)
+    return fresh(config, heads, rng=torch.Generator().manual_seed(0))
+
+
+def made(family="modernbert", layers=2, width=None, seed=1, **changes):
+    model = encoder(family, **changes)
+    return detector(model, layers=layers, width=width, rng=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("width", [None, 8])
+def test_one_table_has_the_gradients_of_both(family, width):
+    both = made(family, width=width)
+    table = both.model.embeddings.word.weight
+    assert both.generator.embeddings.word.weight is table
+    tables = [weight for weight in both.parameters() if weight.shape[0] == 30 and weight.ndim == 2]
+    assert [id(weight) for weight in tables] == [id(table)]
+    row = Packed.of([5])
+    vectors, scored, bias = both.generator.word_factors(both.generator(IDS, row))
+    assert scored is table
+    assert (vectors.shape, bias.shape) == ((5, 16), (30,))
+    (vectors @ scored.T).logsumexp(-1).sum().backward()
+    assert table.grad.abs().sum() > 0
+    assert all(weight.grad is None for weight in both.model.blocks.parameters())
+    assert len(both.generator.blocks) == 2
+    assert both.generator.blocks[0].attention.qkv.in_features == (width or 16)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_the_head_tells_of_every_vector(family):
+    both = scramble(made(family))
+    vectors = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+    part = both.transform
+    inner = F.gelu(F.linear(vectors, part.dense.weight, part.dense.bias))
+    inner = F.layer_norm(inner, (16,), part.norm.weight, part.norm.bias, part.norm.eps)
+    by_hand = inner @ both.head.weight[0] + both.head.bias
+    torch.testing.assert_close(both.suspicion(vectors), by_hand)
+
+
+def test_a_modernberts_heads_read_one_transform():
+    both = made()
+    assert both.transform is both.model.transform
+    plain = made("bert")
+    own = {id(weight) for weight in plain.transform.parameters()}
+    assert own.isdisjoint(id(weight) for weight in plain.model.parameters())
+
+
+def test_the_model_alone_is_as_it_was():
+    model = encoder()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    detector(model, layers=1, width=8, rng=torch.Generator())
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_new_weights_follow_from_the_generator_handed_in():
+    torch.manual_seed(0)
+    outside = torch.random.get_rng_state()
+    first, same, other = (made(width=8, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), outside)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    for name in (
+        "head.weight",
+        "generator.embeddings.narrow.weight",
+        "generator.transform.dense.weight",
+    ):
+        assert not torch.equal(first[name], other[name])
+
+
+@pytest.mark.parametrize(("layers", "expected"), [(4, 1), (12, 3), (2, 1)])
+def test_unsaid_a_generator_has_a_quarter_of_the_layers(layers, expected):
+    both = detector(encoder(layers=layers), layers=None, width=None, rng=torch.Generator())
+    assert len(both.generator.blocks) == expected
+
+
+def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
+    config = made(width=8).generator.config
+    assert (config.width, config.heads, config.hidden, config.layers) == (8, 2, 16, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"layers": 5}, "generator_layers is 5\n.*from 1 to 4"),
+        ({"width": 32}, "generator_width is 32\n.*from 4 to 16"),
+        ({"width": 2}, "generator_width is 2\n.*from 4 to 16"),
+        ({"width": 10}, "generator_width 10 does not split into heads of 4.*\n.*a multiple of 4"),
+    ],
+)
+def test_shapes_that_cannot_be(asked, message):
+    with pytest.raises(ConfigError, match=message):
+        detector(encoder(), **({"layers": 1, "width": None} | asked), rng=torch.Generator())
+
+
+@pytest.mark.parametrize("width", [None, 8])
+def test_matrices_of_both_models_blocks_go_to_muon(width):
+    both = made(width=width)
+    groups = optimiser(both, OptimiserConfig(name="muon", rate=0.02)).param_groups
+    parts = {id(weight): group["parts"] for group in groups for weight in group["params"]}
+    named = dict(both.named_parameters())
+    assert sum(len(group["params"]) for group in groups) == len(named)
+    for name, weight in named.items():
+        joined = {"qkv.weight": 3, "inner.weight": 2}.get(".".join(name.split(".")[-2:]), 1)
+        inside = name.startswith(("model.blocks.", "generator.blocks.")) and weight.ndim == 2
+        assert parts[id(weight)] == (joined if inside else 0), name

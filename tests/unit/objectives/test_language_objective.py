@@ -1,0 +1,55 @@
+"""What language models learn from."""
+
+import numpy as np
+import torch
+
+from cloze.data.running import NAME, Strips, Windows
+from cloze.models.ngram import BOS, EOS
+from cloze.objectives.language import Carried, language
+from languages import language_model
+
+
+def test_the_loss_is_what_the_model_says_of_the_words():
+    model = language_model("nnlm")
+    ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
+    batch = Windows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
+    found = language(model.module, batch)
+    said = model.log_probs(model.sequences(["the cat sat on the mat"]))[0]
+    assert np.isclose(found[NAME].item(), -said.sum(), rtol=1e-5)
+    assert 0 <= found[f"{NAME}.accuracy"] <= len(ids)
+    assert not found[f"{NAME}.accuracy"].requires_grad
+
+
+def test_a_recurrent_model_remembers_from_batch_to_batch():
+    module = language_model("lstm").module
+    text = np.arange(3, 11, dtype=np.int32)
+    strips = Strips(text, batch=1, length=2)
+    carried = Carried(module, 1)
+    for step in range(strips.per_epoch):
+        language(carried, strips.batch(step))
+    inputs = np.concatenate([strips.batch(step).inputs[0] for step in range(4)])
+    hidden, memory = module.read(torch.from_numpy(inputs)[None])
+    assert torch.allclose(carried.hidden, hidden, atol=1e-6)
+    assert torch.allclose(carried.memory, memory, atol=1e-6)
+    language(carried, strips.batch(4))  # an epoch begins: nothing is remembered
+    alone = module.read(torch.from_numpy(strips.batch(4).inputs))
+    assert torch.allclose(carried.hidden, alone[0], atol=1e-6)
+
+
+def test_parts_of_a_batch_remember_each_their_own():
+    module = language_model("lstm").module
+    strips = Strips(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, length=2)
+    whole, parts = Carried(module, 3), Carried(module, 3)
+    for step in range(2):
+        one = language(whole, strips.batch(step))[NAME]
+        some = sum(language(parts, part)[NAME] for part in strips.batch(step).split(3))
+        assert torch.allclose(one, some, rtol=1e-5)
+    assert torch.allclose(whole.hidden, parts.hidden, atol=1e-6)
+
+
+def test_no_gradient_goes_back_into_the_batch_before():
+    carried = Carried(language_model("lstm").module, 2)
+    strips = Strips(np.arange(3, 11, dtype=np.int32), batch=2, length=2)
+    for step in range(2):
+        language(carried, strips.batch(step))[NAME].backward()
+    assert not carried.hidden.requires_grad
