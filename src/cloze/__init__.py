@@ -19,11 +19,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from cloze.checkpoint.families import load
     from cloze.checkpoint.model import Model
+    from cloze.checkpoint.source import builtin
     from cloze.errors import ClozeError
     from cloze.make.distill import distill
     from cloze.make.finetune import finetune
     from cloze.make.glue import glue
-    from cloze.make.pretrain import pretrain
+    from cloze.make.kinds import pretrain
     from cloze.make.recipe import recipe
     from cloze.make.translate import train_translator
     from cloze.make.vocabulary import vocabulary
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from cloze.tasks.compare import compare
     from cloze.tasks.embed import embed
     from cloze.tasks.evaluate import evaluate
+    from cloze.tasks.export import export
     from cloze.tasks.fill import fill
+    from cloze.tasks.generate import generate
     from cloze.tasks.info import info
     from cloze.tasks.similar import similar
     from cloze.tasks.suggest import suggest
@@ -45,11 +48,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "load": "cloze.checkpoint.families",
     "Model": "cloze.checkpoint.model",
+    "builtin": "cloze.checkpoint.source",
     "ClozeError": "cloze.errors",
     "distill": "cloze.make.distill",
     "finetune": "cloze.make.finetune",
     "glue": "cloze.make.glue",
-    "pretrain": "cloze.make.pretrain",
+    "pretrain": "cloze.make.kinds",
     "recipe": "cloze.make.recipe",
     "train_translator": "cloze.make.translate",
     "vocabulary": "cloze.make.vocabulary",
@@ -59,7 +63,9 @@ _HOMES = {
     "compare": "cloze.tasks.compare",
     "embed": "cloze.tasks.embed",
     "evaluate": "cloze.tasks.evaluate",
+    "export": "cloze.tasks.export",
     "fill": "cloze.tasks.fill",
+    "generate": "cloze.tasks.generate",
     "info": "cloze.tasks.info",
     "similar": "cloze.tasks.similar",
     "suggest": "cloze.tasks.suggest",
@@ -74,14 +80,17 @@ __all__ = [
     "Model",
     "Tokenizer",
     "answer",
+    "builtin",
     "choose",
     "classify",
     "compare",
     "distill",
     "embed",
     "evaluate",
+    "export",
     "fill",
     "finetune",
+    "generate",
     "glue",
     "info",
     "load",

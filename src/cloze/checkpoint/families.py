@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cloze.checkpoint.language import open_language
 from cloze.checkpoint.load import load as load_encoder
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import open_ngram
@@ -18,6 +19,8 @@ from cloze.checkpoint.weights import read_json
 OPENERS: dict[str, Callable[..., Any]] = {
     NGRAM: open_ngram,
     WORD2VEC: open_vectors,
+    "nnlm": open_language,
+    "lstm": open_language,
     "transformer": load_translator,
     "seq2seq": load_translator,
 }

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
@@ -102,6 +103,8 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
             f"{folder} has no config.json with a model's settings",
             fix="name the folder of a model, ours or in the Hugging Face layout",
         )
+    if (family := own_family(values)) is not None:
+        raise refuse(folder, family)
     stored = stored_weights(folder)
     published = read_config(values, stored)
     tokenizer = Tokenizer.load(folder)

@@ -83,6 +83,16 @@ class Vocabulary:
             return word
         return self.tokenizer.decode([self._pieces[word]], skip_special=False).strip() or word
 
+    def text(self, numbers: Sequence[int]) -> str:
+        """The text of words, without <s> and </s>; what is unknown stays so."""
+        unknown = self.tokenizer.unk_id
+        ids = [
+            unknown if n == UNK else self._pieces[self.words[n]]
+            for n in numbers
+            if n not in (BOS, EOS)
+        ]
+        return self.tokenizer.decode([id_ for id_ in ids if id_ is not None], skip_special=False)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NGramModel:
@@ -107,6 +117,10 @@ class NGramModel:
     def unknown(self) -> int:
         return UNK
 
+    @property
+    def end(self) -> int:
+        return EOS
+
     def begin(self, text: str) -> list[int]:
         """<s> and the words of a text."""
         return [BOS, *self.vocabulary.ids([text])[0]]
@@ -118,6 +132,10 @@ class NGramModel:
     def shown(self, id: int) -> str:
         """A word for a reader."""
         return self.vocabulary.shown(id)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of words."""
+        return self.vocabulary.text(ids)
 
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every word."""

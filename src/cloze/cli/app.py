@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from cloze import __version__
 from cloze.cli.answer import answer
@@ -18,8 +19,10 @@ from cloze.cli.demo import demo
 from cloze.cli.distill import distill
 from cloze.cli.embed import embed
 from cloze.cli.evaluate import evaluate
+from cloze.cli.export import export
 from cloze.cli.fill import fill
-from cloze.cli.finetune import finetune
+from cloze.cli.finetune import PairedFiles, finetune
+from cloze.cli.generate import generate
 from cloze.cli.glue import glue
 from cloze.cli.info import info
 from cloze.cli.pretrain import pretrain
@@ -43,14 +46,17 @@ app = typer.Typer(
 )
 
 
-def add(verb: Callable[..., None], panel: str, *, example: str) -> None:
+def add(
+    verb: Callable[..., None], panel: str, *, example: str, cls: type[TyperCommand] = TyperCommand
+) -> None:
     """Make a function a command; its docstring is the help."""
-    app.command(rich_help_panel=panel, epilog=f"Example: {example}")(door(verb))
+    app.command(rich_help_panel=panel, epilog=f"Example: {example}", cls=cls)(door(verb))
 
 
 add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."')
 add(similar, USE, example="cloze similar runs/words --analogy man king woman")
 add(suggest, USE, example='cloze suggest runs/ngram "thou shalt"')
+add(generate, USE, example='cloze generate runs/lstm "the stock market" --top-p 0.9 --samples 3')
 add(embed, USE, example="cloze embed runs/bert --file reviews.jsonl --out reviews.npy")
 add(classify, USE, example='cloze classify runs/sst2 "A fine film." --top 2')
 add(tag, USE, example='cloze tag runs/ner "Ada Lovelace lived in London."')
@@ -67,8 +73,10 @@ add(
     finetune,
     MAKE,
     example="cloze finetune classify runs/bert --train train.tsv --dev dev.tsv --out runs/sst2",
+    cls=PairedFiles,
 )
 add(distill, MAKE, example="cloze distill runs/bert text/*.txt.xz --out runs/small --minutes 30")
+add(export, MAKE, example="cloze export arpa runs/ngram ngram.arpa.gz")
 add(demo, MAKE, example="cloze demo --out my-demo")
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")
 

@@ -46,7 +46,10 @@ Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of all that is
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 ModelFolder = Annotated[
-    str, typer.Argument(metavar="MODEL", help='A model folder, or "org/name" on the hub.')
+    str,
+    typer.Argument(
+        metavar="MODEL", help='A model folder, a built-in model, or "org/name" on the hub.'
+    ),
 ]
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads standard input.")

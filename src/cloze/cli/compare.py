@@ -1,4 +1,4 @@
-"""`cloze compare`: several models on the same labelled data."""
+"""`cloze compare`: several models on the same data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,9 @@ from cloze.cli.evaluate import Chinese, Report
 def compare(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL… DATA", help="Model folders; the last is labelled data."),
+        typer.Argument(
+            metavar="MODEL… DATA", help="Model folders; the last is data: labelled, or text."
+        ),
     ],
     *,
     data: Annotated[

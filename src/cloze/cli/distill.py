@@ -33,7 +33,8 @@ from cloze.cli.training import (
 
 def distill(
     teacher: Annotated[
-        str | None, typer.Argument(metavar="TEACHER", help='A model folder, or "org/name".')
+        str | None,
+        typer.Argument(metavar="TEACHER", help='A model folder, a built-in model, or "org/name".'),
     ] = None,
     inputs: Sources = None,
     *,

@@ -1,10 +1,10 @@
-"""`cloze evaluate`: the scores of a model on labelled data."""
+"""`cloze evaluate`: the scores of a model on data of its kind."""
 
 import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from cloze.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from cloze.tasks.evaluate_own import Scored
     from cloze.tasks.evaluation import Evaluation
 
 SHOWN = 12  # labels of a confusion matrix on the screen
@@ -47,7 +48,10 @@ Report = Annotated[
 def evaluate(
     model: ModelFolder,
     data: Annotated[
-        list[str], typer.Argument(metavar="DATA", help="Labelled files, folders or globs.")
+        list[str],
+        typer.Argument(
+            metavar="DATA", help="Labelled files; of a language model text; of a translator two."
+        ),
     ],
     *,
     text: TextColumn = None,
@@ -67,6 +71,10 @@ def evaluate(
     policy: Policy = None,
     stride: Stride = None,
     chinese: Chinese = None,
+    beam: Annotated[int, typer.Option(metavar="N", help="Translators: hypotheses.")] = 4,
+    bleu: Annotated[
+        str, typer.Option(metavar="NAME", help="Translators: words of BLEU: 13a, zh, none.")
+    ] = "13a",
     skip_bad: SkipBad = False,
     force: Force = False,
     device: Device = None,
@@ -74,8 +82,9 @@ def evaluate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on labelled data, and show where it goes wrong."""
-    from cloze.checkpoint.load import load
+    """Score a model on data of its kind, and show where it goes wrong."""
+    from cloze.checkpoint.abilities import family_of
+    from cloze.checkpoint.families import load
     from cloze.data.files import fresh_path
     from cloze.tasks.evaluate import evaluate
     from cloze.tasks.predictions import predictions_file, write_predictions
@@ -85,20 +94,29 @@ def evaluate(
     if report is not None:
         fresh_path(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    title = f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
+    options: dict[str, Any] = {
+        "text": text,
+        "pair": pair,
+        "label": label,
+        "column": column,
+        "scheme": scheme,
+        "policy": policy,
+        "stride": stride,
+        "chinese": chinese,
+        "swap": swap,
+        "skip_bad": skip_bad,
+    }
+    if family_of(opened) is not None:
+        _refuse(options | {"predictions": predictions}, type(opened).__name__)
+        scored = _own(opened, data, beam=beam, bleu=bleu, quiet=quiet)
+        _show_own(scored, model, title, report, as_json)
+        return
     with progress(quiet) as show:
         made = evaluate(
             opened,
             list(data),
-            text=text,
-            pair=pair,
-            label=label,
-            column=column,
-            scheme=scheme,
-            policy=policy,
-            stride=stride,
-            chinese=chinese,
-            swap=swap,
-            skip_bad=skip_bad,
+            **options,
             progress=lambda done, of: show("sequences", done, of),
         )
     skipped = Skipped()
@@ -108,14 +126,42 @@ def evaluate(
     if predictions is not None:
         write_predictions(made, predictions, force=force)
     if report is not None:
-        made.save(
-            report, title=f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
-        )
+        made.save(report, title=title)
     if as_json:
         errors = [dataclasses.asdict(one) for one in made.worst(worst)]
         print_json({"model": model, **made.data, "worst": errors})
     else:
         _show(made, model, worst)
+
+
+def _refuse(options: dict[str, Any], name: str) -> None:
+    for option, value in options.items():
+        if value not in (None, False):
+            raise typer.BadParameter(
+                f"a {name} does not know it", param_hint=f"--{option.replace('_', '-')}"
+            )
+
+
+def _own(opened: Any, data: list[str], *, beam: int, bleu: str, quiet: bool) -> "Scored":  # noqa: ANN401
+    from cloze.tasks.evaluate_own import evaluate_own
+
+    with progress(quiet) as show:
+        return evaluate_own(
+            opened,
+            list(data),
+            beam=beam,
+            bleu=bleu,
+            progress=lambda done, of: show("sentences", done, of),
+        )
+
+
+def _show_own(scored: "Scored", model: str, title: str, report: Path | None, as_json: bool) -> None:
+    if report is not None:
+        scored.save(report, title=title)
+    if as_json:
+        print_json({"model": model, **scored.data})
+    else:
+        print_table(("score", model), scored.rows())
 
 
 def _show(made: "Evaluation", model: str, worst: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from cloze.cli.common import (
     Device,
@@ -43,19 +44,22 @@ from cloze.cli.training import (
 
 if TYPE_CHECKING:
     from cloze.make.finetune import Finetuned
+    from cloze.make.run import Watch
+    from cloze.make.translate import Trained
 
 
 def finetune(
     task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="classify, tag, answer or choose.")
+        str | None, typer.Argument(metavar="TASK", help="classify, tag, answer, choose, translate.")
     ] = None,
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help='A model folder, or "org/name".')
+        str | None,
+        typer.Argument(metavar="MODEL", help='A model folder, a built-in model, or "org/name".'),
     ] = None,
     *,
     train: Annotated[
         list[str] | None,
-        typer.Option("--train", metavar="PATH", help="Labelled data to learn from."),
+        typer.Option("--train", metavar="PATH", help="Data to learn from; translate: SRC TGT."),
     ] = None,
     dev: Annotated[
         list[str] | None,
@@ -161,6 +165,23 @@ def finetune(
         }
     )
 
+    if task == "translate" or (resume and _translates(out)):
+        if model is not None:
+            raise typer.BadParameter("a translator begins from nothing", param_hint="MODEL")
+        with watching(str(out), quiet=quiet, display=not as_json) as watch:
+            _translate(
+                flags,
+                out,
+                files=(train, dev),
+                recipe=recipe,
+                settings=settings,
+                resume=resume,
+                force=force,
+                watch=watch,
+                as_json=as_json,
+            )
+        return
+
     from cloze.make.finetune import finetune, resume_finetune
     from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
 
@@ -187,6 +208,95 @@ def finetune(
                 watch=watch,
             )
     _print_end(ended, as_json)
+
+
+class PairedFiles(TyperCommand):
+    """Takes `--train SRC TGT` of a translator for two of `--train PATH`, which click knows."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        if args[:1] == ["translate"]:
+            said: list[str] = []
+            for arg in args:
+                if said[-2:-1] and said[-2] in _PAIRED and not arg.startswith("-"):
+                    said.append(said[-2])
+                said.append(arg)
+            args = said
+        return super().parse_args(ctx, args)
+
+
+_PAIRED = ("--train", "--dev")
+
+
+def _translates(out: Path) -> bool:
+    """Whether the run in a folder is a translator's."""
+    from cloze.config import read_toml
+    from cloze.make.run import RECIPE
+
+    path = out / RECIPE
+    return path.is_file() and bool({"transformer", "seq2seq"} & read_toml(path).keys())
+
+
+def _translate(
+    flags: dict[str, Any],
+    out: Path,
+    *,
+    files: tuple[list[str] | None, list[str] | None],
+    recipe: str | None,
+    settings: list[str] | None,
+    resume: bool,
+    force: bool,
+    watch: "Watch",
+    as_json: bool,
+) -> None:
+    from cloze.make.kinds import has_setting
+    from cloze.make.translate import resume_translator, train_translator
+    from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
+
+    if resume:
+        changed = for_resuming(flags, *files, recipe, settings)
+        _print_translator(resume_translator(out, settings=changed, watch=watch), as_json)
+        return
+    own = {"data.limit" if path == "data.length" else path: value for path, value in flags.items()}
+    for path in own:
+        if not has_setting(TranslateRecipe, path):
+            name = path.partition(".")[2].replace("_", "-")
+            raise typer.BadParameter("a translator does not know it", param_hint=f"--{name}")
+    made = translate_recipe(recipe or DEFAULT, flags=nested(own), settings=settings or [])
+    train, dev = files[0] or list(made.data.train), files[1] or list(made.data.dev)
+    for name, paths in (("--train", train), ("--dev", dev)):
+        if len(paths) != _SIDES and (paths or name == "--train"):
+            raise typer.BadParameter("name two files: SRC TGT", param_hint=name)
+    ended = train_translator(
+        train[0],
+        train[1],
+        out,
+        made,
+        dev=(dev[0], dev[1]) if dev else None,
+        force=force,
+        watch=watch,
+    )
+    _print_translator(ended, as_json)
+
+
+_SIDES = 2
+
+
+def _print_translator(ended: "Trained", as_json: bool) -> None:
+    if as_json:
+        print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
+        return
+    rows: list[tuple[str, Any]] = [
+        *((name, f"{value:.4f}") for name, value in ended.scores.items()),
+        ("best after step", ended.best_step),
+        ("steps", ended.steps),
+        ("pairs left out", ended.left_out),
+        ("time", f"{ended.seconds:.0f} s"),
+        ("report", str(ended.folder / "report.html")),
+    ]
+    print_table(("trained", str(ended.folder)), rows)
+    if ended.stopped:
+        again = f"cloze finetune --resume --out {ended.folder}"
+        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
 
 
 def _print_end(ended: "Finetuned", as_json: bool) -> None:

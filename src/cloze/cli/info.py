@@ -21,15 +21,17 @@ def info(model: ModelFolder, *, as_json: Json = False) -> None:
 
 
 def _show(found: "Info") -> None:
+    from cloze.checkpoint.abilities import OWN
+
     shape = ", ".join(f"{name} {value}" for name, value in found.shape.items())
     vocabulary = found.vocabulary
     case = "uncased" if vocabulary["lowercase"] else "cased"
     rows = [
         ("model", f"{found.architecture} ({found.family})"),
         ("shape", shape),
-        ("longest input", f"{found.limit:,} tokens"),
+        ("longest input", "" if found.limit is None else f"{found.limit:,} tokens"),
         ("vocabulary", f"{vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {case}"),
-        ("heads", ", ".join(found.heads) or "none"),
+        ("heads", "" if found.family in OWN else ", ".join(found.heads) or "none"),
         ("labels", _some(found.labels)),
         ("pooling", _pooling(found)),
         ("on disk", f"{found.bytes / 1e6:,.1f} MB, {', '.join(found.stored_as)}"),

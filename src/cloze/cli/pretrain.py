@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,8 +32,40 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloze.make.kinds import AnyRecipe
     from cloze.make.plan import Plan
     from cloze.make.pretrain import Pretrained
+    from cloze.make.run import Watch
+
+# flags of every command, which have nothing to change in some kinds of models
+ANYONES = ("run.device", "run.seed", "run.precision")
+# what a setting is called on the command line, where not every kind has it
+FLAGS = {
+    "model.start": "--from",
+    "model.preset": "--preset",
+    "run.minutes": "--minutes",
+    "run.steps": "--steps",
+    "run.tokens": "--tokens",
+    "run.epochs": "--epochs",
+    "run.save_every": "--save-every",
+    "run.tensorboard": "--tensorboard",
+    "vocabulary.folder": "--vocabulary",
+    "vocabulary.size": "--vocabulary-size",
+    "vocabulary.extra_pieces": "--extra-pieces",
+    "corpus.folder": "--corpus",
+    "corpus.dev": "--dev",
+    "corpus.workers": "--workers",
+    "samples.pairs": "--pairs",
+    "samples.length": "--length",
+    "masking.rate": "--mask-rate",
+    "masking.whole_words": "--whole-words",
+    "batch.tokens": "--batch-tokens",
+    "batch.per_step": "--accumulate",
+    "optimiser.rate": "--rate",
+}
+_PLACES = {"loss": 3, "perplexity": 1}  # decimals
 
 
 def pretrain(
@@ -43,8 +75,18 @@ def pretrain(
     recipe: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="laptop (default), bert-tiny … bert-base, or a file."
+            metavar="NAME|FILE", help="laptop; on a GPU fast; bert-tiny … bert-base; or a file."
         ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND", help="bert (default), modernbert, ngram, word2vec, nnlm or lstm."
+        ),
+    ] = None,
+    dev: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Language models: text to judge by. [the last lines]"),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(metavar="SIZE", help="tiny, mini, small, medium, base, large.")
@@ -90,7 +132,7 @@ def pretrain(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a BERT on your own text, in the time you have."""
+    """Train a BERT, or a model of another kind, on your own text, in the time you have."""
     flags = given(
         {
             "model.start": start,
@@ -108,6 +150,7 @@ def pretrain(
             "vocabulary.size": vocabulary_size,
             "vocabulary.extra_pieces": extra_pieces,
             "corpus.folder": corpus,
+            "corpus.dev": dev or None,
             "corpus.workers": workers,
             "samples.pairs": pairs,
             "samples.length": length,
@@ -119,27 +162,54 @@ def pretrain(
         }
     )
 
-    from cloze.make.plan import plan as make_plan
-    from cloze.make.pretrain import pretrain, resume_run
-    from cloze.make.recipe import DEFAULT
-    from cloze.make.recipe import recipe as make_recipe
+    from cloze.make.kinds import complete, pretrain
+    from cloze.make.kinds import resume as resume_any
 
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, inputs, recipe, settings)
-            ended = resume_run(out, settings=changed, watch=watch)
+            changed = for_resuming(flags, inputs, recipe, settings, model)
+            ended = resume_any(out, settings=changed, watch=watch)
         else:
             texts = inputs or []
-            made = make_recipe(recipe or DEFAULT, flags=nested(flags), settings=settings or [])
+            own = _own(flags, model, recipe)
+            _, made = complete(recipe, model=model, flags=nested(own), settings=settings or [])
             if not texts and not made.corpus.sources:
                 raise typer.BadParameter(
                     "no text: name files, folders or globs", param_hint="INPUT"
                 )
             if plan:
-                _print_plan(make_plan(texts, out, made, say=watch.say), as_json)
+                _plan(texts, out, made, watch, as_json)
                 return
             ended = pretrain(texts, out, made, force=force, watch=watch)
     print_end(ended, as_json)
+
+
+def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> dict[str, Any]:
+    """The flags as this kind of model calls them; those it does not know are bad usage."""
+    from cloze.config import one_of
+    from cloze.make.kinds import KINDS, kind_of
+
+    if model is not None:
+        one_of("model", model, KINDS)
+    name = model or ("bert" if recipe is None else kind_of(recipe))
+    own: dict[str, Any] = {}
+    for setting, value in flags.items():
+        path = KINDS[name].path(setting)
+        if path is not None:
+            whole = isinstance(value, float) and value.is_integer()
+            own[path] = int(value) if whole else value
+        elif setting not in ANYONES:
+            raise typer.BadParameter(f"--model {name} does not know it", param_hint=FLAGS[setting])
+    return own
+
+
+def _plan(texts: list[str], out: Path, recipe: "AnyRecipe", watch: "Watch", as_json: bool) -> None:
+    from cloze.make.plan import plan
+    from cloze.make.recipe import Recipe
+
+    if not isinstance(recipe, Recipe):
+        raise typer.BadParameter("only an encoder is planned", param_hint="--plan")
+    _print_plan(plan(texts, out, recipe, say=watch.say), as_json)
 
 
 def _print_plan(made: "Plan", as_json: bool) -> None:
@@ -176,19 +246,26 @@ def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> Non
         "eval.unigram": ("by the commonest word", "{:.1%}"),
         "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
         "eval.commoner": ("by the commoner answer", "{:.1%}"),
+        "eval.detection.accuracy": ("tokens told apart", "{:.1%}"),
+        "eval.detection.original": ("by calling all original", "{:.1%}"),
         "eval.cosine": ("1 − cosine with the teacher", "{:.4f}"),
     }
     rows: list[tuple[str, object]] = [
-        ("steps", ended.steps),
-        ("tokens", ended.tokens),
+        *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
         ("time", _duration(ended.seconds)),
         *(
             (name, f.format(ended.scores[k]))
             for k, (name, f) in scores.items()
             if k in ended.scores
         ),
-        ("report", str(ended.folder / "report.html")),
+        *(
+            (name, f"{value:,.{_PLACES.get(name, 0)}f}")
+            for name, value in ended.scores.items()
+            if name not in scores and "." not in name
+        ),
     ]
+    if ended.steps:
+        rows.append(("report", str(ended.folder / "report.html")))
     print_table(("trained", str(ended.folder)), rows)
     if ended.stopped:
         again = f"cloze {verb} --resume --out {ended.folder}"

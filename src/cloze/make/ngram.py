@@ -68,12 +68,9 @@ def pretrain_ngram(
 
     if tokenizer is None:
         _check_twice(sources)
-        if kind == "spaced":
-            tokenizer = learn_spaced(texts(), size=size, min_count=min_count)
-        else:
-            tokenizer = learn(
-                texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
-            )
+        tokenizer = learn_words(
+            texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
+        )
     elif not isinstance(tokenizer, Tokenizer):
         tokenizer = Tokenizer.load(tokenizer)
     vocabulary = Vocabulary(tokenizer)
@@ -90,6 +87,23 @@ def pretrain_ngram(
         made = NGramModel(module=module, tokenizer=tokenizer)
         made.save(target, overwrite=force or target.exists())  # an empty folder may be there
     return open_ngram(target)
+
+
+def learn_words(
+    texts: Iterable[str],
+    *,
+    kind: str,
+    size: int,
+    min_count: int,
+    lowercase: bool | None = None,
+    progress: Progress | None = None,
+) -> Tokenizer:
+    """The vocabulary of a language model, of any of the kinds."""
+    one_of("kind of vocabulary", kind, KINDS)
+    options = {"size": size, "min_count": min_count, "progress": progress}
+    if kind == "spaced":
+        return learn_spaced(texts, **options)  # type: ignore[arg-type]
+    return learn(texts, kind=kind, lowercase=lowercase, **options)  # type: ignore[arg-type]
 
 
 def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[int]]:

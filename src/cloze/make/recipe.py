@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="DataclassInstance")  # a recipe
 
 DEFAULT = "laptop"  # the recipe when none is named
+FAST = "fast"  # and on a GPU
 PRESETS: dict[str, Mapping[str, object]] = {
     "bert": bert.PRESETS,
     "modernbert": modernbert.PRESETS,

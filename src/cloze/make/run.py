@@ -1,6 +1,7 @@
 """What every training run has: a folder with files of these names, a recipe, and onlookers."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,11 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+
+
+def named(sources: Iterable[object]) -> tuple[str, ...]:
+    """Sources of text as a recipe can name them."""
+    return tuple(str(one) if isinstance(one, str | os.PathLike) else UNNAMED for one in sources)
 
 
 def write_recipe(folder: Path, recipe: "DataclassInstance") -> None:

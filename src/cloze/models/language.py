@@ -23,6 +23,10 @@ class LanguageModel(Protocol):
     def unknown(self) -> int | None:
         """The id that stands for what the vocabulary lacks, if anything does."""
 
+    @property
+    def end(self) -> int | None:
+        """The id that ends a text, if one does."""
+
     def begin(self, text: str) -> list[int]:
         """A text to go on from: the begin symbol and its pieces, without an end."""
 
@@ -31,6 +35,9 @@ class LanguageModel(Protocol):
 
     def shown(self, id: int) -> str:
         """A piece as a reader wants to see it."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of pieces."""
 
     def next_log_probs(self, context: Sequence[int]) -> Logs:
         """Log p(w | context) for every w of the vocabulary: v numbers."""

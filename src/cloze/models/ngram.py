@@ -9,7 +9,7 @@ a whole corpus is looked up at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ Floats = NDArray[np.floating[Any]]
 @dataclass(frozen=True, kw_only=True)
 class NGramConfig:
     """The shape of a model, and how its counts were discounted."""
+
+    family: ClassVar[str] = "ngram"
 
     order: int
     vocab_size: int

@@ -7,7 +7,7 @@ Bojanowski et al. 2017) a word that was never seen has a vector too: the mean of
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,8 @@ class Grams:
 @dataclass(frozen=True, kw_only=True)
 class WordVectors:
     """Words and their vectors, the most frequent first where that is known."""
+
+    family: ClassVar[str] = "word2vec"
 
     words: Sequence[str]
     vectors: Floats  # v d

@@ -7,7 +7,7 @@ from cloze.config import one_of
 from cloze.errors import InputError
 
 LAYOUTS = ("interleaved", "halves")
-_ROUND = 128  # a table that must grow grows by this much, so that it seldom must
+_LEAST = 512  # places of a table; one that must grow doubles, so that it seldom must
 
 
 def sinusoids(length: int, width: int, layout: str = "interleaved") -> Tensor:
@@ -41,11 +41,13 @@ class Sinusoids(nn.Module):
         super().__init__()
         self.width, self.layout = width, one_of("layout of the waves", layout, LAYOUTS)
         self._table = torch.zeros(0, width, device="cpu")
+        self._outgrown: list[Tensor] = []  # a GPU that recorded a step goes on reading these
 
     def forward(self, positions: Tensor, most: int) -> Tensor:
         """The vectors of places below `most`."""
         if most > len(self._table) or self._table.device != positions.device:
-            length = -(-max(most, len(self._table)) // _ROUND) * _ROUND
+            length = 1 << (max(most, len(self._table), _LEAST) - 1).bit_length()
+            self._outgrown += [self._table] if self._table.is_cuda else []
             # a table made while translating must serve training, too
             with torch.inference_mode(mode=False), torch.device("cpu"):
                 self._table = sinusoids(length, self.width, self.layout).to(positions.device)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cloze.config import one_of
 from cloze.errors import ConfigError
@@ -27,7 +26,12 @@ GATES = {"rnn": 1, "lstm": 4, "gru": 3}  # matrices that torch lays on top of ea
 
 
 class RecurrentEncoder(nn.Module):
-    """A stack of recurrent layers over padded sequences; each way has half of the width."""
+    """A stack of recurrent layers over padded sequences; each way has half of the width.
+
+    The way back reads each sequence turned around within its own length, so no way ever meets
+    padding before a real token. Packed sequences of torch would do the same, but must know the
+    lengths on the host, for which a GPU waits. Each way of each layer stands alone, as in `Stack`.
+    """
 
     def __init__(
         self,
@@ -43,26 +47,34 @@ class RecurrentEncoder(nn.Module):
         ways = 2 if bidirectional else 1
         if width % ways:
             raise ConfigError(f"width {width} does not split in two ways", fix="use an even width")
-        self.net = NETS[one_of("recurrent net", kind, NETS)](
-            inputs,
-            width // ways,
-            layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=dropout if layers > 1 else 0.0,
+        net = NETS[one_of("recurrent net", kind, NETS)]
+        self.layers = nn.ModuleList(
+            nn.ModuleList(net(size, width // ways, batch_first=True) for _ in range(ways))
+            for size in [inputs] + [width] * (layers - 1)
         )
+        self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-        """The state at each token (b s d), and the last of each layer, both ways side by side."""
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.net(packed)
-        memory, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
-        ends = last if isinstance(last, tuple) else (last,)
-        ways = 2 if self.net.bidirectional else 1
-        # (l ways) b d -> l b (ways d); each way's last state has read the whole sequence
-        return memory, tuple(
-            end.unflatten(0, (-1, ways)).transpose(1, 2).flatten(-2) for end in ends
-        )
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The state at each token (b s d; at padding anything), and the last of each layer (l b d).
+
+        The last one of a way is the one that has read the whole sequence; both lie side by side.
+        """
+        places, last = torch.arange(x.shape[1], device=x.device), (lengths - 1)[:, None]  # s; b 1
+        turned = torch.where(places <= last, last - places, places)[..., None]  # b s 1
+        ends: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                x = self.dropout(x)
+            forth, *back = layer.children()
+            states = [forth(x)[0]]
+            end = [states[0].take_along_dim(last[..., None], 1)[:, 0]]
+            for net in back:
+                found = net(x.take_along_dim(turned, 1))[0]
+                states.append(found.take_along_dim(turned, 1))
+                end.append(states[-1][:, 0])
+            x = torch.cat(states, -1)
+            ends.append(torch.cat(end, -1))
+        return x, torch.stack(ends)
 
 
 class Cells(nn.Module):
@@ -92,17 +104,15 @@ class Bridge(nn.Module):
     """s₀ = tanh(W·h_last): the encoder's last states begin the decoder's.
 
     Bahdanau et al. 2014, appendix A.2.2, read the backward net's alone; here both ways', and an
-    LSTM's memory has a matrix of its own.
+    LSTM's memory comes from the same states by a matrix of its own.
     """
 
     def __init__(self, width: int, parts: int) -> None:
         super().__init__()
         self.dense = nn.ModuleList(nn.Linear(width, width) for _ in range(parts))
 
-    def forward(self, ends: State) -> State:
-        return tuple(
-            torch.tanh(dense(end)) for dense, end in zip(self.dense, ends, strict=True)
-        )  # l b d
+    def forward(self, ends: Tensor) -> State:
+        return tuple(torch.tanh(dense(ends)) for dense in self.dense)  # l b d
 
 
 class Stack(nn.Module):

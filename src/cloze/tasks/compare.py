@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from cloze.checkpoint.load import load
+from cloze.checkpoint.families import load
 from cloze.checkpoint.model import Model
 from cloze.data.files import PathLike
 from cloze.data.labelled.schemes import scheme_of
@@ -17,7 +17,8 @@ from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
 from cloze.evaluate.bootstrap import RESAMPLES, Difference, Interval, difference, interval
-from cloze.tasks.evaluate import Columns, evaluate, read_labelled
+from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
+from cloze.tasks.evaluate import Columns, evaluate_labelled, read_labelled
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import kind_of, task_of
 
@@ -120,7 +121,7 @@ class Comparison:
 
 
 def compare(
-    models: Mapping[str, Model | PathLike] | Sequence[PathLike],
+    models: Mapping[str, Any] | Sequence[PathLike],
     data: Source | Sequence[Any],
     *,
     policy: str | None = None,
@@ -133,10 +134,11 @@ def compare(
     dtype: str = "float32",
     report: Report | None = None,
     **columns: Unpack[Columns],
-) -> Comparison:
+) -> Comparison | LanguageComparison:
     """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
 
     All must do the same task and know every label of the data. Each is held against the first.
+    Language models are compared by text, a sentence to a line (`tasks.compare_language`).
 
     Args:
         models: folders, or names with a model or a folder each.
@@ -153,14 +155,16 @@ def compare(
         **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
     """
     opened = _opened(models, device, dtype)
+    first = next(iter(opened.values()))
+    if is_language(first):
+        return compare_language(opened, data, skip_bad=skip_bad)
     _check_alike(opened)
     skipped: list[InputError] = []
-    first = next(iter(opened.values()))
     examples = read_labelled(first, data, skipped.append if skip_bad else None, **columns)
     judged: dict[str, Evaluation] = {}
     for name, model in opened.items():
         try:
-            judged[name] = evaluate(
+            judged[name] = evaluate_labelled(
                 model,
                 examples,
                 policy=policy,
@@ -179,15 +183,17 @@ def compare(
 
 
 def _opened(
-    models: Mapping[str, Model | PathLike] | Sequence[PathLike], device: str | None, dtype: str
-) -> dict[str, Model]:
+    models: Mapping[str, Any] | Sequence[PathLike], device: str | None, dtype: str
+) -> dict[str, Any]:
     named = models if isinstance(models, Mapping) else {str(one): one for one in models}
     if not named:
         raise InputError("there is no model to compare", fix="name one or more")
     if len(named) < len(models):
         raise InputError("a model is named twice", fix="name each once")
     return {
-        name: one if isinstance(one, Model) else load(one, device=device, dtype=dtype, quiet=True)
+        name: load(one, device=device, dtype=dtype, quiet=True)
+        if isinstance(one, str | os.PathLike)
+        else one
         for name, one in named.items()
     }
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
 from cloze.interop.sentence_transformers import POOLINGS
@@ -89,6 +90,7 @@ def embed(
     text is cut as its folder says, else is an error; with `on_error` it is reported, its row is
     NaN (None with "none"), and the others go on.
     """
+    can(model, "embed")
     rows = [texts] if isinstance(texts, str) else list(texts)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)

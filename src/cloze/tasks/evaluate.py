@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, overload
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.translator import Translator
 from cloze.data.labelled.examples import (
     ChoiceExample,
     QuestionExample,
@@ -18,7 +19,10 @@ from cloze.data.labelled.schemes import scheme_of
 from cloze.data.streams import Source
 from cloze.errors import InputError
 from cloze.evaluate.squad import is_chinese
+from cloze.models.language import LanguageModel
+from cloze.models.word2vec import WordVectors
 from cloze.tasks.embed import Progress
+from cloze.tasks.evaluate_own import Scored, evaluate_own
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
 from cloze.tasks.kinds import KINDS
@@ -42,7 +46,46 @@ class Columns(TypedDict, total=False):
     scheme: str | None
 
 
+class Options(Columns, total=False):
+    """The choices of `evaluate`."""
+
+    policy: str | None
+    stride: int | None
+    chinese: bool | None
+    swap: bool
+    skip_bad: bool
+    batch_tokens: int | None
+    progress: Progress | None
+
+
+@overload
 def evaluate(
+    model: Model, data: Source | Sequence[Any], **options: Unpack[Options]
+) -> Evaluation: ...
+@overload
+def evaluate(
+    model: LanguageModel | Translator | WordVectors, data: Source | Sequence[Any]
+) -> Scored: ...
+def evaluate(
+    model: Model | LanguageModel | Translator | WordVectors,
+    data: Source | Sequence[Any],
+    **options: Any,
+) -> Evaluation | Scored:
+    """Score a model: a fine-tuned one on labelled data, one of our own families on its own kind.
+
+    See `evaluate_labelled` and `cloze.tasks.evaluate_own.evaluate_own` for what each takes.
+    """
+    if isinstance(model, Model):
+        return evaluate_labelled(model, data, **options)
+    if options:
+        raise InputError(
+            f"{next(iter(options))} is for labelled data, and a {type(model).__name__} has none",
+            fix="leave it out",
+        )
+    return evaluate_own(model, data)
+
+
+def evaluate_labelled(
     model: Model,
     data: Source | Sequence[Any],
     *,

@@ -7,6 +7,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
@@ -71,6 +72,7 @@ def fill(
     """
     if not isinstance(text, str):
         return [fill(model, one, top=top, candidates=candidates) for one in text]
+    can(model, "fill")
     if "mlm" not in model.heads:
         raise InputError(
             f"this model cannot fill blanks: its head is {model.head or 'missing'}",

@@ -2,13 +2,19 @@
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+from typing import Any
 
+from cloze.checkpoint.abilities import OWN, own_family
 from cloze.checkpoint.load import open_folder
 from cloze.checkpoint.model import token_limit
-from cloze.checkpoint.weights import WEIGHT_KINDS
+from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, read_json, stored_weights
 from cloze.interop.huggingface import architecture
+from cloze.text.tokenizer import Tokenizer
 
 VERBS = {
     "mlm": {"fill": "words for [MASK]"},
@@ -18,6 +24,10 @@ VERBS = {
     "choice": {"choose": "the option that goes best with a text"},
     None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
 }
+NOT_SHAPE = (
+    *("model_type", "format_version", "vocab_size", "bos_id", "eos_id"),
+    *("training", "counts", "discounts", "lowercase"),
+)
 LOCAL = ("global_every", "window")  # of families whose layers do not all look at all of a text
 
 
@@ -35,7 +45,7 @@ class Info:
     vocabulary: dict[str, int | str | bool]
     heads: tuple[str, ...]
     labels: tuple[str, ...]  # of the head that has labels; empty without one
-    limit: int
+    limit: int | None  # None: it reads texts of any length
     pooling: dict[str, object] | None
     verbs: dict[str, str]
 
@@ -46,6 +56,10 @@ class Info:
 
 def info(folder: str | os.PathLike[str]) -> Info:
     """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
+    place = find_folder(folder)
+    described = read_json(place / "config.json") if (place / "config.json").is_file() else None
+    if isinstance(described, dict) and own_family(described) is not None:
+        return _own(place, described)
     contents = open_folder(folder)
     published, tokenizer, pooling = contents.published, contents.tokenizer, contents.pooling
     config, heads = published.config, published.heads
@@ -58,10 +72,6 @@ def info(folder: str | os.PathLike[str]) -> Info:
         "transform": getattr(module, "transform", None),
         **{f"{name} head": head for name, head in module.heads.items()},
     }
-    stored: Counter[str] = Counter()
-    for tensor in contents.stored.values():
-        if tensor.kind in WEIGHT_KINDS:
-            stored[tensor.kind] += prod(tensor.shape)
     verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
     return Info(
         folder=str(contents.folder),
@@ -82,8 +92,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
             for name, part in parts.items()
             if part is not None
         },
-        stored_as=dict(stored),
-        bytes=sum(file.stat().st_size for file in {one.file for one in contents.stored.values()}),
+        stored_as=_kinds(contents.stored),
+        bytes=_bytes(contents.stored),
         vocabulary={
             "kind": tokenizer.kind,
             "pieces": tokenizer.size,
@@ -97,3 +107,54 @@ def info(folder: str | os.PathLike[str]) -> Info:
         else {"modes": pooling.modes, "normalize": pooling.normalize, "limit": pooling.limit},
         verbs=verbs,
     )
+
+
+def _own(folder: Path, values: Mapping[str, Any]) -> Info:
+    """The same of our own families: config.json and the names of the weights say it all."""
+    family, stored = values["model_type"], stored_weights(folder)
+    parts: Counter[str] = Counter()
+    for name, tensor in stored.items():
+        if family != "ngram":
+            parts[name.partition(".")[0]] += prod(tensor.shape)
+        elif name.startswith("log_p."):  # an n-gram has a key and a weight beside it
+            parts[f"{name[-1]}-grams"] += prod(tensor.shape)
+    return Info(
+        folder=str(folder),
+        family=family,
+        architecture=OWN[family].name,
+        shape={
+            name: value if isinstance(value, int | str) else str(value)
+            for name, value in values.items()
+            if name not in NOT_SHAPE and value not in (None, [], {})
+        },
+        parameters=dict(parts),
+        stored_as=_kinds(stored),
+        bytes=_bytes(stored),
+        vocabulary=_vocabulary(folder, values),
+        heads=(),
+        labels=(),
+        limit=values.get("longest") if values.get("positions") == "learned" else None,
+        pooling=None,
+        verbs=dict(OWN[family].verbs),
+    )
+
+
+def _vocabulary(folder: Path, values: Mapping[str, Any]) -> dict[str, int | str | bool]:
+    if values["model_type"] == "word2vec":  # words stand in a list of their own
+        lowercase = values.get("lowercase") is True
+        return {"kind": "word", "pieces": values.get("vocab_size", 0), "lowercase": lowercase}
+    tokenizer = Tokenizer.load(folder)
+    return {"kind": tokenizer.kind, "pieces": tokenizer.size, "lowercase": tokenizer.lowercase}
+
+
+def _kinds(stored: Mapping[str, Stored]) -> dict[str, int]:
+    """Numbers by precision."""
+    found: Counter[str] = Counter()
+    for tensor in stored.values():
+        if tensor.kind in WEIGHT_KINDS:
+            found[tensor.kind] += prod(tensor.shape)
+    return dict(found)
+
+
+def _bytes(stored: Mapping[str, Stored]) -> int:
+    return sum(file.stat().st_size for file in {one.file for one in stored.values()})

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import TextExample
@@ -60,6 +61,7 @@ def judge(
 
 def task_of(model: Model) -> Task:
     """What a model was trained for, or an error."""
+    can(model, "do a task")
     if model.task is None:
         raise InputError(
             f"this model was trained for no task: its head is {model.head or 'missing'}",

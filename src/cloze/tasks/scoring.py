@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASKS, Task, task_of_head
 from cloze.config import in_range
@@ -111,6 +112,7 @@ def _settled(module: nn.Module) -> Iterator[None]:
 
 def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
     """The task given or the model's own, if its head can do it; else what it can do."""
+    can(model, verb)
     head = TASKS[verb]
     reads = model.reader is not None and model.task is not None and model.task.name == verb
     if head not in model.heads and not reads:

@@ -1,16 +1,21 @@
 """The small facts about sequences and attention that the notes tell."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cloze.errors import ConfigError
 from cloze.nn.alignment import SCORES, Additive, Cosine, Dot, General, align, context
 from cloze.nn.attention import attention_weights
 from cloze.nn.masks import causal
 from cloze.nn.positions import LearnedPositions, Sinusoids, sinusoids
-from cloze.nn.recurrent import Bridge, Cells, RecurrentEncoder
+from cloze.nn.recurrent import NETS, Bridge, Cells, RecurrentEncoder
+
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 @pytest.mark.parametrize(
@@ -162,19 +167,42 @@ def test_the_encoder_reads_both_ways_and_no_padding(kind):
     encoder = RecurrentEncoder(kind, 5, 8, layers=2, bidirectional=True, dropout=0.0)
     x = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
     memory, ends = encoder(x, torch.tensor([6, 4]))
-    assert memory.shape == (2, 6, 8)
-    assert (memory[1, 4:] == 0).all()
+    assert (memory.shape, ends.shape) == ((2, 6, 8), (2, 2, 8))
     short, others = encoder(x[1:, :4], torch.tensor([4]))
     torch.testing.assert_close(memory[1:, :4], short)
-    for end, other in zip(ends, others, strict=True):
-        assert end.shape == (2, 2, 8)
-        torch.testing.assert_close(end[:, 1:], other)
+    torch.testing.assert_close(ends[:, 1:], others)
     # forwards the last state is that of the last token, backwards that of the first
-    torch.testing.assert_close(ends[0][1, 0, :4], memory[0, 5, :4])
-    torch.testing.assert_close(ends[0][1, 0, 4:], memory[0, 0, 4:])
-    assert [part.shape for part in Bridge(8, len(ends))(ends)] == [(2, 2, 8)] * len(ends)
+    torch.testing.assert_close(ends[1, 0, :4], memory[0, 5, :4])
+    torch.testing.assert_close(ends[1, 0, 4:], memory[0, 0, 4:])
+    assert [part.shape for part in Bridge(8, 2)(ends)] == [(2, 2, 8)] * 2
     with pytest.raises(ConfigError, match="width 7 does not split in two ways"):
         RecurrentEncoder(kind, 5, 7, layers=1, bidirectional=True, dropout=0.0)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
+def test_the_encoder_equals_torchs_packed_sequences(kind):
+    encoder = RecurrentEncoder(kind, 5, 8, layers=2, bidirectional=True, dropout=0.0).double()
+    net = NETS[kind](5, 4, 2, batch_first=True, bidirectional=True).double()
+    for (number, layer), way in product(enumerate(encoder.layers), (0, 1)):
+        ending = f"_l{number}" + "_reverse" * way
+        names = {f"{name}_l0": f"{name}{ending}" for name in WEIGHTS}
+        layer[way].load_state_dict({one: getattr(net, other) for one, other in names.items()})
+    x = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lengths = torch.tensor([6, 4, 1, 5])
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    states, last = net(packed)
+    expected, _ = pad_packed_sequence(states, batch_first=True)
+    hidden = last[0] if kind == "lstm" else last
+    memory, ends = encoder(x, lengths)
+    real = (torch.arange(6) < lengths[:, None])[..., None]
+    torch.testing.assert_close(memory * real, expected, rtol=0.0, atol=1e-12)
+    joined = hidden.unflatten(0, (2, 2)).transpose(1, 2).flatten(-2)
+    torch.testing.assert_close(ends, joined, rtol=0.0, atol=1e-12)
+    (memory * real).square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(
+        encoder.layers[0][1].weight_hh_l0.grad, net.weight_hh_l0_reverse.grad
+    )
 
 
 def test_gradients_vanish_in_an_rnn_and_less_in_an_lstm():

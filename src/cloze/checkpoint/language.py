@@ -1,0 +1,243 @@
+"""A neural language model as everyone holds it, and its folder: NNLM and LSTM.
+
+b rows, t tokens, n order, v vocabulary.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor
+
+from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.model import device_of
+from cloze.checkpoint.ngram import Vocabulary
+from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
+from cloze.config import from_mapping, to_mapping
+from cloze.errors import ConfigError, FolderError
+from cloze.models.lstm import LSTM, LSTMConfig
+from cloze.models.ngram import BOS, EOS, UNK
+from cloze.models.nnlm import NNLM, NNLMConfig
+from cloze.text.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+
+Config = NNLMConfig | LSTMConfig
+Module = NNLM | LSTM
+Floats = NDArray[np.float32]
+
+CONFIGS: dict[str, type[Config]] = {"nnlm": NNLMConfig, "lstm": LSTMConfig}
+MODULES: dict[str, Callable[[Any], Module]] = {"nnlm": NNLM, "lstm": LSTM}
+_WINDOWS = 2048  # scored at once
+_STRIP, _STRIPS, _STRETCH = 1000, 32, 64  # tokens of a strip at least, strips, tokens at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralModel:
+    """A net with its tokenizer; a `LanguageModel`.
+
+    An NNLM reads every sentence from its begin symbol. An LSTM knows none: it reads the text as one
+    line in which sentences end, and goes on from each sentence to the next.
+    """
+
+    module: Module
+    tokenizer: Tokenizer
+    config: Config
+
+    @classmethod
+    def new(cls, config: Config, tokenizer: Tokenizer, *, rng: torch.Generator) -> "NeuralModel":
+        """A model with fresh random weights, drawn from `rng` and nothing else."""
+        module = on_meta(config).to_empty(device=rng.device)
+        module.initialise(rng)
+        return cls(module=module.eval(), tokenizer=tokenizer, config=config)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.words.weight.device
+
+    @property
+    def words(self) -> Sequence[str]:
+        return self.vocabulary.words
+
+    @property
+    def unknown(self) -> int:
+        return UNK
+
+    @property
+    def end(self) -> int:
+        return EOS
+
+    @property
+    def first(self) -> int:
+        """What stands before a sentence."""
+        return BOS if isinstance(self.module, NNLM) else EOS
+
+    def begin(self, text: str) -> list[int]:
+        """The words of a text, and what stands before them."""
+        return [self.first, *self.vocabulary.ids([text])[0]]
+
+    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts with their begin and their end."""
+        return [[self.first, *ids, EOS] for ids in self.vocabulary.ids(texts)]
+
+    def shown(self, id: int) -> str:
+        """A word for a reader."""
+        return self.vocabulary.shown(id)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of words."""
+        return self.vocabulary.text(ids)
+
+    @torch.inference_mode()
+    def next_log_probs(self, context: Sequence[int]) -> Floats:
+        """Log p(w | context) for every word."""
+        ids = torch.tensor([list(context)], device=self.device)
+        state = self.module.read(ids[:, :-1])
+        found, _ = self.module.step(ids[:, -1], state)  # type: ignore[arg-type]
+        return found[0].cpu().numpy()  # v
+
+    @torch.inference_mode()
+    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Floats]:
+        """For each sequence log p of every word but its first.
+
+        An LSTM takes them for one text and carries its state from each to the next, as it learned
+        to. A long text it reads in strips side by side, each from a state that knows nothing.
+        """
+        if not sequences:
+            return []
+        score = self._windows if isinstance(self.module, NNLM) else self._strips
+        flat = np.concatenate(list(score(sequences)))
+        ends = accumulate(len(one) - 1 for one in sequences)
+        return [flat[end - len(one) + 1 : end] for one, end in zip(sequences, ends, strict=True)]
+
+    def _windows(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
+        reach = self.config.order - 1  # type: ignore[union-attr]
+        begin = [BOS] * (reach - 1)
+        padded = [np.array([*begin, *one]) for one in sequences]
+        views = np.lib.stride_tricks.sliding_window_view
+        contexts = np.concatenate([views(one[:-1], reach) for one in padded])
+        targets = np.concatenate([one[reach:] for one in padded])
+        for at in range(0, len(targets), _WINDOWS):
+            part = slice(at, at + _WINDOWS)
+            yield _chosen(self.module(self._tensor(contexts[part])), self._tensor(targets[part]))
+
+    def _strips(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
+        assert isinstance(self.module, LSTM)
+        targets = np.concatenate([one[1:] for one in sequences])
+        inputs = np.concatenate([one[:-1] for one in sequences])
+        rows = max(1, min(_STRIPS, len(targets) // _STRIP))
+        length = -(-len(targets) // rows)
+        padded = np.zeros((2, rows * length), np.int64)
+        padded[:, : len(targets)] = inputs, targets
+        table = padded.reshape(2, rows, length)
+        found = np.empty((rows, length), np.float32)
+        state = self.module.start(rows)
+        for at in range(0, length, _STRETCH):
+            stretch, said = (self._tensor(side[:, at : at + _STRETCH]) for side in table)
+            vectors, state = self.module(stretch, state)
+            logits = self.module.logits(vectors.flatten(0, 1))
+            chosen = _chosen(logits, said.flatten())
+            found[:, at : at + _STRETCH] = chosen.reshape(rows, -1)
+        yield found.reshape(-1)[: len(targets)]
+
+    def _tensor(self, ids: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, whole or not at all."""
+        target = Path(folder)
+        with whole_folder(target, overwrite=overwrite) as work:
+            self._write(work)
+        return target
+
+    def save_into(self, folder: Path) -> None:
+        """Put the model's files into a folder that holds other things too, each of them whole."""
+        with whole_folder(folder / ".model", overwrite=True) as work:
+            self._write(work)
+        for path in sorted((folder / ".model").iterdir()):
+            path.replace(folder / path.name)
+        shutil.rmtree(folder / ".model")
+
+    def _write(self, work: Path) -> None:
+        tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}
+        save_file(tensors, work / SINGLE, metadata={"format": "pt"})
+        described = {
+            "model_type": self.config.family,
+            "format_version": FORMAT_VERSION,
+            **to_mapping(self.config),
+        }
+        text = json.dumps(described, indent=2) + "\n"
+        (work / "config.json").write_text(text, encoding="utf-8")
+        self.tokenizer.save(work)
+
+
+def on_meta(config: Config) -> Module:
+    """The net without memory behind it: shapes to check, weights to be put in."""
+    with torch.device("meta"):
+        return MODULES[config.family](config)
+
+
+def open_language(
+    folder: str | os.PathLike[str], *, device: str | torch.device | None = None
+) -> NeuralModel:
+    """The model in a folder; shapes are held against config.json before a weight is read."""
+    place, where = Path(folder), device_of(device)
+    config = read_language_config(read_json(place / "config.json"))
+    tokenizer = Tokenizer.load(place)
+    words = len(Vocabulary(tokenizer).words)
+    if words != config.vocab_size:
+        raise FolderError(
+            f"the tokenizer has {words:,} words, config.json says {config.vocab_size:,}",
+            fix="the two are not of one model; take both from one folder",
+        )
+    module, stored = on_meta(config), stored_weights(place)
+    ours = module.state_dict()
+    if stored.keys() != ours.keys():
+        odd = sorted(stored.keys() ^ ours.keys())
+        raise FolderError(
+            f"{SINGLE} lacks or has more than config.json implies: {', '.join(odd[:4])}",
+            fix="config.json and the weights are not of one model; take both from one folder",
+        )
+    for name, weight in ours.items():
+        check(name, stored[name], weight.shape)
+    module.load_state_dict(read_weights(stored), assign=True)
+    return NeuralModel(module=module.to(where).eval(), tokenizer=tokenizer, config=config)
+
+
+def read_language_config(values: Any) -> Config:  # noqa: ANN401
+    """The configuration that a folder's config.json holds."""
+    version = values.get("format_version")
+    if version != FORMAT_VERSION:
+        raise FolderError(
+            f"config.json has format_version {version!r}, this version reads {FORMAT_VERSION}",
+            fix="update cloze, or train again",
+        )
+    own = {key: value for key, value in values.items() if key not in _OURS}
+    try:
+        return from_mapping(CONFIGS[values["model_type"]], own)
+    except (ConfigError, TypeError) as error:
+        why = error.problem if isinstance(error, ConfigError) else "it lacks vocab_size or bos_id"
+        raise FolderError(f"config.json: {why}", fix="fetch the folder again") from None
+
+
+_OURS = ("model_type", "format_version")
+
+
+def _chosen(scores: Tensor, targets: Tensor) -> Floats:
+    """Log p of each target: b v, b -> b."""
+    logs = scores.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    return logs.cpu().numpy()

@@ -1,0 +1,30 @@
+"""`cloze export`: a model in the format of others."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloze.cli.common import Force, Json, ModelFolder, Quiet, print_json
+
+
+def export(
+    format: Annotated[str, typer.Argument(metavar="FORMAT", help="word2vec, arpa or huggingface.")],
+    model: ModelFolder,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; of huggingface a folder.")],
+    *,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model for others to open."""
+    from cloze.checkpoint.families import load
+    from cloze.config import one_of
+    from cloze.tasks.export import FORMATS, export
+
+    one_of("format", format, FORMATS)
+    written = export(format, load(model, device="cpu", quiet=quiet), out, force=force)
+    if as_json:
+        print_json({"format": format, "out": str(written)})
+    elif not quiet:
+        typer.echo(f"{format}: {written}", err=True)

@@ -1,0 +1,70 @@
+"""`cloze generate`: a text goes on."""
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from cloze.cli.common import (
+    Column,
+    Device,
+    Files,
+    Json,
+    ModelFolder,
+    Quiet,
+    Seed,
+    Texts,
+    print_json,
+    texts_from,
+)
+
+
+def generate(
+    model: ModelFolder,
+    texts: Texts = None,
+    *,
+    length: Annotated[int, typer.Option(metavar="N", help="Tokens to write, at most.")] = 50,
+    samples: Annotated[int, typer.Option(metavar="N", help="Continuations of each text.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(metavar="X", help="Below 1 the likely is likelier; 0: greedy.")
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(metavar="K", help="Draw among the K likeliest.")
+    ] = None,
+    top_p: Annotated[
+        float, typer.Option(metavar="P", help="Draw among the likeliest that together have P.")
+    ] = 1.0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop/--no-stop", help="End where the model ends a sentence.")
+    ] = True,
+    files: Files = None,
+    column: Column = None,
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a text with a language model."""
+    inputs = texts_from(texts, files, column)
+
+    from cloze.checkpoint.families import load
+    from cloze.tasks.generate import generate
+
+    opened = load(model, device=device, quiet=quiet)
+    for row in inputs:
+        for one in generate(
+            opened,
+            row.text,
+            length=length,
+            samples=samples,
+            temperature=0.0 if greedy else temperature,
+            top_k=top_k,
+            top_p=top_p,
+            stop=stop,
+            seed=seed,
+        ):
+            if as_json:
+                print_json({**dataclasses.asdict(one), "whole": one.whole})
+            else:
+                print(one.whole)

@@ -1,0 +1,246 @@
+"""`pretrain`: text to a model of any kind; the name of a kind, or the recipe, says which.
+
+| kind | recipe | makes |
+|---|---|---|
+| bert, modernbert | laptop, fast, bert-tiny … | an encoder (`make/pretrain.py`) |
+| ngram | ngram | an n-gram model, by counting (`make/ngram.py`) |
+| word2vec | word2vec | word vectors (`make/word2vec.py`) |
+| nnlm, lstm | nnlm, lstm | a neural language model (`make/language.py`) |
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_type_hints
+
+import torch
+
+from cloze.config import one_of, override, read_toml, to_mapping
+from cloze.data.files import PathLike
+from cloze.data.streams import Source
+from cloze.errors import ConfigError, InputError
+from cloze.make.language import pretrain_language, resume_language
+from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.ngram import pretrain_ngram
+from cloze.make.pretrain import Pretrained, resume_run
+from cloze.make.pretrain import pretrain as pretrain_encoder
+from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, find_recipe
+from cloze.make.run import Watch, named, recipe_in, write_recipe
+from cloze.make.word2vec import pretrain_word2vec
+
+Text = Source | list[Source]
+AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How one kind of model is made."""
+
+    recipe: type[Any]
+    default: str
+    make: Callable[..., Pretrained]
+    resume: Callable[..., Pretrained] | None = None
+    base: Mapping[str, Any] = field(default_factory=dict)  # what the name of the kind sets
+    names: Mapping[str, str] = field(default_factory=dict)  # of settings that are called otherwise
+
+    def path(self, setting: str) -> str | None:
+        """What a setting of other kinds is called here; None: there is none."""
+        path = self.names.get(setting, setting)
+        return path if has_setting(self.recipe, path) else None
+
+
+def pretrain(
+    sources: Text,
+    out: PathLike,
+    recipe: AnyRecipe | PathLike | None = None,
+    *,
+    model: str | None = None,
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Pretrained:
+    """Make a model of text: unless another kind is named, a BERT, or a ModernBERT on a GPU.
+
+    Args:
+        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        out: the model's folder, and the run's.
+        recipe: one, the name of one, or its file; unsaid, the kind's own.
+        model: bert, modernbert, ngram, word2vec, nnlm or lstm; unsaid, as the recipe says.
+        settings: such as "run.minutes=30", on top of the recipe.
+        force: overwrite what is there.
+        watch: who wants to see it.
+    """
+    kind, made = complete(recipe, model=model, settings=settings)
+    texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
+    return kind.make(texts, out, made, force=force, watch=watch or Watch())
+
+
+def resume(
+    out: PathLike, *, settings: Sequence[str] = (), watch: Watch | None = None
+) -> Pretrained:
+    """Go on with the run in a folder, by the recipe that lies there."""
+    name = kind_of(recipe_in(out))
+    again = KINDS[name].resume
+    if again is None:
+        raise InputError(
+            f"there is nothing of a {name} to go on from", fix="make it again with --force"
+        )
+    return again(out, settings=settings, watch=watch)
+
+
+def complete(
+    recipe: AnyRecipe | PathLike | None = None,
+    *,
+    model: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> tuple[Kind, AnyRecipe]:
+    """The kind that is asked for and its complete recipe, with flags and settings on top."""
+    if model is not None:
+        one_of("model", model, KINDS)
+    if recipe is None:
+        recipe = default_recipe(flags, settings) if model is None else KINDS[model].default
+    else:
+        said = kind_of(recipe)
+        if model is not None and KINDS[model].recipe is not KINDS[said].recipe:
+            raise ConfigError(
+                f"the recipe is one for {said}, and {model} was asked for",
+                fix="leave one of the two out",
+            )
+        model = model or said
+    kind = KINDS[model or "bert"]
+    asked = {**(flags or {})}
+    for table, values in kind.base.items():
+        asked[table] = {**values, **asked.get(table, {})}
+    made: AnyRecipe = completed(kind.recipe, recipe, asked, settings)
+    if isinstance(made, LanguageRecipe) and model in ("nnlm", "lstm") and not getattr(made, model):
+        raise ConfigError(
+            f"the recipe has no table {model}, and {model} was asked for",
+            fix="leave one of the two out",
+        )
+    return kind, made
+
+
+def default_recipe(flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> str:
+    """The recipe of one who names neither a recipe nor a kind: `fast` if it will run on a GPU."""
+    device = override(flags or {}, settings).get("run", {}).get("device")
+    on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
+    return FAST if on_gpu else DEFAULT
+
+
+def kind_of(recipe: AnyRecipe | PathLike) -> str:
+    """The kind of model that a recipe makes: the table that describes it tells."""
+    if isinstance(recipe, str | os.PathLike):
+        values: Mapping[str, Any] = read_toml(find_recipe(recipe))
+    else:
+        values = to_mapping(recipe)
+    return next((name for name in KINDS if name in values), "bert")
+
+
+def has_setting(recipe: type[Any], path: str) -> bool:
+    """Whether a tree of dataclasses has a setting of this path, such as run.minutes."""
+    kind: Any = recipe
+    for name in path.split("."):
+        if isinstance(kind, UnionType):
+            kind = next(one for one in get_args(kind) if one is not type(None))
+        if not is_dataclass(kind) or name not in {one.name for one in fields(kind)}:
+            return False
+        kind = get_type_hints(kind)[name]
+    return True
+
+
+def _ngram(
+    sources: list[Source], out: PathLike, recipe: NGramRecipe, *, force: bool, watch: Watch
+) -> Pretrained:
+    began, table = time.monotonic(), recipe.vocabulary
+    texts = _texts(sources, recipe.corpus.sources)
+    model = pretrain_ngram(
+        texts,
+        out,
+        order=recipe.ngram.order,
+        tokenizer=table.folder,
+        kind=table.kind,
+        size=table.size,
+        min_count=table.min_count,
+        lowercase=table.lowercase,
+        memory=recipe.ngram.memory,
+        column=recipe.corpus.column,
+        force=force,
+        progress=watch.say.vocabulary,
+    )
+    counts = {
+        f"{order}-grams": float(len(level.keys))
+        for order, level in enumerate(model.module.levels, 1)
+    }
+    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
+    return _made(out, began, counts)
+
+
+def _word2vec(
+    sources: list[Source], out: PathLike, recipe: Word2VecRecipe, *, force: bool, watch: Watch
+) -> Pretrained:
+    began = time.monotonic()
+    texts = _texts(sources, recipe.corpus.sources)
+    vectors = pretrain_word2vec(
+        texts,
+        out,
+        settings=recipe.word2vec,
+        text=recipe.text,
+        column=recipe.corpus.column,
+        force=force,
+        progress=watch.say.vocabulary,
+    )
+    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
+    return _made(out, began, {"words": float(len(vectors.words))})
+
+
+def _texts(sources: list[Source], own: Sequence[str]) -> list[Source]:
+    texts = sources or list(own)
+    if not texts:
+        raise InputError(
+            "there is no text to learn from",
+            fix="name files, folders or globs, or set corpus.sources in the recipe",
+        )
+    return texts
+
+
+def _made(out: PathLike, began: float, scores: Mapping[str, float]) -> Pretrained:
+    """What was made in one go: there are no steps to tell of."""
+    seconds = time.monotonic() - began
+    return Pretrained(
+        folder=Path(out), steps=0, tokens=0, seconds=seconds, scores=scores, stopped=None
+    )
+
+
+_encoder = partial(Kind, recipe=Recipe, default=DEFAULT, make=pretrain_encoder, resume=resume_run)
+_language = partial(
+    Kind,
+    recipe=LanguageRecipe,
+    make=pretrain_language,
+    resume=resume_language,
+    names={"samples.length": "run.length"},
+)
+
+KINDS: dict[str, Kind] = {
+    "ngram": Kind(recipe=NGramRecipe, default="ngram", make=_ngram),
+    "word2vec": Kind(
+        recipe=Word2VecRecipe,
+        default="word2vec",
+        make=_word2vec,
+        names={
+            "run.seed": "word2vec.seed",
+            "run.epochs": "word2vec.epochs",
+            "optimiser.rate": "word2vec.rate",
+            "vocabulary.size": "text.max_words",
+        },
+    ),
+    "nnlm": _language(default="nnlm"),
+    "lstm": _language(default="lstm"),
+    "bert": _encoder(),
+    "modernbert": _encoder(base={"model": {"family": "modernbert"}, "samples": {"pairs": "none"}}),
+}
+"""By the name of `--model`; those that a recipe tells by a table of their name come first."""

@@ -1,0 +1,162 @@
+"""The recipes of language models and word vectors, each one frozen tree that TOML can say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cloze.checkpoint.language import CONFIGS, Config
+from cloze.config import from_mapping, in_range, number, to_mapping
+from cloze.data.files import PathLike
+from cloze.errors import ConfigError
+from cloze.make.recipe import UNITS, completed
+from cloze.models.lstm import LSTMShape
+from cloze.models.ngram import BOS, HIGHEST
+from cloze.models.nnlm import NNLMShape
+from cloze.train.budget import Budget
+from cloze.train.optim import OptimiserConfig
+from cloze.train.schedule import Schedule
+from cloze.train.state import LoopConfig
+from cloze.train.word2vec.settings import Settings as Word2VecSettings
+from cloze.train.word2vec.settings import Text as Word2VecText
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordsTable:
+    """The vocabulary: one that is there, or one to learn from the text."""
+
+    folder: str | None = None
+    kind: Literal["word", "spaced", "wordpiece", "bpe", "char"] = "word"
+    size: int = 500_000
+    lowercase: bool | None = None  # so for word and wordpiece, never for spaced
+    min_count: int = 2  # rarer words are unknown ones, so that their probability is learned
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceTable:
+    """The text; a line is a sentence."""
+
+    sources: tuple[str, ...] = ()  # files, folders and globs
+    column: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTable(SourceTable):
+    """The text, and what the model is judged by while it learns."""
+
+    dev: tuple[str, ...] = ()
+    hold_out: float = 0.02  # of the lines, the last ones, where no `dev` is named
+
+    def __post_init__(self) -> None:
+        number("corpus.hold_out", self.hold_out, 0.0, 0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramTable:
+    """How n-grams are counted."""
+
+    order: int = 5
+    memory: int = 1024  # MiB
+
+    def __post_init__(self) -> None:
+        in_range("ngram.order", self.order, 1, HIGHEST)
+        in_range("ngram.memory", self.memory, 1, 1 << 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramRecipe:
+    """One counting."""
+
+    corpus: SourceTable = field(default_factory=SourceTable)
+    vocabulary: WordsTable = field(default_factory=WordsTable)
+    ngram: NGramTable = field(default_factory=NGramTable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2VecRecipe:
+    """One run of word2vec."""
+
+    corpus: SourceTable = field(default_factory=SourceTable)
+    text: Word2VecText = field(default_factory=Word2VecText)
+    word2vec: Word2VecSettings = field(default_factory=Word2VecSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRun:
+    """How long, how exactly, and what is kept."""
+
+    batch: int = 64  # windows of an NNLM, strips of an LSTM
+    length: int = 35  # tokens that gradients of an LSTM go back
+    reset: float = 0.02  # share of an LSTM's strips that forget before each step
+    epochs: float | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    device: str | None = None
+    precision: Literal["float32", "bf16"] = "float32"
+    clip_norm: float = 1.0
+    evaluate_epochs: float = 1.0  # from one judgement to the next
+    patience: int | None = None  # end after so many judgements without a better one
+    log_every: int = 10
+    save_minutes: float = 10.0
+    save_every: int | None = None
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "length", "log_every"):
+            in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
+        number("run.reset", self.reset, 0.0, 1.0)
+        number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
+        if self.patience is not None:
+            in_range("run.patience", self.patience, 1, 1 << 30)
+
+    def budget(self, steps_per_epoch: int) -> Budget:
+        """What may be spent."""
+        if not any(getattr(self, unit) is not None for unit in UNITS):
+            raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
+        if self.epochs is not None:
+            return Budget(steps=max(1, round(self.epochs * steps_per_epoch)))
+        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRecipe:
+    """One run; the shape that is there says which kind of model it makes."""
+
+    corpus: JudgedTable = field(default_factory=JudgedTable)
+    vocabulary: WordsTable = field(default_factory=WordsTable)
+    nnlm: NNLMShape | None = None
+    lstm: LSTMShape | None = None
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: LanguageRun = field(default_factory=LanguageRun)
+
+    def __post_init__(self) -> None:
+        if (self.nnlm is None) == (self.lstm is None):
+            raise ConfigError(
+                "the recipe describes " + ("no model" if self.lstm is None else "two models"),
+                fix="give one table: nnlm or lstm",
+            )
+
+    def config(self, vocab_size: int) -> Config:
+        """The shape with a vocabulary."""
+        shape = self.nnlm or self.lstm
+        assert shape is not None
+        ids = {"vocab_size": vocab_size, "bos_id": BOS}
+        return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
+
+    def loop(self) -> LoopConfig:
+        """How each step is taken."""
+        return LoopConfig(
+            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
+        )
+
+
+def language_recipe(
+    source: LanguageRecipe | PathLike,
+    *,
+    flags: dict[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> LanguageRecipe:
+    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
+    return completed(LanguageRecipe, source, flags, settings)

@@ -1,0 +1,86 @@
+"""Running text for a neural language model: lines to learn from and to judge by, and their ids."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.checkpoint.ngram import Vocabulary
+from cloze.data.streams import Source, rows
+from cloze.errors import InputError
+from cloze.make.language_recipe import JudgedTable
+from cloze.models.ngram import EOS
+from cloze.text.tokenizer import Tokenizer
+
+_BATCH = 1000  # lines tokenized at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Sentences, none of them blank."""
+
+    train: list[str]
+    dev: list[str]
+
+
+def read_lines(sources: Sequence[Source], dev: Sequence[Source], table: JudgedTable) -> Lines:
+    """The lines of the sources; the last of them are held out where no `dev` is named."""
+    if not sources:
+        raise InputError(
+            "there is no text to learn from",
+            fix="name files, folders or globs, or set corpus.sources in the recipe",
+        )
+    train, judged = (_said(some, table.column) for some in (sources, dev))
+    if not dev and table.hold_out:
+        kept = len(train) - math.ceil(table.hold_out * len(train))
+        train, judged = train[:kept], train[kept:]
+    if not train:
+        raise InputError("there is no text to learn from", fix="are the files empty?")
+    return Lines(train=train, dev=judged)
+
+
+def _said(sources: Sequence[Source], column: str | None) -> list[str]:
+    if not sources:
+        return []
+    return [row.text for row in rows(list(sources), column=column) if row.text.strip()]
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """Running text in numbers, an end after every sentence."""
+
+    ids: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "RunningText":
+        """The ids of lines."""
+        vocabulary = Vocabulary(tokenizer)
+        parts = [
+            np.array(
+                [
+                    number
+                    for ids in vocabulary.ids(lines[at : at + _BATCH])
+                    if ids
+                    for number in (*ids, EOS)
+                ],
+                np.int32,
+            )
+            for at in range(0, len(lines), _BATCH)
+        ]
+        ids = np.concatenate([*parts, np.zeros(0, np.int32)])
+        if not len(ids):
+            raise InputError("there is no text to learn from", fix="are the files empty?")
+        return cls(ids)
+
+    def frequencies(self, words: int) -> NDArray[np.float32]:
+        """How often each word comes, and once more."""
+        return np.bincount(self.ids, minlength=words).astype(np.float32) + 1
+
+    @cached_property
+    def fingerprint(self) -> list[int]:
+        """What text this is."""
+        return [len(self.ids), zlib.crc32(self.ids.tobytes())]

@@ -1,0 +1,125 @@
+"""The recurrent language model: stacked LSTM layers that read the text as one long line.
+
+b rows, t tokens, l layers, d width, e embedding width, v vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.config import in_range, number
+from cloze.errors import ConfigError
+from cloze.nn.recurrent import Stack, State
+
+NEVER = -1e4  # score of the begin symbol, which the text does not hold: e to it is 0
+_SPREAD = 0.1  # of the words, at first
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMShape:
+    """The shape, whatever the vocabulary."""
+
+    family: ClassVar[str] = "lstm"
+
+    width: int = 650
+    embedding: int = 650
+    layers: int = 2
+    tied: bool = True  # the output reads with the table of words (Press and Wolf 2017)
+    dropout: float = 0.5
+    variational: bool = True  # one mask for all steps of a stretch; else one for each
+
+    def __post_init__(self) -> None:
+        for name in ("width", "embedding"):
+            in_range(name, getattr(self, name), 1, 1 << 15)
+        in_range("layers", self.layers, 1, 64)
+        number("dropout", self.dropout, 0.0, 1.0)
+        if self.tied and self.width != self.embedding:
+            raise ConfigError(
+                f"the output has width {self.width} and the words it shares {self.embedding}",
+                fix="make them equal, or set tied to false",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMConfig(LSTMShape):
+    """A shape and a vocabulary."""
+
+    vocab_size: int
+    bos_id: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("vocab_size", self.vocab_size, 2, 1 << 22)
+        in_range("bos_id", self.bos_id, 0, self.vocab_size - 1)
+
+
+class LSTM(nn.Module):
+    """hₜ = LSTM(C(wₜ), hₜ₋₁), p(wₜ₊₁) = softmax(U·hₜ + b).  Zaremba et al. 2014, §3."""
+
+    def __init__(self, config: LSTMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, config.embedding)
+        self.stack = Stack(
+            config.embedding,
+            config.width,
+            layers=config.layers,
+            dropout=config.dropout,
+            variational=config.variational,
+        )
+        self.output = None if config.tied else nn.Linear(config.width, config.vocab_size, False)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """What the output reads at every token (b t d), and the state after the last one."""
+        vectors, after = self.stack(self.words(ids), state)
+        return vectors, after
+
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Scores of the vocabulary: … d -> … v."""
+        table = self.words.weight if self.output is None else self.output.weight
+        return nn.functional.linear(vectors, table, self.bias)
+
+    def start(self, rows: int) -> State:
+        """Nothing is read yet: hidden state and memory of so many rows, l b d each."""
+        empty = self.bias.new_zeros(self.config.layers, rows, self.config.width)
+        return empty, empty.clone()
+
+    def read(self, ids: Tensor) -> State:
+        """What is remembered of rows (b t)."""
+        state = self.start(len(ids))
+        return self(ids, state)[1] if ids.shape[1] else state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Log-probabilities of the next word (b v) after one more of each row (b)."""
+        vectors, state = self(tokens[:, None], state)
+        return self.logits(vectors[:, 0]).float().log_softmax(-1), state
+
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """The state of other rows."""
+        return tuple(part[:, rows] for part in state)
+
+    @torch.no_grad()
+    def initialise(self, rng: torch.Generator) -> None:
+        """Uniform, as Zaremba et al. begin; forget gates open (Jozefowicz et al. 2015)."""
+        self.words.weight.uniform_(-_SPREAD, _SPREAD, generator=rng)
+        if self.output is not None:
+            self.output.weight.uniform_(-_SPREAD, _SPREAD, generator=rng)
+        self.bias.zero_()
+        self.bias[self.config.bos_id] = NEVER
+        most = self.config.width**-0.5
+        for name, weight in self.stack.named_parameters():
+            if "bias" in name:
+                weight.zero_()
+            else:
+                weight.uniform_(-most, most, generator=rng)
+            if "bias_ih" in name:
+                weight.chunk(4)[1].fill_(1.0)  # torch's order: input, forget, cell, output
+
+    @torch.no_grad()
+    def expect(self, frequencies: Tensor) -> None:
+        """Begin with words as frequent as these (v), which is no longer to be learned then."""
+        self.bias.copy_((frequencies / frequencies.sum()).log())
+        self.bias[self.config.bos_id] = NEVER

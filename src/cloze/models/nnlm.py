@@ -1,0 +1,101 @@
+"""The neural language model of Bengio et al. 2003: look up, compute, output.
+
+b windows, n order, e embedding width, h hidden width, v vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.config import in_range, number
+from cloze.nn.dropout import Dropout
+
+NEVER = -1e4  # score of the begin symbol, which is read and never said: e to it is 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NNLMShape:
+    """The shape, whatever the vocabulary."""
+
+    family: ClassVar[str] = "nnlm"
+
+    order: int = 5  # a word is foretold from the order−1 before it
+    embedding: int = 100
+    hidden: int = 500
+    direct: bool = False  # the paper's W: words speak to the output past the hidden layer
+    dropout: float = 0.0  # of the paper's there was none
+
+    def __post_init__(self) -> None:
+        in_range("order", self.order, 2, 1 << 10)
+        in_range("embedding", self.embedding, 1, 1 << 15)
+        in_range("hidden", self.hidden, 1, 1 << 16)
+        number("dropout", self.dropout, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NNLMConfig(NNLMShape):
+    """A shape and a vocabulary."""
+
+    vocab_size: int
+    bos_id: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("vocab_size", self.vocab_size, 2, 1 << 22)
+        in_range("bos_id", self.bos_id, 0, self.vocab_size - 1)
+
+
+class NNLM(nn.Module):
+    """y = b + W·x + U·tanh(d + H·x), x = [C(w₁); …; C(wₙ₋₁)]; p = softmax(y).
+
+    Bengio et al. 2003, eq. 1; without `direct`, W is 0, which they found to generalise better.
+    """
+
+    def __init__(self, config: NNLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        inputs = (config.order - 1) * config.embedding
+        self.words = nn.Embedding(config.vocab_size, config.embedding)
+        self.hidden = nn.Linear(inputs, config.hidden)
+        self.output = nn.Linear(config.hidden, config.vocab_size)
+        self.direct = nn.Linear(inputs, config.vocab_size, bias=False) if config.direct else None
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, context: Tensor) -> Tensor:
+        """Scores of the word after each context: b (n−1) -> b v."""
+        x = self.dropout(self.words(context).flatten(1))  # b ((n−1) e)
+        scores: Tensor = self.output(self.dropout(torch.tanh(self.hidden(x))))
+        return scores if self.direct is None else scores + self.direct(x)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """What is remembered of rows (b t): the words before the next one but one."""
+        begin = ids.new_full((len(ids), self.config.order - 1), self.config.bos_id)
+        return torch.cat([begin, ids], 1)[:, ids.shape[1] :]  # b (n−1)
+
+    def step(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the next word (b v) after one more of each row (b)."""
+        state = torch.cat([state[:, 1:], tokens[:, None]], 1)
+        return self(state).float().log_softmax(-1), state
+
+    def reorder(self, state: Tensor, rows: Tensor) -> Tensor:
+        """The state of other rows."""
+        return state[rows]
+
+    @torch.no_grad()
+    def initialise(self, rng: torch.Generator) -> None:
+        """Words and matrices so that tanh is neither flat nor idle; <s> is never said."""
+        self.words.weight.normal_(0.0, 1.0, generator=rng)
+        for layer in (self.hidden, self.output):
+            nn.init.xavier_uniform_(layer.weight, generator=rng)
+            layer.bias.zero_()
+        if self.direct is not None:
+            self.direct.weight.zero_()
+        self.output.bias[self.config.bos_id] = NEVER
+
+    @torch.no_grad()
+    def expect(self, frequencies: Tensor) -> None:
+        """Begin with words as frequent as these (v), which is no longer to be learned then."""
+        self.output.bias.copy_((frequencies / frequencies.sum()).log())
+        self.output.bias[self.config.bos_id] = NEVER

@@ -1,0 +1,150 @@
+"""`compare` for language models: one table, whatever they are made of."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.checkpoint.abilities import OWN, family_of
+from cloze.checkpoint.ngram import NGramModel
+from cloze.data.streams import Source, rows
+from cloze.draw.page import Page, Section
+from cloze.draw.parts import Cell, Table
+from cloze.errors import InputError
+from cloze.evaluate.language import LanguageScore, score_language
+from cloze.models.language import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEntry:
+    """One model among several."""
+
+    name: str
+    kind: str
+    parameters: int  # n-grams of an n-gram model
+    vocabulary: int
+    shares: bool  # the vocabulary of the first model
+    score: LanguageScore
+    seconds: float
+
+    @property
+    def data(self) -> dict[str, Any]:
+        measures = ("perplexity", "word_perplexity", "bits_per_byte")
+        return {
+            "model": self.name,
+            "kind": self.kind,
+            "parameters": self.parameters,
+            "vocabulary": self.vocabulary,
+            "shares_vocabulary": self.shares,
+            "scores": {name: getattr(self.score, name) for name in measures},
+            "counts": asdict(self.score),
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageComparison:
+    """Language models beside each other, in the order they were given."""
+
+    entries: tuple[LanguageEntry, ...]
+    skipped: tuple[InputError, ...] = ()
+
+    columns = (
+        *("model", "kind", "parameters", "vocabulary", "unknown"),
+        *("perplexity", "a word", "bits a byte", "seconds"),
+    )
+
+    def rows(self) -> Iterator[tuple[Cell, ...]]:
+        """The table; no perplexity of a model whose vocabulary is not the first one's."""
+        for one in self.entries:
+            yield (
+                one.name,
+                one.kind,
+                one.parameters,
+                one.vocabulary,
+                f"{one.score.unknown / one.score.tokens:.2%}",
+                f"{one.score.perplexity:.2f}" if one.shares else None,
+                f"{one.score.word_perplexity:.2f}",
+                f"{one.score.bits_per_byte:.4f}",
+                round(one.seconds, 1),
+            )
+
+    @property
+    def note(self) -> str:
+        """How to read it."""
+        first = self.entries[0].score
+        return (
+            f"{first.texts:,} lines, {first.words:,} words with their ends, {first.bytes:,} bytes. "
+            "Perplexity is of a model's own pieces, and told where the vocabulary is the first "
+            "model's; a word: between white space; bits a byte compare any two models, but an "
+            "unknown word costs its <unk> alone. An LSTM reads the lines as one text, the others "
+            "each alone."
+        )
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same as JSON could hold it."""
+        return {
+            "measure": "bits_per_byte",
+            "skipped": [error.problem for error in self.skipped],
+            "models": [one.data for one in self.entries],
+        }
+
+    def page(self, title: str = "Comparison") -> Page:
+        """The table as a page."""
+        table = Table(columns=self.columns, rows=list(self.rows()))
+        return Page(title=title, note=self.note, sections=[Section(title="Models", parts=[table])])
+
+    def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
+        """The page as one file."""
+        return self.page(title).save(path)
+
+
+def compare_language(
+    models: Mapping[str, LanguageModel], data: Source | list[Source], *, skip_bad: bool = False
+) -> LanguageComparison:
+    """Score language models by the same text, a sentence to a line.
+
+    Args:
+        models: by the names that the table shows.
+        data: what `cloze.data.streams.rows` reads.
+        skip_bad: pass over rows that cannot be read, and list them.
+    """
+    for name, model in models.items():
+        if not is_language(model):
+            raise InputError(
+                f"{name} is no language model, and {next(iter(models))} is one",
+                fix="compare models for the same task",
+            )
+    skipped: list[InputError] = []
+    texts = [row.text for row in rows(data, on_error=skipped.append if skip_bad else "raise")]
+    first = set(next(iter(models.values())).words)
+    entries = []
+    for name, model in models.items():
+        since = time.perf_counter()
+        entries.append(
+            LanguageEntry(
+                name=name,
+                kind=family_of(model) or type(model).__name__,
+                parameters=_size(model),
+                vocabulary=len(model.words),
+                shares=set(model.words) == first,
+                score=score_language(model, texts),
+                seconds=time.perf_counter() - since,
+            )
+        )
+    return LanguageComparison(entries=tuple(entries), skipped=tuple(skipped))
+
+
+def is_language(model: object) -> bool:
+    """Whether a loaded model says what comes next."""
+    family = family_of(model)
+    return family is not None and "suggest" in OWN[family].verbs
+
+
+def _size(model: Any) -> int:  # noqa: ANN401
+    if isinstance(model, NGramModel):
+        return sum(len(level.keys) for level in model.module.levels)
+    return sum(weight.numel() for weight in model.module.parameters())

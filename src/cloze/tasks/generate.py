@@ -1,0 +1,166 @@
+"""`generate`: a text goes on as a language model would have it.  b rows, v vocabulary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.abilities import can
+from cloze.checkpoint.language import NeuralModel
+from cloze.config import in_range
+from cloze.decode.core import Hypothesis
+from cloze.decode.sampling import Sampling, sample
+from cloze.errors import InputError
+from cloze.models.language import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """A text, and what was written after it."""
+
+    text: str
+    continuation: str  # with the space in front of it, if one belongs there
+    tokens: tuple[str, ...]
+    log_probability: float  # of the tokens, and of the end where it was reached
+    ended: bool  # False: it was cut off at the length
+
+    @property
+    def whole(self) -> str:
+        return self.text + self.continuation
+
+
+class Options(TypedDict, total=False):
+    """The choices of `generate`."""
+
+    length: int
+    samples: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    stop: bool
+    seed: int
+
+
+@overload
+def generate(
+    model: LanguageModel, text: str = "", **options: Unpack[Options]
+) -> list[Generated]: ...
+@overload
+def generate(
+    model: LanguageModel, text: list[str], **options: Unpack[Options]
+) -> list[list[Generated]]: ...
+@torch.inference_mode()
+def generate(
+    model: LanguageModel,
+    text: str | list[str] = "",
+    *,
+    length: int = 50,
+    samples: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    stop: bool = True,
+    seed: int = 0,
+) -> list[Generated] | list[list[Generated]]:
+    """Go on with a text, or with each of several, from the start of a sentence.
+
+    An unknown word is never written. The same seed writes the same, on every device, and the first
+    of many samples is the one that comes alone.
+
+    Args:
+        model: any language model: n-gram, NNLM, LSTM.
+        text: what comes before; nothing begins a sentence.
+        length: the most tokens to write.
+        samples: continuations of each text.
+        temperature: below 1 the likely becomes likelier; 0 always takes the likeliest.
+        top_k: draw among the k likeliest only; 1 is greedy.
+        top_p: draw among the likeliest that together have this probability.
+        stop: where the model says so; else the end is never chosen, and all have the length.
+        seed: of the draws.
+    """
+    how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    in_range("length", length, 1, 1 << 20)
+    in_range("samples", samples, 1, 1 << 16)
+    in_range("seed", seed, 0, (1 << 63) - 1)
+    if not isinstance(text, str):
+        return [
+            generate(
+                model,
+                one,
+                length=length,
+                samples=samples,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                stop=stop,
+                seed=seed,
+            )
+            for one in text
+        ]
+    can(model, "generate")
+    if not hasattr(model, "next_log_probs"):
+        raise InputError(
+            f"a {type(model).__name__} does not say what comes next",
+            fix="load the folder of a language model (cloze pretrain --model lstm)",
+        )
+    context = model.begin(text)
+    never = {model.unknown} | (set() if stop else {model.end})
+    rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))
+    stepper: Any = model.module if isinstance(model, NeuralModel) else _Contexts(model)
+    found = sample(
+        stepper,
+        stepper.read(rows[:, :-1]),
+        rows[:, -1],
+        how,
+        eos=model.end if stop else None,
+        limit=length,
+        rng=torch.Generator().manual_seed(seed),
+        never=[id_ for id_ in never if id_ is not None],
+    )
+    return [_generated(model, text, context, one) for one in found]
+
+
+class _Contexts:
+    """Steps of a model whose state is what was said, such as an n-gram's."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    def read(self, ids: Tensor) -> list[list[int]]:
+        rows: list[list[int]] = ids.tolist()
+        return rows
+
+    def step(self, tokens: Tensor, state: list[list[int]]) -> tuple[Tensor, list[list[int]]]:
+        rows = [[*row, token] for row, token in zip(state, tokens.tolist(), strict=True)]
+        scores = np.stack([self._model.next_log_probs(row) for row in rows])  # b v
+        return torch.from_numpy(scores), rows
+
+    def reorder(self, state: list[list[int]], rows: Tensor) -> list[list[int]]:
+        return [state[row] for row in rows.tolist()]
+
+
+def _generated(
+    model: LanguageModel, text: str, context: Sequence[int], found: Hypothesis
+) -> Generated:
+    return Generated(
+        text=text,
+        continuation=_continuation(model, text, context, found.tokens),
+        tokens=tuple(model.shown(id_) for id_ in found.tokens),
+        log_probability=found.log_probability,
+        ended=found.ended,
+    )
+
+
+def _continuation(
+    model: LanguageModel, text: str, context: Sequence[int], ids: Sequence[int]
+) -> str:
+    """What decoding all adds to decoding the text: pieces know whether a space is theirs."""
+    before, whole = model.decode(list(context)), model.decode([*context, *ids])
+    if not text.strip() or not whole.startswith(before):
+        written = model.decode(ids)
+        return written if not text or text[-1].isspace() else f" {written}"
+    written = whole.removeprefix(before)
+    return written.lstrip() if text[-1].isspace() else written

@@ -1,0 +1,120 @@
+"""Language models from text to a table, and the doors of their relatives, as a user runs them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cloze.cli.app import app
+from grams import TEXT
+from translators import TEXTS
+
+WORDS = ("--set", "vocabulary.kind=spaced", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("language")
+    (made / "text.txt").write_text("".join(f"{line}\n" for line in TEXT * 3), encoding="utf-8")
+    (made / "dev.txt").write_text("".join(f"{line}\n" for line in TEXT), encoding="utf-8")
+    for side in ("en", "de"):
+        (made / f"pairs.{side}").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return made
+
+
+@pytest.fixture(scope="module")
+def models(run, folder):
+    """An n-gram model and an LSTM, made by the command."""
+    counted = run(
+        "pretrain", folder / "text.txt", "--model", "ngram", "--out", folder / "ngram", *WORDS
+    )
+    assert counted.returncode == 0, counted.stderr
+    assert "1-grams\t13" in counted.stdout
+    tiny = ("--set", "lstm.width=8", "--set", "lstm.embedding=8", "--set", "run.batch=4")
+    learned = run(
+        *("pretrain", folder / "text.txt", "--model", "lstm", "--out", folder / "lstm", *WORDS),
+        *("--dev", folder / "dev.txt", "--steps", "3", "--length", "6", "--seed", "1", *tiny),
+    )
+    assert learned.returncode == 0, learned.stderr
+    assert "perplexity\t" in learned.stdout
+    return folder / "ngram", folder / "lstm"
+
+
+def test_judged_and_compared(run, folder, models):
+    judged = run("evaluate", models[1], folder / "dev.txt", "--json")
+    assert judged.returncode == 0, judged.stderr
+    perplexity = json.loads(judged.stdout)["scores"]["perplexity"]
+    table = run("compare", *models, folder / "dev.txt")
+    assert table.returncode == 0, table.stderr
+    header, first, second = (line.split("\t") for line in table.stdout.splitlines())
+    assert header[5:8] == ["perplexity", "a word", "bits a byte"]
+    assert (first[1], second[1]) == ("ngram", "lstm")
+    assert second[5] == f"{perplexity:.2f}"
+
+
+def test_written_told_and_refused(run, models):
+    written = run("generate", models[1], "the cat", "--samples", "2", "--length", "4", "--no-stop")
+    assert written.returncode == 0, written.stderr
+    assert [len(line.split()) for line in written.stdout.splitlines()] == [6, 6]
+    told = run("info", models[1])
+    assert "model\tan LSTM language model (lstm)" in told.stdout
+    assert "generate\ta text that goes on" in told.stdout
+    wrong = run("fill", models[0], "the [MASK]")
+    assert wrong.returncode == 1
+    assert "holds an n-gram model, no encoder" in wrong.stderr
+    assert "it can suggest, generate, evaluate" in wrong.stderr
+
+
+def test_a_flag_that_a_kind_does_not_know(run, folder):
+    out = folder / "x"
+    ran = run("pretrain", folder / "text.txt", "--model", "ngram", "--out", out, "--steps", "1")
+    assert ran.returncode == 2
+    assert "--steps: --model ngram does not know it" in ran.stderr
+    assert not out.exists()
+
+
+def test_a_run_is_resumed(run, models):
+    again = run("pretrain", "--resume", "--out", models[1], "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["steps"] == 3
+
+
+def test_a_translator_from_two_files(run, folder):
+    sides = (folder / "pairs.en", folder / "pairs.de")
+    tiny = ("width=8", "layers=1", "heads=2", "hidden=8")
+    sizes = [part for one in tiny for part in ("--set", f"transformer.{one}")]
+    made = run(
+        *("finetune", "translate", "--train", *sides, "--dev", *sides, "--out", folder / "mt"),
+        *("--steps", "2", "--set", "vocabulary.size=280", "--quiet", *sizes),
+    )
+    assert made.returncode == 0, made.stderr
+    assert "bleu\t" in made.stdout
+    judged = run("evaluate", folder / "mt", *sides, "--beam", "1", "--quiet")
+    assert judged.returncode == 0, judged.stderr
+    assert "signature\tnrefs:1|case:mixed" in judged.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--train", "a.en"], "name two files: SRC TGT"),
+        (["--train", "a.en", "a.de", "--pooling", "cls"], "a translator does not know it"),
+        (["runs/bert", "--train", "a.en", "a.de"], "a translator begins from nothing"),
+    ],
+)
+def test_what_a_translator_is_not_told(arguments, said):
+    ran = CliRunner().invoke(app, ["finetune", "translate", *arguments, "--out", "nowhere"])
+    assert ran.exit_code == 2
+    assert said in ran.output
+
+
+def test_a_file_for_others(run, folder, models):
+    made = run("export", "arpa", models[0], folder / "x.arpa")
+    assert made.returncode == 0, made.stderr
+    assert (folder / "x.arpa").read_text(encoding="utf-8").startswith("\\data\\")
+    ran = CliRunner().invoke(app, ["export", "word2vec", str(models[0]), str(folder / "x.bin")])
+    assert ran.exit_code == 1
+    labelled = ["evaluate", str(models[0]), str(folder / "dev.txt"), "--text", "a"]
+    ran = CliRunner().invoke(app, labelled)
+    assert ran.exit_code == 2
+    assert "a NGramModel does not know it" in ran.output

@@ -1,0 +1,43 @@
+"""Tiny neural language models."""
+
+import torch
+
+from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
+from cloze.checkpoint.ngram import Vocabulary
+from cloze.models.ngram import BOS
+from cloze.models.nnlm import NEVER
+from cloze.text.spaced import learn_spaced
+from grams import TEXT
+from helpers import scramble
+
+SHAPES = {
+    "nnlm": {"order": 4, "embedding": 6, "hidden": 10},
+    "lstm": {"width": 8, "embedding": 8, "layers": 2, "dropout": 0.2},
+}
+# every manner of model that there is
+VARIETIES = {
+    "nnlm": ("nnlm", {}),
+    "direct": ("nnlm", {"direct": True, "dropout": 0.1}),
+    "lstm": ("lstm", {}),
+    "untied": ("lstm", {"tied": False, "embedding": 5, "variational": False, "layers": 1}),
+}
+
+
+def language_model(variety="nnlm", tokenizer=None, **changes) -> NeuralModel:
+    """A scrambled model of the words of a small text."""
+    family, own = VARIETIES[variety]
+    tokenizer = tokenizer or learn_spaced(TEXT)
+    size = len(Vocabulary(tokenizer).words)
+    shape = {**SHAPES[family], **own, **changes}
+    config = CONFIGS[family](vocab_size=size, bos_id=BOS, **shape)
+    module = scramble(on_meta(config).to_empty(device="cpu"), scale=0.5).eval()
+    with torch.no_grad():  # as all models begin and, by that, stay
+        bias = module.output.bias if family == "nnlm" else module.bias
+        bias[BOS] = NEVER
+    return NeuralModel(module=module, tokenizer=tokenizer, config=config)
+
+
+def fresh_model(variety="nnlm", **changes) -> NeuralModel:
+    """One as training begins with it."""
+    made = language_model(variety, **changes)
+    return NeuralModel.new(made.config, made.tokenizer, rng=torch.Generator().manual_seed(1))

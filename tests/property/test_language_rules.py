@@ -1,0 +1,71 @@
+"""Laws of language models and of drawing from them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.data.running import Strips, Windows
+from cloze.decode.sampling import Sampling, shares
+from languages import VARIETIES, language_model
+
+MODELS = {name: language_model(name) for name in VARIETIES}
+WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].words[3:], "unseen"]), max_size=9)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+@given(words=WORDS)
+@settings(max_examples=25)
+def test_probabilities_sum_to_one(variety, words):
+    model = MODELS[variety]
+    logs = model.next_log_probs(model.begin(" ".join(words)))
+    assert np.exp(logs.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
+
+
+@given(
+    logs=st.lists(st.floats(-20, 0), min_size=2, max_size=12),
+    temperature=st.floats(0.0, 3.0),
+    top_k=st.none() | st.integers(1, 15),
+    top_p=st.floats(0.01, 1.0),
+)
+def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_p):
+    scores = torch.tensor([logs]).log_softmax(-1)
+    how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    found, ids = shares(scores, how)
+    assert found.sum().item() == pytest.approx(1, abs=1e-9)
+    assert found[0, 0] > 0
+    assert scores[0, ids[0, 0]] == scores.max()
+    assert sorted(ids[0].tolist()) == list(range(len(logs)))
+    assert (found[0].diff() <= 1e-12).all()
+    assert top_k is None or (found > 0).sum() <= top_k
+
+
+@given(
+    size=st.integers(1, 60),
+    batch=st.integers(1, 7),
+    length=st.integers(1, 9),
+    seed=st.integers(0, 5),
+)
+def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
+    strips = Strips(np.arange(size), batch=batch, length=length, seed=seed)
+    read = np.concatenate([strips.batch(n).inputs.ravel() for n in range(strips.per_epoch)])
+    if size >= batch * length:
+        assert len(set(read.tolist())) == len(read)
+        assert size - len(read) < batch * length
+
+
+@given(
+    ids=st.lists(st.integers(2, 6), min_size=1, max_size=40),
+    order=st.integers(2, 6),
+    batch=st.integers(1, 9),
+)
+def test_windows_are_the_words_of_the_sentence_so_far(ids, order, batch):
+    text = np.array(ids, np.int32)
+    windows = Windows(text, order=order, bos=1, end=2, batch=batch)
+    for row in range(windows.per_epoch):
+        made = windows.batch(row)
+        for place, context in zip(made.sample_ids, made.inputs.tolist(), strict=True):
+            before = ids[:place]
+            sentence = before[len(before) - before[::-1].index(2) :] if 2 in before else before
+            assert context == ([1] * (order - 1) + sentence)[-(order - 1) :]

@@ -1,0 +1,139 @@
+"""The folder of a neural language model, and what other verbs say of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.abilities import OWN
+from cloze.checkpoint.families import OPENERS
+from cloze.checkpoint.load import load as load_encoder
+from cloze.errors import FolderError, InputError
+from cloze.models.ngram import BOS, EOS
+from cloze.text.learn import learn
+from grams import TEXT, text_model
+from languages import VARIETIES, language_model
+from translators import translator
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_a_folder_gives_back_what_was_saved(variety, tmp_path):
+    model = language_model(variety)
+    opened = cloze.load(model.save(tmp_path / "model"), device="cpu")
+    assert opened.config == model.config
+    assert opened.words == model.words
+    context = model.begin("the cat sat")
+    both = zip(opened.module.parameters(), model.module.parameters(), strict=True)
+    assert all(torch.equal(*pair) for pair in both)
+    assert np.allclose(opened.next_log_probs(context), model.next_log_probs(context), atol=1e-5)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_scores_of_a_text_are_those_of_its_next_words(variety):
+    model = language_model(variety)
+    (sequence,) = model.sequences(["the cat sat on the mat"])
+    assert sequence[-1] == EOS == model.end
+    assert sequence[0] == (BOS if variety in ("nnlm", "direct") else EOS)
+    (found,) = model.log_probs([sequence])
+    for at in range(1, len(sequence)):
+        wanted = model.next_log_probs(sequence[:at])[sequence[at]]
+        assert found[at - 1] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
+    lines = ["the cat sat", "a dog slept on the mat"]
+    for variety, alone in (("nnlm", True), ("lstm", False)):
+        model = language_model(variety)
+        both = model.log_probs(model.sequences(lines))
+        second = model.log_probs(model.sequences(lines[1:]))[0]
+        assert np.allclose(both[1], second, atol=1e-6) == alone
+        whole = [*model.sequences(lines)[0], *model.sequences(lines)[1][1:]]
+        if not alone:
+            assert np.allclose(np.concatenate(both), model.log_probs([whole])[0], atol=1e-5)
+        assert model.log_probs([]) == []
+
+
+def test_a_long_text_is_read_in_strips():
+    model = language_model("lstm")
+    lines = TEXT * 60  # some 4,000 words: four strips
+    found = np.concatenate(model.log_probs(model.sequences(lines)))
+    flat = [EOS] + [word for one in model.sequences(lines) for word in one[1:]]
+    rows = len(found) // 1000
+    assert rows > 1
+    length = -(-len(found) // rows)
+    for row in range(rows):  # each strip from a state that knows nothing
+        part = flat[row * length : (row + 1) * length + 1]
+        logs = _read(model, part)
+        assert np.allclose(found[row * length : (row + 1) * length], logs, atol=1e-4)
+
+
+def _read(model, ids):
+    vectors, _ = model.module(torch.tensor([ids[:-1]]), model.module.start(1))
+    logs = model.module.logits(vectors[0]).log_softmax(-1)
+    return logs[range(len(ids) - 1), ids[1:]].detach().numpy()
+
+
+def test_subwords_spell_any_text():
+    tokenizer = learn(TEXT, kind="bpe", size=280)
+    model = language_model("lstm", tokenizer)
+    ids = model.begin("a zebra Café 猫")[1:]
+    assert model.unknown not in ids
+    assert model.decode(ids) == "a zebra Café 猫"
+
+
+def test_unknown_words_stay_so():
+    model = language_model("nnlm")
+    assert model.decode(model.begin("the aardvark sat")) == "the <unk> sat"
+    assert model.shown(model.begin("cat")[-1]) == "cat"
+
+
+def _changed(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format_version": 9}, "config.json has format_version 9, this version reads 1"),
+        ({"vocab_size": 99}, "the tokenizer has 13 words, config.json says 99"),
+        ({"hidden": 11}, "hidden.weight"),
+        ({"order": "x"}, "config.json: order is 'x'"),
+        ({"order": 1}, "config.json: order is 1"),
+        ({"direct": True}, "lacks or has more than config.json implies: direct.weight"),
+    ],
+)
+def test_folders_that_do_not_fit(changes, said, tmp_path):
+    model = language_model("nnlm")
+    folder = model.save(tmp_path / "model")
+    _changed(folder, **changes)
+    with pytest.raises(FolderError, match=said):
+        cloze.load(folder)
+
+
+def test_a_setting_that_is_not_there(tmp_path):
+    folder = language_model("lstm").save(tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    del values["vocab_size"]
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(FolderError, match="it lacks vocab_size or bos_id"):
+        cloze.load(folder)
+
+
+def test_other_verbs_say_what_a_folder_can_do(tmp_path):
+    folder = text_model(2).save(tmp_path / "ngram")
+    with pytest.raises(InputError, match="holds an n-gram model, no encoder") as error:
+        load_encoder(folder)
+    assert error.value.fix.startswith("it can suggest, generate, evaluate")
+    lstm = language_model("lstm")
+    for verb in (cloze.fill, cloze.embed, cloze.classify, cloze.tag):
+        with pytest.raises(InputError, match=f"an LSTM language model cannot {verb.__name__}"):
+            verb(lstm, "a")
+    with pytest.raises(InputError, match="a translator cannot generate"):
+        cloze.generate(translator("transformer"), "a")
+
+
+def test_every_family_of_ours_opens_and_says_what_it_can():
+    assert OPENERS.keys() == OWN.keys()

@@ -1,0 +1,86 @@
+"""Windows that slide over a text, and strips of it side by side."""
+
+import numpy as np
+
+from cloze.data.running import NAME, Strips, Windows
+
+END, BOS = 2, 1
+TEXT = np.array([5, 6, 7, END, 8, END, 9, 10, END], np.int32)
+
+
+def test_every_word_comes_once_in_an_epoch_with_the_words_before_it():
+    windows = Windows(TEXT, order=3, bos=BOS, end=END, batch=3)
+    assert windows.per_epoch == 3
+    batches = [windows.batch(step) for step in range(3)]
+    places = np.concatenate([batch.sample_ids for batch in batches])
+    assert sorted(places) == list(range(len(TEXT)))
+    seen = {
+        int(place): (context.tolist(), int(word))
+        for batch in batches
+        for place, context, word in zip(batch.sample_ids, batch.inputs, batch.targets, strict=True)
+    }
+    assert seen[0] == ([BOS, BOS], 5)
+    assert seen[1] == ([BOS, 5], 6)
+    assert seen[3] == ([6, 7], END)
+    assert seen[4] == ([BOS, BOS], 8)  # not past the end of the sentence before
+    assert seen[8] == ([9, 10], END)
+    again = np.concatenate([windows.batch(step).sample_ids for step in range(3, 6)])
+    assert sorted(again) == sorted(places)
+    assert again.tolist() != places.tolist()
+
+
+def test_a_step_asked_alone_is_the_same():
+    for kind in (
+        lambda: Windows(TEXT, order=4, bos=BOS, end=END, batch=2, seed=3),
+        lambda: Strips(TEXT, batch=2, length=2, seed=3),
+    ):
+        straight, alone = kind(), kind()
+        wanted = [straight.batch(step) for step in range(7)][-1]
+        found = alone.batch(6)
+        assert (wanted.inputs == found.inputs).all()
+        assert (wanted.targets == found.targets).all()
+
+
+def test_strips_go_on_where_the_last_batch_ended():
+    text = np.arange(100, dtype=np.int32)
+    strips = Strips(text, batch=4, length=5)
+    assert strips.per_epoch == 5
+    first, second = strips.batch(0), strips.batch(1)
+    assert (first.targets == (first.inputs + 1) % 100).all()
+    assert (second.inputs[:, 0] == first.targets[:, -1]).all()
+    assert [set(strips.batch(n).keep) for n in (0, 1, 5)] == [{0.0}, {1.0}, {0.0}]
+    assert first.inputs[1, 0] == (first.inputs[0, 0] + 25) % 100
+    assert strips.batch(5).inputs[0, 0] != first.inputs[0, 0]  # another place of the circle
+
+
+def test_some_strips_forget():
+    text = np.arange(1000, dtype=np.int32)
+    strips = Strips(text, batch=10, length=5, reset=0.3)
+    kept = np.stack([strips.batch(n).keep for n in range(1, 20)])
+    assert 0.6 < kept.mean() < 0.8
+    assert (kept == np.stack([strips.batch(n).keep for n in range(1, 20)])).all()
+
+
+def test_a_text_shorter_than_a_batch_comes_round_again():
+    assert Strips(TEXT, batch=3, length=7).batch(4).inputs.shape == (3, 7)
+    windows = Windows(TEXT, order=2, bos=BOS, end=END, batch=20)
+    assert len(set(windows.batch(0).sample_ids)) == len(TEXT)
+
+
+def test_counts_arrays_and_parts():
+    batch = Strips(TEXT, batch=4, length=2).batch(0)
+    assert batch.counts == {NAME: 8}
+    assert batch.lengths.tolist() == [2, 2, 2, 2]
+    arrays = batch.arrays()
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "inputs": (4, 2),
+        "targets": (4, 2),
+        "rows": (4,),
+        "keep": (4,),
+    }
+    parts = batch.split(3)
+    assert [len(part.inputs) for part in parts] == [2, 1, 1]
+    assert np.concatenate([part.sample_ids for part in parts]).tolist() == [0, 1, 2, 3]
+    assert len(batch.split(9)) == 4
+    windows = Windows(TEXT, order=3, bos=BOS, end=END, batch=3).batch(0)
+    assert windows.lengths.tolist() == [1, 1, 1]

@@ -1,0 +1,132 @@
+"""Learning a neural language model: text to a folder, resumed exactly."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from cloze.evaluate.language import score_language
+from cloze.make.language import pretrain_language, resume_language
+from cloze.make.language_recipe import LanguageRun, language_recipe
+from cloze.make.run import Watch
+from grams import TEXT
+
+TINY = {
+    "nnlm": ["nnlm.order=3", "nnlm.embedding=8", "nnlm.hidden=12", "run.batch=16"],
+    "lstm": ["lstm.width=12", "lstm.embedding=12", "run.batch=4", "run.length=5"],
+}
+RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimiser.rate=0.01"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in TEXT * 4), encoding="utf-8")
+    return path
+
+
+def trained(text, out, kind, *settings, **options):
+    return pretrain_language(text, out, kind, settings=[*TINY[kind], *RUN, *settings], **options)
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
+    said = []
+    watch = Watch(say=type(Watch().say)(text=said.append))
+    ended = trained(
+        text, tmp_path / "run", kind, "run.epochs=12", f"{kind}.dropout=0.0", watch=watch, dev=text
+    )
+    assert "tokens to learn from, 13 words" in said[0]
+    model = cloze.load(tmp_path / "run", device="cpu")
+    assert model.config.family == kind
+    found = score_language(model, TEXT * 4)
+    assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-4)
+    assert found.perplexity < 7  # of twelve words, by their frequency alone 9
+    metrics = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in metrics.splitlines()]
+    losses = [row["loss"] for row in rows if row["kind"] == "train"]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
+    assert "accuracy" in rows[0]
+    assert min(row["perplexity"] for row in rows if row["kind"] == "eval") == pytest.approx(
+        ended.scores["perplexity"]
+    )
+    data = json.loads((tmp_path / "run/data.json").read_text())
+    assert (data["lines"], data["held_out_lines"], data["unknown"]) == (48, 48, 0)
+    assert (tmp_path / "run/report.html").is_file()
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_a_run_that_stopped_goes_on_exactly(kind, text, tmp_path):
+    settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3")
+    straight = trained(text, tmp_path / "straight", kind, *settings)
+    kill = Watch(steps=lambda steps, _: islice(steps, 4))
+    trained(text, tmp_path / "cut", kind, *settings, watch=kill)
+    resumed = resume_language(tmp_path / "cut")
+    assert (straight.steps, resumed.steps) == (9, 9)
+    assert resumed.scores == straight.scores
+    one, other = (
+        cloze.load(tmp_path / name, device="cpu").module.state_dict()
+        for name in ("straight", "cut")
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_last_lines_are_held_out_and_minutes_are_judged_at_their_end(text, tmp_path):
+    ended = trained(
+        *(text, tmp_path / "run", "nnlm", "run.minutes=0.003"),
+        *("run.evaluate_epochs=1000", "corpus.hold_out=0.25"),
+    )
+    assert ended.scores["perplexity"] > 1
+    data = json.loads((tmp_path / "run/data.json").read_text())
+    assert (data["lines"], data["held_out_lines"]) == (36, 12)
+
+
+def test_without_held_out_lines_the_last_model_is_kept(text, tmp_path):
+    ended = trained(text, tmp_path / "run", "lstm", "run.steps=2", "corpus.hold_out=0.0")
+    assert ended.scores == {}
+    assert cloze.load(tmp_path / "run").config.width == 12
+
+
+def test_half_precision_and_a_vocabulary_that_is_there(text, tmp_path):
+    trained(text, tmp_path / "first", "lstm", "run.steps=1")
+    settings = ("run.steps=3", "run.precision=bf16", f'vocabulary.folder="{tmp_path / "first"}"')
+    ended = trained(text, tmp_path / "second", "lstm", *settings)
+    assert ended.steps == 3
+    first, second = (cloze.load(tmp_path / name).words for name in ("first", "second"))
+    assert first == second
+
+
+def test_subwords(text, tmp_path):
+    settings = ("vocabulary.kind=bpe", "vocabulary.size=270", "run.steps=2")
+    trained(text, tmp_path / "run", "nnlm", *settings)
+    found = score_language(cloze.load(tmp_path / "run"), ["a new zebra"])
+    assert found.unknown == 0
+    assert found.tokens > found.words
+
+
+def test_texts_in_python_must_be_given_again(tmp_path):
+    kill = Watch(steps=lambda steps, _: islice(steps, 1))
+    settings = ("run.steps=2", "run.save_every=1")
+    trained([TEXT], tmp_path / "run", "nnlm", *settings, watch=kill)
+    with pytest.raises(InputError, match="began with texts in Python"):
+        resume_language(tmp_path / "run")
+    assert resume_language(tmp_path / "run", sources=[TEXT]).steps == 2
+
+
+def test_what_a_user_can_get_wrong(text, tmp_path):
+    with pytest.raises(InputError, match="there is no text to learn from"):
+        trained([], tmp_path / "run", "nnlm", "run.steps=1")
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(InputError, match="there is no text to learn from"):
+        trained(tmp_path / "empty.txt", tmp_path / "run", "nnlm", "run.steps=1")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="the recipe describes two models"):
+        language_recipe("nnlm", settings=["lstm.dropout=0.1"])
+    with pytest.raises(ConfigError, match="the run has no budget"):
+        LanguageRun().budget(3)
+    with pytest.raises(ConfigError, match="hold_out is 1.0"):
+        trained(text, tmp_path / "run", "nnlm", "corpus.hold_out=1.0")

@@ -1,0 +1,103 @@
+"""NNLM and LSTM: shapes, first weights, states that go on."""
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.errors import ConfigError
+from cloze.models.lstm import LSTMConfig, LSTMShape
+from cloze.models.ngram import BOS
+from cloze.models.nnlm import NNLMConfig, NNLMShape
+from cloze.nn.recurrent import LockedDropout, Stack
+from languages import VARIETIES, fresh_model, language_model
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_steps_equal_reading_all_at_once(variety):
+    model = language_model(variety)
+    ids = torch.tensor([model.begin("the cat sat on"), model.begin("a dog and the")])
+    state = model.module.read(ids[:, :0])
+    for at in range(ids.shape[1]):
+        stepped, state = model.module.step(ids[:, at], state)
+    whole, _ = model.module.step(ids[:, -1], model.module.read(ids[:, :-1]))
+    assert torch.allclose(stepped, whole, atol=1e-6)
+    assert torch.allclose(stepped.exp().sum(-1), torch.ones(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_states_can_be_reordered(variety):
+    module = language_model(variety).module
+    ids = torch.tensor([[3, 4], [5, 6], [7, 8]])
+    rows = torch.tensor([2, 0, 0])
+    moved = module.reorder(module.read(ids), rows)
+    other = module.read(ids[rows])
+    tokens = torch.tensor([3, 4, 5])
+    assert torch.equal(module.step(tokens, moved)[0], module.step(tokens, other)[0])
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(variety):
+    one, other = fresh_model(variety), fresh_model(variety)
+    both = zip(one.module.state_dict().values(), other.module.state_dict().values(), strict=True)
+    assert all(torch.equal(*pair) for pair in both)
+    logs = one.next_log_probs(one.begin("the cat"))
+    assert logs[BOS] < -1000
+    uniform = -torch.log(torch.tensor(len(one.words) - 1.0)).item()
+    assert abs(logs[3:].mean() - uniform) < 1.0
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_gradients_reach_every_weight(variety):
+    model = fresh_model(variety).module
+    if variety in ("lstm", "untied"):
+        vectors, _ = model(torch.tensor([[3, 4, 5]]), model.start(1))
+        scores = model.logits(vectors)
+    else:
+        scores = model(torch.tensor([[3, 4, 5]]))
+    scores[..., 2:].exp().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_a_model_can_begin_with_how_frequent_words_are(variety):
+    model = fresh_model(variety)
+    often = torch.arange(1.0, len(model.words) + 1)
+    model.module.expect(often)
+    found = np.exp(model.next_log_probs(model.begin("the cat")))
+    assert found[BOS] == 0
+    assert np.corrcoef(found, often.where(often != often[BOS], 0.0))[0, 1] > 0.5
+
+
+def test_an_nnlm_sees_its_window_and_no_more():
+    model = language_model("nnlm")
+    near = model.next_log_probs(model.begin("zebra the cat sat"))
+    assert (near == model.next_log_probs(model.begin("dog the cat sat"))).all()
+    assert (near != model.next_log_probs(model.begin("dog the dog sat"))).any()
+
+
+def test_one_mask_for_all_steps_of_a_row():
+    torch.manual_seed(0)
+    kept = LockedDropout(0.5).train()(torch.ones(3, 7, 40))
+    assert (kept == kept[:, :1]).all()
+    assert set(kept.unique().tolist()) == {0.0, 2.0}
+    assert (kept[0, 0] != kept[1, 0]).any()
+    x = torch.randn(2, 3, 4)
+    assert LockedDropout(0.5).eval()(x) is x
+    assert LockedDropout(0.0).train()(x) is x
+
+
+def test_dropout_stands_around_every_layer():
+    stack = Stack(4, 4, layers=2, dropout=1.0, variational=False).train()
+    empty = torch.zeros(2, 1, 4), torch.zeros(2, 1, 4)
+    assert not stack(torch.randn(1, 3, 4), empty)[0].any()
+
+
+def test_shapes_that_cannot_be():
+    with pytest.raises(ConfigError, match="the output has width 8 and the words it shares 4"):
+        LSTMShape(width=8, embedding=4)
+    with pytest.raises(ConfigError, match="order is 1"):
+        NNLMShape(order=1)
+    with pytest.raises(ConfigError, match="bos_id is 9"):
+        NNLMConfig(vocab_size=9, bos_id=9)
+    with pytest.raises(ConfigError, match="vocab_size is 1"):
+        LSTMConfig(vocab_size=1, bos_id=0)

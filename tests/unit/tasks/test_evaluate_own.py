@@ -1,0 +1,129 @@
+"""Scores of our own families, the table of language models, `info` and `export`."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.ngram import load_arpa
+from cloze.checkpoint.vectors import import_vectors, save_vectors
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.evaluate.language import score_language
+from cloze.models.word2vec import WordVectors
+from cloze.tasks.evaluate_own import evaluate_own
+from grams import TEXT, text_model
+from helpers import tiny_model
+from languages import language_model
+from translators import TEXTS, translator
+
+VECTORS = WordVectors(
+    words=("man", "king", "woman", "queen", "cat"),
+    vectors=np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32),
+)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_language_model(text, tmp_path):
+    model = language_model("nnlm")
+    made = cloze.evaluate(model, text)
+    wanted = score_language(model, TEXT)
+    assert made.scores == {
+        "perplexity": wanted.perplexity,
+        "word_perplexity": wanted.word_perplexity,
+        "bits_per_byte": wanted.bits_per_byte,
+    }
+    assert made.counts["texts"] == len(TEXT)
+    assert made.data["kind"] == "language"
+    assert "perplexity" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="policy is for labelled data, and a NeuralModel has none"):
+        cloze.evaluate(model, text, policy="head")
+
+
+def test_a_translator_by_length_too(tmp_path):
+    for side in ("en", "de"):
+        (tmp_path / f"test.{side}").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    files = [tmp_path / "test.en", tmp_path / "test.de"]
+    made = evaluate_own(translator("transformer"), files, beam=1)
+    assert made.scores.keys() == {"bleu", "brevity", *(f"precision_{n}" for n in range(1, 5))}
+    assert made.counts == {"sentences": 60, "blank": 0, "too_long": 0}
+    assert made.notes["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert "<svg" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="a translator is judged by two files, and 1 were named"):
+        evaluate_own(translator("transformer"), files[:1])
+
+
+def test_words(tmp_path):
+    questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
+    questions.write_text(": family\nman king woman queen\nman king dog bitch\n")
+    pairs.write_text("word1,word2,score\nman,woman,9\nking,queen,10\nman,cat,2\n")
+    made = evaluate_own(VECTORS, [questions, pairs])
+    assert made.scores["questions accuracy"] == 1.0
+    assert made.scores["pairs spearman"] == 1.0
+    assert made.counts["questions unknown"] == 1
+    with pytest.raises(InputError, match="there is no such file"):
+        evaluate_own(VECTORS, [tmp_path / "nowhere"])
+
+
+def test_the_table_of_language_models(text, tmp_path):
+    models = {"count": text_model(2), "net": language_model("lstm")}
+    made = cloze.compare(models, text)
+    assert [one.kind for one in made.entries] == ["ngram", "lstm"]
+    assert [one.name for one in made.entries] == ["count", "net"]
+    assert made.entries[0].shares
+    rows = list(made.rows())
+    assert len(rows[0]) == len(made.columns)
+    assert rows[0][5] == f"{score_language(models['count'], TEXT).perplexity:.2f}"
+    assert "An LSTM reads the lines as one text" in made.note
+    assert json.loads(json.dumps(made.data))["models"][1]["kind"] == "lstm"
+    assert made.save(tmp_path / "page.html").is_file()
+    others = cloze.compare({"one": text_model(2), "two": text_model(2, TEXT[:4])}, text)
+    assert [row[5] is None for row in others.rows()] == [False, True]
+    with pytest.raises(InputError, match="bert is no language model, and count is one"):
+        cloze.compare({**models, "bert": tiny_model("mlm")}, text)
+
+
+def test_what_a_folder_of_ours_is(tmp_path):
+    save_vectors(VECTORS, tmp_path / "words")
+    made = {
+        "lstm": language_model("lstm").save(tmp_path / "lstm"),
+        "nnlm": language_model("direct").save(tmp_path / "nnlm"),
+        "ngram": text_model(3).save(tmp_path / "ngram"),
+        "transformer": translator("learned").save(tmp_path / "transformer"),
+        "word2vec": tmp_path / "words",
+    }
+    for family, folder in made.items():
+        found = cloze.info(folder)
+        assert found.family == family
+        assert "evaluate" in found.verbs
+        assert found.total > 0
+        assert found.vocabulary["pieces"] > 0
+    assert cloze.info(made["lstm"]).shape["width"] == 8
+    assert cloze.info(made["ngram"]).parameters.keys() == {"1-grams", "2-grams", "3-grams"}
+    assert cloze.info(made["transformer"]).limit == 24
+    assert cloze.info(made["nnlm"]).limit is None
+
+
+def test_formats_of_others(tmp_path):
+    arpa = cloze.export("arpa", text_model(2), tmp_path / "x.arpa.gz")
+    assert load_arpa(arpa).config.order == 2
+    vectors = import_vectors(cloze.export("word2vec", VECTORS, tmp_path / "x.bin"))
+    assert list(vectors.words) == list(VECTORS.words)
+    folder = cloze.export("huggingface", tiny_model("mlm"), tmp_path / "bert")
+    assert cloze.load(folder).heads == ("mlm",)
+    with pytest.raises(InputError, match="the format arpa is for an n-gram model") as error:
+        cloze.export("arpa", VECTORS, tmp_path / "y")
+    assert error.value.fix == "use word2vec"
+    with pytest.raises(InputError, match="the format arpa is for") as error:
+        cloze.export("arpa", language_model("lstm"), tmp_path / "y")
+    assert "its only format" in error.value.fix
+    with pytest.raises(ConfigError, match="format 'onyx' is unknown"):
+        cloze.export("onyx", VECTORS, tmp_path / "y")
+    with pytest.raises((InputError, FolderError), match="x.bin"):
+        cloze.export("word2vec", VECTORS, tmp_path / "x.bin")

@@ -1,0 +1,81 @@
+"""`generate`: texts that go on."""
+
+import math
+
+import pytest
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from cloze.tasks.generate import _continuation
+from cloze.text.learn import learn
+from grams import TEXT, text_model
+from helpers import tiny_model
+from languages import VARIETIES, language_model
+
+MODELS = {"ngram": lambda: text_model(3)} | {
+    name: (lambda name=name: language_model(name)) for name in VARIETIES
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_text_goes_on(name):
+    model = MODELS[name]()
+    (one,) = cloze.generate(model, "the cat", length=6, stop=False)
+    assert len(one.tokens) == 6
+    assert not one.ended
+    assert one.whole == "the cat " + " ".join(one.tokens)
+    again = cloze.generate(model, "the cat", length=6, stop=False, samples=3)
+    assert again[0].tokens == one.tokens
+    assert again[0].log_probability == pytest.approx(one.log_probability, abs=1e-5)
+    assert len({each.continuation for each in again}) > 1
+    assert "<unk>" not in {token for each in again for token in each.tokens}
+    assert cloze.generate(model, ["the cat"], length=6, stop=False) == [[one]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_takes_what_suggest_shows_first(name):
+    model = MODELS[name]()
+    (one,) = cloze.generate(model, "a dog", length=4, temperature=0.0, stop=False)
+    text, total = "a dog", 0.0
+    for token in one.tokens:
+        top = cloze.suggest(model, text, top=3).suggestions
+        best = next(each for each in top if each.word != "</s>")
+        assert token == best.word
+        total += math.log(best.probability)
+        text += f" {token}"
+    assert one.log_probability == pytest.approx(total, abs=1e-4)
+
+
+def test_the_end_of_a_sentence_ends_it():
+    model = text_model(3)
+    found = cloze.generate(model, "the dog slept", samples=20, length=30)
+    assert any(one.ended for one in found)
+    assert all("</s>" not in one.tokens for one in found)
+    assert any(one.ended and one.whole == "the dog slept" for one in found)
+
+
+def test_nothing_begins_a_sentence():
+    (one,) = cloze.generate(text_model(3), "", temperature=0.0, length=3)
+    assert one.whole.startswith("the ")
+    (one,) = cloze.generate(text_model(3), "the cat ", temperature=0.0, length=2)
+    assert one.whole.startswith("the cat ")
+    assert "  " not in one.whole
+
+
+def test_pieces_know_whether_a_space_is_theirs():
+    model = language_model("lstm", learn(TEXT, kind="bpe", size=290))
+    context = model.begin("the cat")
+    for more in (" mat", "s and", " 猫"):
+        ids = model.begin(f"the cat{more}")
+        assert ids[: len(context)] == context
+        assert _continuation(model, "the cat", context, ids[len(context) :]) == more
+
+
+def test_what_is_wrong():
+    model = text_model(2)
+    with pytest.raises(ConfigError, match="length is 0"):
+        cloze.generate(model, "the", length=0)
+    with pytest.raises(ConfigError, match="samples is 0"):
+        cloze.generate(model, "the", samples=0)
+    with pytest.raises(InputError, match="a Model does not say what comes next"):
+        cloze.generate(tiny_model("mlm"), "the")

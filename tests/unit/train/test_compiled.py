@@ -1,0 +1,53 @@
+"""What is compiled for a run: every part that each token goes through, of a generator too."""
+
+import pytest
+import torch
+from torch import nn
+from torch.compiler import config as compiler
+
+from cloze.models import ModernBertConfig, fresh
+from cloze.objectives.detector import detector
+from cloze.train.compiled import FORMS, compile_parts
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The modules and functions that torch is asked to compile."""
+    asked = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **_: asked.append(self))
+
+    def instead(function, **options):
+        asked.append(function.__func__)
+        assert options == {"dynamic": False}
+        return function
+
+    monkeypatch.setattr(torch, "compile", instead)
+    with compiler.patch(recompile_limit=8):
+        yield asked
+
+
+def model():
+    config = ModernBertConfig(
+        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=16, global_every=3
+    )
+    return fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
+
+
+def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
+    one = model()
+    compile_parts(one)
+    assert compiled == [one.embeddings, *one.blocks, type(one).word_factors]
+    assert compiler.recompile_limit == FORMS
+
+
+@pytest.mark.parametrize("width", [None, 8])
+def test_a_generator_and_the_head_beside_a_model(compiled, width):
+    both = detector(model(), layers=2, width=width, rng=torch.Generator())
+    names = list(both.state_dict())
+    compile_parts(both)
+    for part in (both.model, both.generator):
+        assert part.embeddings in compiled
+        assert all(block in compiled for block in part.blocks)
+    assert compiled.count(type(both.model).word_factors) == 2
+    assert type(both).suspicion in compiled
+    assert list(both.state_dict()) == names
