@@ -41,6 +41,21 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
+@contextmanager
+def whole_files(folder: Path) -> Iterator[Path]:
+    """A temporary folder, whose files go into one that holds other things, each of them whole."""
+    written = folder / ".model"
+    with whole_folder(written, overwrite=True) as work:
+        yield work
+    for path in sorted(written.rglob("*")):
+        place = folder / path.relative_to(written)
+        if path.is_dir():
+            place.mkdir(exist_ok=True)
+        else:
+            path.replace(place)
+    shutil.rmtree(written)
+
+
 def flush(path: Path) -> None:
     """Have the disk itself hold what was written to a file, or a folder's list of names."""
     handle = os.open(path, os.O_RDONLY)

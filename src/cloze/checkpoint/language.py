@@ -5,7 +5,6 @@ b rows, t tokens, n order, v vocabulary.
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
 from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
@@ -166,11 +165,8 @@ class NeuralModel:
 
     def save_into(self, folder: Path) -> None:
         """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_folder(folder / ".model", overwrite=True) as work:
+        with whole_files(folder) as work:
             self._write(work)
-        for path in sorted((folder / ".model").iterdir()):
-            path.replace(folder / path.name)
-        shutil.rmtree(folder / ".model")
 
     def _write(self, work: Path) -> None:
         tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}

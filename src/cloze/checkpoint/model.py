@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.reader import FILE as READER_FILE
 from cloze.checkpoint.reader import write_reader
 from cloze.checkpoint.task import FILE as TASK_FILE
@@ -107,19 +106,11 @@ class Model:
 
     def save_into(self, folder: Path) -> None:
         """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_folder(folder / ".model", overwrite=True) as work:
+        with whole_files(folder) as work:
             self._write(work)
-        written = folder / ".model"
-        for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
-            if not (written / name).exists():
-                (folder / name).unlink(missing_ok=True)
-        for path in sorted(written.rglob("*")):
-            place = folder / path.relative_to(written)
-            if path.is_dir():
-                place.mkdir(exist_ok=True)
-            else:
-                path.replace(place)
-        shutil.rmtree(written)
+            for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
+                if not (work / name).exists():
+                    (folder / name).unlink(missing_ok=True)
 
     def _write(self, work: Path) -> None:
         self._write_weights(work / SINGLE)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
 from cloze.config import from_mapping, in_range, to_mapping
@@ -71,11 +70,8 @@ class Translator:
 
     def save_into(self, folder: Path) -> None:
         """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_folder(folder / ".model", overwrite=True) as work:
+        with whole_files(folder) as work:
             self._write(work)
-        for path in sorted((folder / ".model").iterdir()):
-            path.replace(folder / path.name)
-        shutil.rmtree(folder / ".model")
 
     def _write(self, work: Path) -> None:
         tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}

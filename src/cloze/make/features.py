@@ -9,7 +9,7 @@ n vectors, d their width, c labels.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,21 +25,19 @@ from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
 from cloze.errors import InputError
+from cloze.make.course import Course, Taken, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
-from cloze.make.metrics import Meter
 from cloze.make.run import Watch
-from cloze.make.tuning import Tuned, keeping_best, tell, written
+from cloze.make.tuning import Tuned, tell
 from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Terms, correct
 from cloze.tasks.features import features, read_features
 from cloze.tasks.judge import Judged, held_against
 from cloze.tasks.kinds import KINDS
 from cloze.tasks.layers import choose_layers
-from cloze.train.consumers import early_stopping, evaluating
 from cloze.train.keyed import keyed
-from cloze.train.loop import run
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
 
@@ -62,22 +60,26 @@ def tune_features(
     if isinstance(model.reader, LinearReader):
         targets = torch.tensor([target for item in train.items for target in item.targets])
         _regress(model.reader, torch.cat(train.vectors), targets, recipe.transfer.penalty)
-        best: dict[str, Any] = {"score": None, "step": 1, "scores": {}}
-        if dev is not None:
-            judged = dev.judged(model)
-            best.update(score=data.score(judged), scores=judged.scores)
+        judged = None if dev is None else dev.judged(model)
+        taken = Taken(
+            score=None if judged is None else data.score(judged),
+            scores={} if judged is None else judged.scores,
+            best_step=1,
+            stopped=None,
+        )
         model.save_into(out)
         steps = 1
     else:
-        best, steps = _learn(model, train, dev, data, out=out, recipe=recipe, watch=watch)
+        taken, steps = _learn(model, train, dev, data, out=out, recipe=recipe, watch=watch)
     tell(out, data, 0)
     return Tuned(
-        score=best["score"],
-        scores=best["scores"],
-        best_step=best["step"],
+        score=taken.score,
+        scores=taken.scores,
+        best_step=taken.best_step,
         steps=steps,
         seconds=time.monotonic() - began,
         cut=0,
+        stopped=taken.stopped,
     )
 
 
@@ -223,8 +225,8 @@ def _learn(
     out: Path,
     recipe: FinetuneRecipe,
     watch: Watch,
-) -> tuple[dict[str, Any], int]:
-    """The reader by the loop that trains everything; it is cheap, so it is not resumed."""
+) -> tuple[Taken, int]:
+    """The reader by the loop that trains everything."""
     reader, table = model.reader, recipe.run
     assert reader is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
@@ -236,44 +238,34 @@ def _learn(
         config=recipe.loop(),
     )
 
-    def step(number: int) -> list[VectorBatch]:
+    def batch(number: int) -> VectorBatch:
         epoch, at = divmod(number, per_epoch)
         order = generator(table.seed, epoch, Purpose.ORDER).permutation(len(pairs))
         chosen = order[at * table.batch : (at + 1) * table.batch]
-        return [
-            VectorBatch(
-                vectors=[pairs[n][1] for n in chosen],
-                targets=[pairs[n][0].targets for n in chosen],
-                sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
-            )
-        ]
+        return VectorBatch(
+            vectors=[pairs[n][1] for n in chosen],
+            targets=[pairs[n][0].targets for n in chosen],
+            sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
+        )
 
-    budget = table.budget(per_epoch)
-    steps = run(
-        state,
-        lambda first: (step(number) for number in count(first)),
-        budget=budget,
+    def scores() -> dict[str, float]:
+        assert dev is not None
+        reader.eval()
+        judged = dev.judged(model)
+        return {**judged.scores, "score": data.score(judged)}
+
+    course = Course(
+        out=out,
+        identity={
+            "recipe": exact(recipe, "data.train", "data.dev", "model"),
+            "data": data.fingerprint,
+        },
+        budget=table.budget(per_epoch),
         schedule=recipe.schedule,
+        options=table,
+        watch=watch,
+        every=max(1, per_epoch // table.evaluations),
+        judge=scores if dev is not None else None,
+        keep=lambda: model.save_into(out),
     )
-    best: dict[str, Any] = {"score": None, "step": 0, "scores": {}}
-    if dev is not None:
-
-        def scores() -> dict[str, float]:
-            reader.eval()
-            judged = dev.judged(model)
-            return {**judged.scores, "score": data.score(judged)}
-
-        steps = evaluating(steps, scores, every=max(1, per_epoch // table.evaluations))
-        steps = keeping_best(steps, best, lambda: model.save_into(out))
-        if table.patience:
-            steps = early_stopping(
-                steps, {}, score="score", patience=table.patience, better="higher"
-            )
-    since = state.progress
-    steps = written(steps, out, table, Meter(budget, 1.0, since))
-    for _ in watch.steps(steps, Meter(budget, 1.0, since)):
-        pass
-    if best["score"] is None:
-        model.save_into(out)
-        best["step"] = state.progress.step
-    return best, state.progress.step
+    return take(state, batch, course), state.progress.step

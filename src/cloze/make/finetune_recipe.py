@@ -8,7 +8,7 @@ from typing import Any, Literal
 from cloze.config import in_range, number, one_of
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import UNITS, completed
+from cloze.make.recipe import budget_of, completed
 from cloze.tasks.layers import CHOICES
 from cloze.text.length import POLICIES
 from cloze.train.budget import Budget
@@ -99,7 +99,7 @@ class RunTable:
     """How long, how exactly, and what is kept."""
 
     batch: int = 32  # examples to a step
-    epochs: float | None = 3.0
+    epochs: float | None = None
     steps: int | None = None
     tokens: int | None = None
     minutes: float | None = None
@@ -119,8 +119,6 @@ class RunTable:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        if not any(getattr(self, unit) is not None for unit in UNITS):
-            raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
         for name in ("batch", "seeds", "evaluations", "log_every", "batch_tokens"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         if self.patience is not None:
@@ -128,10 +126,7 @@ class RunTable:
 
     def budget(self, steps_per_epoch: int) -> Budget:
         """What may be spent."""
-        if self.steps is None and self.tokens is None and self.minutes is None:
-            assert self.epochs is not None
-            return Budget(steps=max(1, round(self.epochs * steps_per_epoch)))
-        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
+        return budget_of(self, steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)

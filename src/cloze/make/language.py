@@ -12,13 +12,9 @@ import json
 import math
 import shutil
 import zlib
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +23,13 @@ from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.language import NeuralModel
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
-from cloze.config import to_mapping
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
 from cloze.errors import InputError
+from cloze.make.course import Course, exact, take
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
-from cloze.make.metrics import Meter, eval_row
 from cloze.make.ngram import learn_words
 from cloze.make.pretrain import Pretrained
 from cloze.make.report import write_report
@@ -49,25 +44,14 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
-from cloze.make.tuning import SUMMARY, keeping_best
+from cloze.make.tuning import SUMMARY
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
 from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.consumers import (
-    append_metrics,
-    early_stopping,
-    evaluating,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
-)
-from cloze.train.loop import run
 from cloze.train.optim import optimiser
-from cloze.train.signals import stop_on_signals
-from cloze.train.state import TrainState, resume, save
-from cloze.train.step import Step
+from cloze.train.state import TrainState
 
 VOCABULARY = "vocabulary"
 
@@ -154,53 +138,33 @@ def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pre
         config=recipe.loop(),
     )
     judge = _Judge(model, lines.dev)
-    identity = {"recipe": _exact(recipe), "text": text.fingerprint, "dev": judge.fingerprint}
-    resume(state, out / STATE, identity)
-    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
-    budget = recipe.run.budget(batches.per_epoch)
-    since = state.progress
-    with ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signals())
-        steps = run(
-            state,
-            lambda first: ([batches.batch(number)] for number in count(first)),
-            budget=budget,
+    taken = take(
+        state,
+        batches.batch,
+        Course(
+            out=out,
+            identity={
+                "recipe": exact(recipe, "corpus.sources", "corpus.dev"),
+                "text": text.fingerprint,
+                "dev": judge.fingerprint,
+            },
+            budget=recipe.run.budget(batches.per_epoch),
             schedule=recipe.schedule,
-            stop=stop,
-        )
-        if judge:
-            every = max(1, round(recipe.run.evaluate_epochs * batches.per_epoch))
-            steps = keeping_best(
-                evaluating(steps, judge, every=every), best, lambda: model.save_into(out)
-            )
-            if recipe.run.patience:
-                steps = early_stopping(
-                    steps, state.notes, score="score", patience=recipe.run.patience, better="higher"
-                )
-        steps = saving(
-            steps,
-            lambda: save(state, out / STATE, identity, keep=1),
-            every=recipe.run.save_every,
-            minutes=recipe.run.save_minutes,
-        )
-        steps = _written(steps, out, recipe, Meter(budget, 1.0, since))
-        ended = deque(watch.steps(steps, Meter(budget, 1.0, since)), maxlen=1)
-    if judge and ended and not ended[0].scores and budget.spent(state.progress):
-        # a budget of minutes shows only afterwards which step was the last
-        last = replace(ended[0], scores=judge())
-        deque(keeping_best(iter([last]), best, lambda: model.save_into(out)), maxlen=0)
-        append_metrics(out / METRICS, eval_row(last.number, last.scores))
-        save(state, out / STATE, identity, keep=1)
-    if best["score"] is None:  # nothing to choose by: the last one
-        model.save_into(out)
+            options=recipe.run,
+            watch=watch,
+            every=max(1, round(recipe.run.evaluate_epochs * batches.per_epoch)),
+            judge=judge if judge else None,
+            keep=lambda: model.save_into(out),
+        ),
+    )
     _tell(out, text, lines)
     return Pretrained(
         folder=out,
         steps=state.progress.step,
         tokens=state.progress.tokens,
         seconds=state.progress.seconds,
-        scores=best["scores"],
-        stopped=stop.reason,
+        scores=taken.scores,
+        stopped=taken.stopped,
     )
 
 
@@ -268,16 +232,6 @@ def _listed(sources: Source | list[Source] | None) -> list[Source]:
     return list(sources) if isinstance(sources, list | tuple) else [sources]
 
 
-def _written(
-    steps: Iterator[Step], out: Path, recipe: LanguageRecipe, meter: Meter
-) -> Iterator[Step]:
-    every = recipe.run.log_every
-    steps = writing_metrics(steps, out / METRICS, rows=meter.rows, every=every, after=meter.since)
-    if recipe.run.tensorboard:
-        steps = writing_tensorboard(steps, out / "tensorboard", every=every)
-    return steps
-
-
 def _tell(out: Path, text: RunningText, lines: Lines) -> None:
     summary = {
         "lines": len(lines.train),
@@ -287,13 +241,3 @@ def _tell(out: Path, text: RunningText, lines: Lines) -> None:
     }
     (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
     write_report(out)
-
-
-def _exact(recipe: LanguageRecipe) -> dict[str, Any]:
-    """What must be the same for a resumed run to go on exactly; the text has its own."""
-    described = to_mapping(recipe)
-    for name in ("device", "tensorboard", "save_every", "save_minutes", "log_every"):
-        described["run"].pop(name, None)
-    for name in ("sources", "dev"):
-        described["corpus"].pop(name, None)
-    return described

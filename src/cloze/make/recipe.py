@@ -352,6 +352,17 @@ class Recipe:
         return replace(base, guard=replace(base.guard, action=self.run.guard))
 
 
+def budget_of(table: Any, steps_per_epoch: int) -> Budget:  # noqa: ANN401 (any table of a run)
+    """What may be spent, by a table that says it in epochs, steps, tokens or minutes."""
+    given = {unit: getattr(table, unit) for unit in UNITS}
+    if all(value is None for value in given.values()):
+        raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
+    epochs = given.pop("epochs")
+    if all(value is None for value in given.values()):
+        return Budget(steps=max(1, round(epochs * steps_per_epoch)))
+    return Budget(**given)
+
+
 def recipe(
     source: "Recipe | PathLike" = DEFAULT,
     *,

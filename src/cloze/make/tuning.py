@@ -1,11 +1,8 @@
 """One run of fine-tuning: a model with a new head, labelled data, and the loop around them."""
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +10,23 @@ import torch
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, device_of
-from cloze.config import to_mapping
 from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.data.randomness import Purpose, generator
 from cloze.errors import InputError
+from cloze.make.course import Course, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe, RunTable
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
-from cloze.make.metrics import Meter
 from cloze.make.report import write_report
-from cloze.make.run import METRICS, STATE, Watch
+from cloze.make.run import Watch
 from cloze.make.threshold import with_threshold
 from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.tasks.judge import judge
 from cloze.tasks.kinds import KINDS
-from cloze.train.consumers import (
-    early_stopping,
-    evaluating,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
-)
-from cloze.train.loop import run
 from cloze.train.optim import optimiser
-from cloze.train.signals import stop_on_signals
-from cloze.train.state import TrainState, resume, save
-from cloze.train.step import Step
+from cloze.train.state import TrainState
 
 SUMMARY = "data.json"
 
@@ -66,59 +52,45 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
     if cut:
         watch.say.text(f"{cut:,} sequences are too long and are cut ({data.task.policy})")
     epochs = Epochs(recipe.task, groups, recipe.run)
-    budget = recipe.run.budget(epochs.per_epoch)
     state = _state(model, data, recipe)
-    identity = {"recipe": _exact(recipe), "data": data.fingerprint}
-    resume(state, out / STATE, identity)
-    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
-    since = state.progress
-    with ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signals())
-        steps = run(
-            state,
-            lambda first: ([epochs.step(number)] for number in count(first)),
-            budget=budget,
+    taken = take(
+        state,
+        epochs.step,
+        Course(
+            out=out,
+            identity={
+                "recipe": exact(recipe, "data.train", "data.dev", "model"),
+                "data": data.fingerprint,
+            },
+            budget=recipe.run.budget(epochs.per_epoch),
             schedule=recipe.schedule,
-            stop=stop,
-        )
-        steps = thawing(
-            steps, model.module, recipe.transfer, per_epoch=epochs.per_epoch, after=since.step
-        )
-        if data.dev:
-            every = max(1, epochs.per_epoch // recipe.run.evaluations)
-            steps = evaluating(steps, lambda: _scores(model, data, recipe), every=every)
-            steps = keeping_best(steps, best, lambda: model.save_into(out))
-            if recipe.run.patience:
-                steps = early_stopping(
-                    steps, state.notes, score="score", patience=recipe.run.patience, better="higher"
-                )
-        steps = saving(
-            steps,
-            lambda: save(state, out / STATE, identity, keep=1),
-            every=recipe.run.save_every,
-            minutes=recipe.run.save_minutes,
-        )
-        steps = written(steps, out, recipe.run, Meter(budget, 1.0, since))
-        for _ in watch.steps(steps, Meter(budget, 1.0, since)):
-            pass
-    if best["score"] is None:  # nothing to choose by: the last one
-        model.save_into(out)
-    elif data.task.none:
+            options=recipe.run,
+            watch=watch,
+            every=max(1, epochs.per_epoch // recipe.run.evaluations),
+            judge=(lambda: _scores(model, data, recipe)) if data.dev else None,
+            keep=lambda: model.save_into(out),
+            around=lambda steps, since: thawing(
+                steps, model.module, recipe.transfer, per_epoch=epochs.per_epoch, after=since.step
+            ),
+        ),
+    )
+    score, scores = taken.score, taken.scores
+    if score is not None and data.task.none:
         chosen = with_threshold(
             load(out, quiet=True), data.dev, batch_tokens=recipe.run.batch_tokens
         )
         chosen.save_into(out)
         judged = judge(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
-        best.update(score=data.score(judged), scores=judged.scores)
+        score, scores = data.score(judged), judged.scores
     tell(out, data, cut)
     return Tuned(
-        score=best["score"],
-        scores=best["scores"],
-        best_step=best["step"] or state.progress.step,
+        score=score,
+        scores=scores,
+        best_step=taken.best_step,
         steps=state.progress.step,
         seconds=state.progress.seconds,
         cut=cut,
-        stopped=stop.reason,
+        stopped=taken.stopped,
     )
 
 
@@ -167,33 +139,6 @@ class Epochs:
         return batch_of(self._name, [self._groups[n] for n in chosen])
 
 
-def keeping_best(
-    steps: Iterator[Step], best: dict[str, Any], keep: Callable[[], object]
-) -> Iterator[Step]:
-    """Keep the model of the best evaluation so far; `best` is saved with the state."""
-    for step in steps:
-        if step.scores and _better(step.scores["score"], best["score"]):
-            scores = {name: value for name, value in step.scores.items() if name != "score"}
-            best.update(score=step.scores["score"], step=step.number, scores=scores)
-            keep()
-        yield step
-
-
-def _better(new: float, old: float | None) -> bool:
-    return old is None or math.isnan(old) or new > old
-
-
-def written(steps: Iterator[Step], out: Path, table: RunTable, meter: Meter) -> Iterator[Step]:
-    """The steps, with their numbers going to the files that people look at."""
-    after = meter.since
-    steps = writing_metrics(
-        steps, out / METRICS, rows=meter.rows, every=table.log_every, after=after
-    )
-    if table.tensorboard:
-        steps = writing_tensorboard(steps, out / "tensorboard", every=table.log_every)
-    return steps
-
-
 def tell(out: Path, data: Labelled, cut: int) -> None:
     """What lies beside the model for people to read."""
     summary = {**data.summary(), "cut": cut}
@@ -228,14 +173,3 @@ def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
 def _scores(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
     judged = judge(model, data.dev, batch_tokens=recipe.run.batch_tokens)
     return {**judged.scores, "score": data.score(judged)}
-
-
-def _exact(recipe: FinetuneRecipe) -> dict[str, Any]:
-    """What must be the same for a resumed run to go on exactly; the data have their own."""
-    described = to_mapping(recipe)
-    for name in ("device", "tensorboard", "save_every", "save_minutes", "log_every"):
-        described["run"].pop(name, None)
-    for name in ("train", "dev"):
-        described["data"].pop(name, None)
-    described.pop("model")
-    return described

@@ -19,7 +19,7 @@ from cloze.data.labelled.examples import (
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
-from cloze.make.run import Watch
+from cloze.make.run import Watch, recipe_in, write_recipe
 from cloze.make.transfer import depth_of, rates
 from cloze.models import BertConfig, DistilBertConfig
 from cloze.train.optim import OptimiserConfig, optimiser
@@ -494,3 +494,12 @@ def test_mistakes(base, trained, tmp_path):
 def test_recipes_refuse_what_they_do_not_know(setting, message):
     with pytest.raises(ConfigError, match=message):
         finetune_recipe(settings=[setting])
+
+
+def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):
+    """Else a run that began with --steps could not be resumed: epochs would come back beside it."""
+    made = finetune_recipe(settings=["run.steps=7"])
+    write_recipe(tmp_path, made)
+    again = finetune_recipe(recipe_in(tmp_path))
+    assert again == made
+    assert (again.run.steps, again.run.epochs) == (7, None)
