@@ -104,6 +104,8 @@ def test_ctrl_c_is_130(tokenizer_folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        # who runs in the background hands on a Ctrl-C that is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:
         assert process.stdin

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cloze.data.batch import Bools, Ints
+from cloze.data.batch import NO_LABEL, Bools, Ints
 from cloze.data.files import PathLike
 from cloze.data.randomness import Purpose, generator
 from cloze.data.readers import read_lines
@@ -21,6 +22,7 @@ from cloze.data.unpack import Lines, open_bytes
 from cloze.errors import InputError
 
 NAME = "translate"  # of the loss
+ROUND = 8  # rows and columns of rectangles whose shapes should come again
 
 
 def lines_of(path: PathLike) -> list[str]:
@@ -109,14 +111,20 @@ class PairBatch:
         """How many words there are to say."""
         return {NAME: len(self.target)}
 
-    def padded(self, *, bos: int) -> tuple[Ints, Bools, Ints, Bools]:
-        """Source ids (b s) and which are real; target ids shifted right (b t) and which are."""
-        real, told = _real(self.source_lengths), _real(self.target_lengths)
-        source, target = np.zeros(real.shape, np.int64), np.zeros(told.shape, np.int64)
-        source[real], target[told] = self.source, self.target
-        inputs = np.full_like(target, bos)
-        inputs[:, 1:] = target[:, :-1]
-        return source, real, inputs, told
+    def arrays(self, multiple: int = ROUND) -> dict[str, NDArray[Any]]:
+        """Source ids (b s) and which are real; target ids (b t), NO_LABEL where there is none.
+
+        Rows and columns are filled up to a multiple, so that few shapes occur. A row too many has
+        one source token, for who may look at nothing is NaN, and no target.
+        """
+        rows = _rounded(len(self), multiple)
+        real = _real(self.source_lengths, rows, multiple)
+        told = _real(self.target_lengths, rows, multiple)
+        source, targets = np.zeros(real.shape, np.int64), np.full(told.shape, NO_LABEL, np.int64)
+        source[real], targets[told] = self.source, self.target
+        real[len(self) :, 0] = True
+        found: dict[str, NDArray[Any]] = {"source": source, "real": real, "targets": targets}
+        return found | ({"own": np.array(self.own, np.float32)} if self.own else {})
 
     def split(self, parts: int) -> list[Self]:
         """The same pairs in up to `parts` batches of about as many tokens each."""
@@ -138,9 +146,10 @@ class PairBatch:
 class Pairs:
     """Encoded pairs, and in which batch of which epoch each of them comes.
 
-    Pairs of about one length lie in a batch of at most so many padded tokens a side. The lengths
-    in their order are the same every epoch, so that a step's epoch follows from its number; which
-    of several equally long pairs go together, and the order of the batches, is drawn anew.
+    Pairs of about one length lie in a batch of at most so many padded tokens a side, counted in
+    rectangles of few shapes. The lengths in their order are the same every epoch, so that a step's
+    epoch follows from its number; which of several equally long pairs go together, and the order
+    of the batches, is drawn anew.
     """
 
     def __init__(
@@ -151,7 +160,8 @@ class Pairs:
         batch_tokens: int,
         seed: int = 0,
     ) -> None:
-        self._source, self._target, self._seed = source, target, seed
+        self._source, self._target = ([np.array(one) for one in side] for side in (source, target))
+        self._seed = seed
         both = zip(source, target, strict=True)
         self._sizes = np.array([max(len(one), len(other)) for one, other in both], np.int64)
         self._cuts = list(pairwise(_cuts(np.sort(self._sizes), batch_tokens)))
@@ -192,11 +202,21 @@ class Pairs:
 def _cuts(sizes: Ints, batch_tokens: int) -> list[int]:
     """Where batches begin among pairs in the order of their sizes, and the end."""
     cuts = [0]
-    for at, size in enumerate(sizes.tolist()):
+    for at, size in enumerate(_rounded(sizes, ROUND).tolist()):
         if at > cuts[-1] and (at - cuts[-1] + 1) * size > batch_tokens:
             cuts.append(at)
     return [*cuts, len(sizes)]
 
 
-def _real(lengths: Ints) -> Bools:
-    return np.arange(int(lengths.max())) < lengths[:, None]
+def _real(lengths: Ints, rows: int, multiple: int) -> Bools:
+    """Which places of the rectangle are real, in rows and columns: as many as there must be."""
+    filled = np.zeros((rows, 1), np.int64)
+    filled[: len(lengths), 0] = lengths
+    return np.arange(_rounded(int(lengths.max()), multiple)) < filled
+
+
+N = TypeVar("N", int, Ints)
+
+
+def _rounded(number: N, multiple: int) -> N:
+    return -(-number // multiple) * multiple

@@ -9,46 +9,30 @@ data. Beside it lie what it ran with, how it went, and what a resumed run goes o
 
 import json
 import shutil
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from os import PathLike as OsPath
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
-from cloze.config import to_mapping
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.errors import ConfigError, InputError
-from cloze.make.metrics import Meter, eval_row
+from cloze.make.course import Course, exact, take
 from cloze.make.report import write_report
 from cloze.make.run import METRICS, RECIPE, REPORT, STATE, UNNAMED, Watch, recipe_in, write_recipe
 from cloze.make.translate_judge import SAMPLES, Judge
 from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
-from cloze.make.tuning import SUMMARY, keeping_best
+from cloze.make.tuning import SUMMARY
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.consumers import (
-    append_metrics,
-    early_stopping,
-    evaluating,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
-)
-from cloze.train.loop import run
 from cloze.train.optim import optimiser
-from cloze.train.signals import stop_on_signals
-from cloze.train.state import TrainState, resume, save
-from cloze.train.step import Step
+from cloze.train.state import TrainState
 
 VOCABULARY = "vocabulary"
 
@@ -136,65 +120,47 @@ def _train(
         optimiser=optimiser(model.module, recipe.optimiser),
         config=recipe.loop(),
     )
-    identity = {
-        "recipe": _exact(recipe),
-        "train": data.fingerprint,
-        "dev": dev.fingerprint if dev else None,
-    }
-    resume(state, out / STATE, identity)
-    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
-    budget = recipe.run.budget(pairs.per_epoch)
-    since = state.progress
     judge = Judge(model, dev, recipe, state) if dev else None
 
     def batch(step: int) -> PairBatch:
         return pairs.batch(step, recipe.loss.own(step / pairs.per_epoch))
 
-    with ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signals())
-        steps = run(
-            state,
-            lambda first: ([batch(number)] for number in count(first)),
-            budget=budget,
-            schedule=recipe.schedule,
-            stop=stop,
-        )
+    def keep() -> None:
         if judge:
-            every = max(1, round(recipe.run.evaluate_epochs * pairs.per_epoch))
-            steps = keeping_best(
-                evaluating(steps, judge, every=every), best, lambda: judge.keep(out)
-            )
-            if recipe.run.patience:
-                steps = early_stopping(
-                    steps, state.notes, score="score", patience=recipe.run.patience, better="higher"
-                )
-        steps = saving(
-            steps,
-            lambda: save(state, out / STATE, identity, keep=1),
-            every=recipe.run.save_every,
-            minutes=recipe.run.save_minutes,
-        )
-        steps = _written(steps, out, recipe, Meter(budget, 1.0, since))
-        ended = deque(watch.steps(steps, Meter(budget, 1.0, since)), maxlen=1)
-    if judge and ended and not ended[0].scores and budget.spent(state.progress):
-        # a budget of minutes shows only afterwards which step was the last
-        last = replace(ended[0], scores=judge())
-        deque(keeping_best(iter([last]), best, lambda: judge.keep(out)), maxlen=0)
-        append_metrics(out / METRICS, eval_row(last.number, last.scores))
-        save(state, out / STATE, identity, keep=1)
-    if best["score"] is None:  # nothing to choose by: the last one
-        replace(model, module=model.module.eval()).save_into(out)
+            judge.keep(out)
+        else:
+            replace(model, module=model.module.eval()).save_into(out)
+
+    taken = take(
+        state,
+        batch,
+        Course(
+            out=out,
+            identity={
+                "recipe": exact(recipe, "data.train", "data.dev"),
+                "train": data.fingerprint,
+                "dev": dev.fingerprint if dev else None,
+            },
+            budget=recipe.run.budget(pairs.per_epoch),
+            schedule=recipe.schedule,
+            options=recipe.run,
+            watch=watch,
+            every=max(1, round(recipe.run.evaluate_epochs * pairs.per_epoch)),
+            judge=judge,
+            keep=keep,
+        ),
+    )
     left_out = data.blank + len(data) - fitting.kept
     _tell(out, data, dev, left_out)
     return Trained(
         folder=out,
-        score=best["score"],
-        scores=best["scores"],
-        best_step=best["step"] or state.progress.step,
+        score=taken.score,
+        scores=taken.scores,
+        best_step=taken.best_step,
         steps=state.progress.step,
         seconds=state.progress.seconds,
         left_out=left_out,
-        stopped=stop.reason,
+        stopped=taken.stopped,
     )
 
 
@@ -270,30 +236,10 @@ def _model(recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting) -> 
     return replace(made, longest=fitting.longest)
 
 
-def _written(
-    steps: Iterator[Step], out: Path, recipe: TranslateRecipe, meter: Meter
-) -> Iterator[Step]:
-    every = recipe.run.log_every
-    steps = writing_metrics(steps, out / METRICS, rows=meter.rows, every=every, after=meter.since)
-    if recipe.run.tensorboard:
-        steps = writing_tensorboard(steps, out / "tensorboard", every=every)
-    return steps
-
-
 def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
     summary = {"training": len(data), "dev": len(dev) if dev else 0, "left out": left_out}
     (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
     write_report(out)
-
-
-def _exact(recipe: TranslateRecipe) -> dict[str, Any]:
-    """What must be the same for a resumed run to go on exactly; the data have their own."""
-    described = to_mapping(recipe)
-    for name in ("device", "tensorboard", "save_every", "save_minutes", "log_every"):
-        described["run"].pop(name, None)
-    for name in ("train", "dev"):
-        described["data"].pop(name, None)
-    return described
 
 
 def _named(source: Side, target: Side) -> tuple[str, str]:

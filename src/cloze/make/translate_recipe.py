@@ -9,7 +9,7 @@ from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
-from cloze.make.recipe import UNITS, completed
+from cloze.make.recipe import budget_of, completed
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
 from cloze.text.tokenizer import Tokenizer
@@ -99,11 +99,7 @@ class TranslateRun:
 
     def budget(self, steps_per_epoch: int) -> Budget:
         """What may be spent."""
-        if not any(getattr(self, unit) is not None for unit in UNITS):
-            raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
-        if self.epochs is not None:
-            return Budget(steps=max(1, round(self.epochs * steps_per_epoch)))
-        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
+        return budget_of(self, steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,25 +117,28 @@ class Seq2Seq(nn.Module):
         real: Tensor,
         inputs: Tensor,
         *,
-        own: float = 0.0,
+        own: float | Tensor = 0.0,
         rng: torch.Generator | None = None,
     ) -> Tensor:
         """What the output reads at every target token (b t d), step after step.
 
         `inputs` are the right words shifted by one, beginning with bos (teacher forcing). With
         `own`, that share of them is what the model itself said in the step before (scheduled
-        sampling, Bengio et al. 2015), drawn from `rng`.
+        sampling, Bengio et al. 2015), drawn from `rng`. A tensor is not looked at: a GPU that
+        records a step finds another share in it when it repeats the step.
         """
         state = self.start(source, real)
+        words = self._words(inputs).unbind(1)
+        mixing = isinstance(own, Tensor) or own > 0
         vectors: list[Tensor] = []
-        for number_, tokens in enumerate(inputs.unbind(1)):
-            if own and number_:
+        for number_, word in enumerate(words):
+            if mixing and number_:
                 said = self.logits(vectors[-1].detach()).argmax(-1)
-                draw = torch.rand(len(tokens), generator=rng, device=tokens.device)
-                tokens = torch.where(draw < own, said, tokens)
-            vector, state = self._step(tokens, state)
+                draw = torch.rand(len(said), generator=rng, device=said.device)
+                word = torch.where((draw < own)[:, None], self._words(said), word)
+            vector, state = self._step(word, state)
             vectors.append(vector)
-        return torch.stack(vectors, 1)
+        return self.dropout(torch.stack(vectors, 1))
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Scores of the vocabulary, before any softmax: … d -> … v."""
@@ -144,8 +147,8 @@ class Seq2Seq(nn.Module):
     def alignment(self, source: Tensor, real: Tensor, inputs: Tensor) -> Tensor:
         """How much of each source token each target token took: b t s."""
         state, weights = self.start(source, real), []
-        for tokens in inputs.unbind(1):
-            _, state = self._step(tokens, state)
+        for word in self._words(inputs).unbind(1):
+            _, state = self._step(word, state)
             weights.append(state.weights)
         return torch.stack(weights, 1)
 
@@ -164,7 +167,7 @@ class Seq2Seq(nn.Module):
 
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Log-probabilities of the next token (b v) after one more (b)."""
-        vector, state = self._step(tokens, state)
+        vector, state = self._step(self._words(tokens), state)
         return self.logits(vector).log_softmax(-1), state
 
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
@@ -210,11 +213,12 @@ class Seq2Seq(nn.Module):
             if self.config.cell == "lstm" and "bias_ih" in name:
                 gates[1].fill_(1.0)  # torch's order: input, forget, cell, output
 
-    def _step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        word = self.dropout(self.target(tokens))  # b e
+    def _words(self, tokens: Tensor) -> Tensor:
+        return self.dropout(self.target(tokens))  # … e
+
+    def _step(self, word: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         manner = {"none": self._plain, "bahdanau": self._bahdanau, "luong": self._luong}
-        vector, state = manner[self.config.attention](word, state)
-        return self.dropout(vector), state
+        return manner[self.config.attention](word, state)
 
     def _plain(self, word: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The source is in the first state and nowhere else.  Sutskever et al. 2014."""

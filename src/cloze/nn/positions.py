@@ -47,7 +47,7 @@ class Sinusoids(nn.Module):
         """The vectors of places below `most`."""
         if most > len(self._table) or self._table.device != positions.device:
             length = 1 << (max(most, len(self._table), _LEAST) - 1).bit_length()
-            self._outgrown += [self._table] if self._table.is_cuda else []
+            self._outgrown.append(self._table)
             # a table made while translating must serve training, too
             with torch.inference_mode(mode=False), torch.device("cpu"):
                 self._table = sinusoids(length, self.width, self.layout).to(positions.device)

@@ -1,16 +1,20 @@
 """What a translator learns from: each word of the translation, given the source and those before.
 
-b sentences, t target tokens, n of them real, v vocabulary.
+b sentences, s source tokens, t target tokens, n words to say (b·t on a GPU), v vocabulary.
 """
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
+from cloze.data.batch import NO_LABEL
 from cloze.data.parallel import NAME, PairBatch
 from cloze.errors import ConfigError
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.objectives.core import Objective, Terms, correct, exact, on_device
+from cloze.objectives.core import Objective, Placed, Terms, correct, exact, on_device
 
 
 def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
@@ -21,23 +25,31 @@ def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
     """
 
     def objective(
-        model: Transformer | Seq2Seq, batch: PairBatch, rng: torch.Generator | None = None
+        model: Transformer | Seq2Seq, batch: PairBatch | Placed, rng: torch.Generator | None = None
     ) -> Terms:
         device = model.target.weight.device
-        rows = batch.padded(bos=model.config.bos_id)
-        source, real, inputs, told = (on_device(array, device) for array in rows)
+        packed = isinstance(batch, PairBatch) and device.type != "cuda"
+        given = _given(batch, device)
+        most = None if packed else model.limit  # rows may be filled up beyond a model's last place
+        source, real, targets = (given[name][:, :most] for name in ("source", "real", "targets"))
+        first = targets.new_full((len(targets), 1), model.config.bos_id)
+        inputs = torch.cat([first, targets[:, :-1].clamp(min=0)], 1)  # b t
         if isinstance(model, Seq2Seq):
-            own = batch.own if model.training else 0.0
-            vectors = model(source, real, inputs, own=own, rng=rng)
-        elif batch.own:
+            own = given.get("own", 0.0) if model.training else 0.0
+            vectors = model(source, real, inputs, own=own, rng=rng if packed else None)
+        elif "own" in given:
             raise ConfigError(
                 "a Transformer sees all target words at once, and none of its own",
                 fix="set loss.own_words to 0, or train a seq2seq",
             )
         else:
             vectors = model(source, real, inputs)  # b t d
-        targets = on_device(batch.target, device)
-        scores = exact(model.logits(vectors[told]))  # n v: padding costs no product
+        if packed:  # padding costs no product; a GPU must not wait to hear how much there is
+            told = targets != NO_LABEL
+            vectors, targets = vectors[told], targets[told]
+        else:
+            vectors, targets = vectors.flatten(0, 1), targets.flatten()
+        scores = exact(model.logits(vectors))  # n v
         loss = F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="sum")
         plain = F.cross_entropy(scores.detach(), targets, reduction="sum") if smoothing else loss
         return {
@@ -47,3 +59,11 @@ def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
         }
 
     return objective
+
+
+def _given(batch: PairBatch | Placed, device: torch.device) -> Mapping[str, Tensor]:
+    if isinstance(batch, Placed):
+        return batch.tensors
+    if device.type == "cuda":
+        return Placed.on(device, batch).tensors
+    return {name: on_device(array, device) for name, array in batch.arrays(1).items()}

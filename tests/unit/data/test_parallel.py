@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.translator import learn_pieces, sentences
+from cloze.data.batch import NO_LABEL
 from cloze.data.parallel import NAME, Pairs, lines_of, parallel
 from cloze.errors import InputError
+from cloze.objectives.core import Arrayed
 
 
 def write(folder, name, lines):
@@ -84,16 +86,47 @@ def test_an_epoch_has_every_pair_once_and_each_its_own_order():
     assert sorted(everything.tolist()) == list(range(40))
 
 
-def test_rows_are_padded_and_targets_shifted_right():
+def test_rows_are_padded():
     pairs = Pairs([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
     (batch,) = pairs.batches()
-    source, real, inputs, told = batch.padded(bos=1)
-    assert source.tolist() == [[5, 6, 0], [7, 0, 0]]
-    assert real.tolist() == [[True] * 3, [True, True, False]]
-    assert inputs.tolist() == [[1, 8, 0], [1, 9, 3]]
-    assert told.tolist() == [[True, True, False], [True] * 3]
+    arrays = batch.arrays(1)
+    assert arrays["source"].tolist() == [[5, 6, 0], [7, 0, 0]]
+    assert arrays["real"].tolist() == [[True] * 3, [True, True, False]]
+    assert arrays["targets"].tolist() == [[8, 0, NO_LABEL], [9, 3, 0]]
     assert batch.counts == {NAME: 5}
     assert batch.lengths.tolist() == [5, 5]
+
+
+def test_rectangles_are_filled_up_so_that_shapes_come_again():
+    pairs = Pairs([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
+    arrays = pairs.batch(0, own=0.5).arrays()
+    assert [array.shape for array in arrays.values()] == [(8, 8), (8, 8), (8, 8), ()]
+    assert arrays["own"] == 0.5
+    assert arrays["real"].sum(1).tolist() == [3, 2] + [1] * 6  # who looks at nothing is NaN
+    assert (arrays["targets"] != NO_LABEL).sum() == 5
+    assert isinstance(pairs.batch(0), Arrayed)
+    assert "own" not in pairs.batch(0).arrays()
+
+
+def test_an_epoch_of_sentences_has_few_shapes():
+    """Some 29,000 captions: the lengths of Multi30k, or nearly."""
+    rng = np.random.default_rng(0)
+    source = np.clip(rng.gamma(8, 1.9, 29_000).astype(int), 3, 60)
+    target = np.clip(source + rng.normal(1, 2.5, 29_000).astype(int), 3, 60)
+    rows = [[[0] * int(length) for length in side] for side in (source, target)]
+    pairs = Pairs(*rows, batch_tokens=4096)
+    shapes = [
+        [
+            tuple(array.shape for array in pairs.batch(step).arrays().values())
+            for step in range(epoch * pairs.per_epoch, (epoch + 1) * pairs.per_epoch)
+        ]
+        for epoch in range(2)
+    ]
+    assert pairs.per_epoch > 100
+    assert len(set(shapes[0])) <= 15
+    assert len(set(shapes[0] + shapes[1])) <= 18
+    room = sum(b * max(s, t) for ((b, s), _, (_, t)) in shapes[0])
+    assert np.maximum(source, target).sum() > 0.7 * room
 
 
 def test_a_batch_splits_into_the_same_pairs():

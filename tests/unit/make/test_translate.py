@@ -131,7 +131,7 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
         (["run.batch_tokens=0"], "run.batch_tokens is 0"),
         (["transformer.wings=2"], "no setting transformer.wings"),
         (["data.train=['a']"], "data.train names 1 files\n.*name two"),
-        (["schedule.warmup=0.0"], "warmup is 0.0"),
+        (["schedule.shape=inverse-sqrt", "schedule.warmup=0.0"], "warmup is 0.0"),
     ):
         with pytest.raises(ConfigError, match=message):
             translate_recipe("transformer", settings=settings)
@@ -139,7 +139,9 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
 
 def test_the_papers_schedule():
     """d^−½·min(step^−½, step·w^−1.5) is what the recipe's shape gives with the rate (d·w)^−½."""
-    made = translate_recipe("transformer", settings=["schedule.warmup=0.04"])
+    made = translate_recipe(
+        "transformer", settings=["schedule.shape=inverse-sqrt", "schedule.warmup=0.04"]
+    )
     steps, warmup, width = 1000, 40, 256
     for step in (1, 10, 40, 41, 200, 1000):
         paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)

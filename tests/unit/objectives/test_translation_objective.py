@@ -2,12 +2,16 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.nn import functional as F
 
 from cloze.data.parallel import NAME, Pairs
 from cloze.errors import ConfigError
+from cloze.models.seq2seq import Seq2Seq
+from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.objectives.core import Placed
 from cloze.objectives.translation import translation
-from translators import module_of
+from translators import VARIETIES, config_of, module_of
 
 SOURCE, TARGET = [[5, 6, 0], [7, 0], [3, 3, 3, 0]], [[8, 0], [9, 3, 4, 0], [2, 0]]
 
@@ -38,10 +42,72 @@ def test_label_smoothing_spreads_a_share_over_all_words():
     module = module_of("transformer")
     terms = translation(smoothing=0.1)(module, batch(), None)
     plain = terms[f"{NAME}.nats"].item()
-    source, real, inputs, told = (torch.from_numpy(a) for a in batch().padded(bos=0))
-    logs = module.logits(module(source, real, inputs)[told]).log_softmax(-1)
+    arrays = {name: torch.from_numpy(array) for name, array in batch().arrays(1).items()}
+    inputs = F.pad(arrays["targets"].clamp(min=0), (1, -1))  # bos is 0
+    told = arrays["targets"] >= 0
+    logs = module.logits(module(arrays["source"], arrays["real"], inputs)[told]).log_softmax(-1)
     expected = 0.9 * plain - 0.1 * logs.mean(-1).sum().item()
     assert terms[NAME].item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smoothing):
+    objective, found = translation(smoothing=smoothing), []
+    for placed in (False, True):
+        module = module_of(variety)
+        given = Placed.on(torch.device("cpu"), batch()) if placed else batch()
+        terms = objective(module, given, None)
+        terms[NAME].backward()
+        found.append((terms, {name: w.grad for name, w in module.named_parameters()}))
+    (terms, grads), (others, other_grads) = found
+    assert terms.keys() == others.keys()
+    for name in terms:
+        assert others[name].item() == pytest.approx(terms[name].item(), rel=1e-10)
+    for name, grad in grads.items():
+        if grad is None:
+            assert other_grads[name] is None
+        else:
+            torch.testing.assert_close(other_grads[name], grad, rtol=0.0, atol=1e-10)
+
+
+def test_rectangles_may_end_beyond_the_last_place_of_a_model():
+    module = module_of("learned")
+    module.positions.limit = 5  # rectangles have 8 columns
+    whole = translation()(module, batch(), None)[NAME].item()
+    placed = Placed.on(torch.device("cpu"), batch())
+    assert translation()(module, placed, None)[NAME].item() == pytest.approx(whole, rel=1e-10)
+
+
+def test_a_recorded_share_of_own_words_is_read_and_not_looked_at():
+    module = module_of("bahdanau", scale=1.0).train()
+    objective = translation()
+    forced = objective(module, batch(), None)[NAME].item()
+    placed = Placed.on(torch.device("cpu"), batch(own=0.5))
+    found = []
+    for share in (0.0, 1.0):
+        placed.tensors["own"].fill_(share)  # as a replayed step finds it
+        found.append(objective(module, placed, None)[NAME].item())
+    everything = objective(module, batch(own=1.0), torch.Generator())[NAME].item()
+    assert found == pytest.approx([forced, everything], rel=1e-10)
+    assert everything != pytest.approx(forced)
+
+
+@pytest.mark.parametrize(
+    ("variety", "own"),
+    [("learned", 0.0), ("separate", 0.0), ("plain-lstm", 0.0), ("bahdanau", 0.5), ("unfed", 0.0)],
+)
+def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety, own):
+    """So a GPU can record the step: tensors without numbers in them pass through it."""
+    config = config_of(variety)
+    with FakeTensorMode() as mode:
+        module = (Transformer if isinstance(config, TransformerConfig) else Seq2Seq)(config)
+        module.train()
+        given = Placed.on(torch.device("cpu"), batch(own))
+        tensors = {name: mode.from_tensor(tensor) for name, tensor in given.tensors.items()}
+        translation(smoothing=0.1)(module, Placed(batch(), tensors), None)[NAME].backward()
+        with pytest.raises(DynamicOutputShapeException):  # as the packed words of a CPU do
+            tensors["targets"][tensors["targets"] >= 0]
 
 
 def test_own_words_are_for_recurrent_nets_while_they_learn():
