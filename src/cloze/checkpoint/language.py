@@ -3,7 +3,6 @@
 b rows, t tokens, n order, v vocabulary.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,21 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 
 from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
-from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
-from cloze.config import from_mapping, to_mapping
+from cloze.checkpoint.own import check_version, put_weights, write_own
+from cloze.checkpoint.weights import read_json
+from cloze.config import from_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.models.lstm import LSTM, LSTMConfig
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM, NNLMConfig
 from cloze.text.tokenizer import Tokenizer
-
-FORMAT_VERSION = 1
 
 Config = NNLMConfig | LSTMConfig
 Module = NNLM | LSTM
@@ -169,16 +166,7 @@ class NeuralModel:
             self._write(work)
 
     def _write(self, work: Path) -> None:
-        tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}
-        save_file(tensors, work / SINGLE, metadata={"format": "pt"})
-        described = {
-            "model_type": self.config.family,
-            "format_version": FORMAT_VERSION,
-            **to_mapping(self.config),
-        }
-        text = json.dumps(described, indent=2) + "\n"
-        (work / "config.json").write_text(text, encoding="utf-8")
-        self.tokenizer.save(work)
+        write_own(work, self.module, self.config, self.tokenizer)
 
 
 def on_meta(config: Config) -> Module:
@@ -200,28 +188,14 @@ def open_language(
             f"the tokenizer has {words:,} words, config.json says {config.vocab_size:,}",
             fix="the two are not of one model; take both from one folder",
         )
-    module, stored = on_meta(config), stored_weights(place)
-    ours = module.state_dict()
-    if stored.keys() != ours.keys():
-        odd = sorted(stored.keys() ^ ours.keys())
-        raise FolderError(
-            f"{SINGLE} lacks or has more than config.json implies: {', '.join(odd[:4])}",
-            fix="config.json and the weights are not of one model; take both from one folder",
-        )
-    for name, weight in ours.items():
-        check(name, stored[name], weight.shape)
-    module.load_state_dict(read_weights(stored), assign=True)
+    module = on_meta(config)
+    put_weights(module, place)
     return NeuralModel(module=module.to(where).eval(), tokenizer=tokenizer, config=config)
 
 
 def read_language_config(values: Any) -> Config:  # noqa: ANN401
     """The configuration that a folder's config.json holds."""
-    version = values.get("format_version")
-    if version != FORMAT_VERSION:
-        raise FolderError(
-            f"config.json has format_version {version!r}, this version reads {FORMAT_VERSION}",
-            fix="update cloze, or train again",
-        )
+    check_version(values.get("format_version"))
     own = {key: value for key, value in values.items() if key not in _OURS}
     try:
         return from_mapping(CONFIGS[values["model_type"]], own)

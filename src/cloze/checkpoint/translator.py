@@ -1,6 +1,5 @@
 """A translator as everyone holds it, and its folder: config.json, model.safetensors, tokenizer."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
-from cloze.checkpoint.weights import SINGLE, check, read_json, read_weights, stored_weights
-from cloze.config import from_mapping, in_range, to_mapping
+from cloze.checkpoint.own import check_version, put_weights, write_own
+from cloze.checkpoint.weights import read_json
+from cloze.config import from_mapping, in_range
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from cloze.models.transformer import Transformer, TransformerConfig
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
-
-FORMAT_VERSION = 1
 
 Config = TransformerConfig | Seq2SeqConfig
 Module = Transformer | Seq2Seq
@@ -74,17 +71,7 @@ class Translator:
             self._write(work)
 
     def _write(self, work: Path) -> None:
-        tensors = {name: one.cpu().contiguous() for name, one in self.module.state_dict().items()}
-        save_file(tensors, work / SINGLE, metadata={"format": "pt"})
-        described = {
-            "model_type": self.config.family,
-            "format_version": FORMAT_VERSION,
-            "longest_learned": self.longest,
-            **to_mapping(self.config),
-        }
-        text = json.dumps(described, indent=2) + "\n"
-        (work / "config.json").write_text(text, encoding="utf-8")
-        self.tokenizer.save(work)
+        write_own(work, self.module, self.config, self.tokenizer, longest_learned=self.longest)
 
 
 def on_meta(config: Config) -> Module:
@@ -122,29 +109,15 @@ def load_translator(
             f"config.json {config.vocab_size:,} and {config.eos_id}",
             fix="the two are not of one model; take both from one folder",
         )
-    module, stored = on_meta(config), stored_weights(place)
-    ours = module.state_dict()
-    if stored.keys() != ours.keys():
-        odd = sorted(stored.keys() ^ ours.keys())
-        raise FolderError(
-            f"{SINGLE} lacks or has more than config.json implies: {', '.join(odd[:4])}",
-            fix="config.json and the weights are not of one model; take both from one folder",
-        )
-    for name, weight in ours.items():
-        check(name, stored[name], weight.shape)
-    module.load_state_dict(read_weights(stored), assign=True)
+    module = on_meta(config)
+    put_weights(module, place)
     return Translator(
         module=module.to(where).eval(), tokenizer=tokenizer, config=config, longest=longest
     )
 
 
 def _read_config(values: Any) -> tuple[Config, int]:  # noqa: ANN401
-    version = values.pop("format_version", None)
-    if version != FORMAT_VERSION:
-        raise FolderError(
-            f"config.json has format_version {version!r}, this version reads {FORMAT_VERSION}",
-            fix="update cloze, or train again",
-        )
+    check_version(values.pop("format_version", None))
     try:
         longest = in_range("longest_learned", values.pop("longest_learned", 0), 0, 1 << 30)
         return from_mapping(CONFIGS[values.pop("model_type")], values), longest
