@@ -19,7 +19,7 @@ from cloze.nn.blocks import GatedFeedForward, PreNormBlock
 from cloze.nn.embeddings import WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Transform, WordScores
-from cloze.nn.masks import FLAT, Allowed, near
+from cloze.nn.masks import Allowed, near
 from cloze.nn.norm import LayerNorm
 from cloze.nn.packed import Packed
 from cloze.nn.rotary import THETA, Turn, turn_of
@@ -133,7 +133,7 @@ class ModernBert(Encoder):
             False: turn_of(longest, width, theta=config.theta, device=device),
             True: turn_of(longest, width, theta=config.local_theta, device=device),
         }
-        if isinstance(allowed, FLAT):
+        if isinstance(allowed, Packed):
             turns = {local: turn.at(allowed.positions) for local, turn in turns.items()}
         for local in map(config.is_local, range(config.layers)):
             yield masks[local], turns[local]

@@ -8,7 +8,7 @@ from cloze.errors import ConfigError
 from cloze.nn.dropout import dropout
 from cloze.nn.masks import Allowed
 from cloze.nn.packed import Packed
-from cloze.nn.rotary import Turn, rotate
+from cloze.nn.rotary import Turn, parted
 from cloze.nn.varlen import Varlen, attend
 
 
@@ -41,10 +41,11 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=bias)
 
     def forward(self, x: Tensor, allowed: Allowed = None, turn: Turn | None = None) -> Tensor:
-        parts = self._project(x, turn)
         if isinstance(allowed, Varlen):
             share = self.dropout if self.training else 0.0
-            return self.out(attend(*parts, allowed, dropout=share).flatten(-2))  # n h d -> n (h d)
+            mixed = attend(self._joined(x), allowed, turn, dropout=share)
+            return self.out(mixed.flatten(-2))  # n h d -> n (h d)
+        parts = self._project(x, turn)
         if isinstance(allowed, Packed):
             return self.out(self._packed(parts, allowed))
         return self.out(self._attend(*parts, allowed))
@@ -56,11 +57,10 @@ class Attention(nn.Module):
 
     def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each b t h d; or of a packed row n h d, one product for all."""
-        qkv = self.qkv(x).unflatten(-1, (3 * self.heads, -1))  # b t 3h d
-        query, key, value = qkv.chunk(3, -2)
-        if turn is not None:
-            query, key = rotate(qkv[..., : 2 * self.heads, :], turn).chunk(2, -2)
-        return query, key, value
+        return parted(self._joined(x), turn)
+
+    def _joined(self, x: Tensor) -> Tensor:
+        return self.qkv(x).unflatten(-1, (3 * self.heads, -1))  # b t 3h d
 
     def _packed(self, parts: tuple[Tensor, ...], packed: Packed) -> Tensor:
         sizes = [count * length for _, count, length in packed.runs]

@@ -1,10 +1,12 @@
 """The repeating unit of an encoder.  t stands for any leading axes, d width, f inner width."""
 
-from torch import Tensor, nn
+from torch import Tensor, nn, ops
+from torch.nn import functional as F
 
+from cloze.nn import kernels
 from cloze.nn.activations import Activation
 from cloze.nn.attention import Attention
-from cloze.nn.dropout import Dropout
+from cloze.nn.dropout import Dropout, seed
 from cloze.nn.masks import Allowed
 from cloze.nn.norm import LayerNorm
 from cloze.nn.rotary import Turn
@@ -22,7 +24,13 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.activation(self.inner(x)))  # t d -> t f -> t d
+        return self.outer(self.activated(self.inner(x)))  # t d -> t f -> t d
+
+    def activated(self, inner: Tensor) -> Tensor:
+        """The non-linearity."""
+        if self.activation is F.gelu and kernels.usable(inner):
+            return ops.cloze.gelu(inner, gated=False)
+        return self.activation(inner)
 
 
 class GatedFeedForward(FeedForward):
@@ -41,9 +49,12 @@ class GatedFeedForward(FeedForward):
         self.inner = nn.Linear(width, 2 * hidden, bias=bias)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        value, gate = self.inner(x).chunk(2, -1)  # t d -> t f, t f
-        return self.outer(self.dropout(self.activation(value) * gate))  # t f -> t d
+    def activated(self, inner: Tensor) -> Tensor:
+        """The gated unit, t 2f -> t f."""
+        if self.activation is F.gelu and kernels.usable(inner):
+            return self.dropout(ops.cloze.gelu(inner, gated=True))
+        value, gate = inner.chunk(2, -1)
+        return self.dropout(self.activation(value) * gate)
 
 
 class PostNormBlock(nn.Module):
@@ -61,8 +72,14 @@ class PostNormBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, allowed)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        x = self._added(x, self.attention(x, allowed), self.attention_norm)
+        return self._added(x, self.feed_forward(x), self.feed_forward_norm)
+
+    def _added(self, x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
+        if kernels.usable(x, y):
+            share = self.dropout.share if self.training else 0.0
+            return ops.cloze.add_norm(x, y, norm.weight, norm.bias, seed(x), norm.eps, share)[0]
+        return norm(x + self.dropout(y))
 
 
 class PreNormBlock(nn.Module):

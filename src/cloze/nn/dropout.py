@@ -3,7 +3,7 @@
 Srivastava et al. 2014.
 """
 
-from torch import Tensor, empty, ge, int16, int64, nn, zeros_like
+from torch import Tensor, empty, ge, int16, int32, int64, nn, randint, zeros_like
 from torch.nn import functional as F
 
 _STEPS = 1 << 16  # of 16 random bits: the share is exact to one in 65,536
@@ -40,3 +40,8 @@ def _kept(x: Tensor, share: float) -> Tensor:
     bits = words.view(int16)[: x.numel()].view(x.shape)
     kept = ge(bits, dropped - _STEPS // 2, out=empty(x.shape, dtype=x.dtype))
     return kept.mul_(_STEPS / (_STEPS - dropped))
+
+
+def seed(x: Tensor) -> Tensor:
+    """One random number where x is, for kernels that draw their own masks."""
+    return randint(0, (1 << 31) - 1, (1,), dtype=int32, device=x.device)

@@ -45,3 +45,12 @@ def rotate(x: Tensor, turn: Turn) -> Tensor:
     cos, sin = turn.cos.unsqueeze(-2), turn.sin.unsqueeze(-2)  # t 1 d/2, the same in every head
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
     return turned.to(x.dtype)  # computed in float32 at least, as the table is
+
+
+def parted(qkv: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys, turned, and values: … t h d each, of … t 3h d."""
+    query, key, value = qkv.chunk(3, -2)
+    if turn is not None:
+        both = qkv[..., : 2 * query.shape[-2], :]  # one pass over both
+        query, key = rotate(both, turn).chunk(2, -2)
+    return query, key, value

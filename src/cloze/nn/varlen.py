@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.errors import ConfigError
+from cloze.nn import kernels
+from cloze.nn.dropout import seed
+from cloze.nn.rotary import Turn, parted
 
 
 class Varlen(NamedTuple):
@@ -29,14 +32,20 @@ class Varlen(NamedTuple):
         return self._replace(window=window)
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, row: Varlen, *, dropout: float = 0.0
-) -> Tensor:
-    """softmax(QKᵀ/√d)·V within each sequence, n h d.
+def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float = 0.0) -> Tensor:
+    """softmax(QKᵀ/√d)·V within each sequence, n h d, of queries, keys and values n 3h d.
 
-    On a GPU one kernel does it, in bfloat16 or float16 (Dao 2023). Elsewhere the whole square of
-    the row is computed and masked: right, and of use for small rows only.
+    `turn` has the angles of the places of a sequence. On a GPU one kernel does it, in bfloat16 or
+    float16: our own where sequences are short, else flash attention (Dao 2023). Elsewhere the whole
+    square of the row is computed and masked: right, and of use for small rows only.
     """
+    if kernels.tiles(qkv, row.longest):
+        cos, sin = (qkv.new_empty(0), qkv.new_empty(0)) if turn is None else turn
+        window = row.longest if row.window is None else row.window
+        return torch.ops.cloze.tile_attention(
+            *(qkv, row.bounds, cos, sin, seed(qkv), row.longest, window, dropout)
+        )
+    query, key, value = parted(qkv, None if turn is None else turn.at(row.positions))
     if query.device.type != "cuda":
         return _masked(query, key, value, row, dropout)
     if query.dtype not in (torch.bfloat16, torch.float16):

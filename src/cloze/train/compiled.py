@@ -27,7 +27,9 @@ def compile_parts(learning: nn.Module) -> None:
 
 
 def _compile(model: Encoder) -> None:
-    model.embeddings.compile(dynamic=False)
+    # torch 2.11 fuses sums over rows and over columns into one kernel, which with dropout takes ten
+    # times as long as both
+    model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
     for block in model.blocks:
         block.compile(dynamic=False)
     if "mlm" in model.heads:

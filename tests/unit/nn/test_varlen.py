@@ -21,7 +21,7 @@ def row_of(lengths, *, empty=0, window=None):
 @pytest.mark.parametrize("empty", [0, 3])
 def test_each_sequence_sees_itself_alone(empty):
     parts = torch.randn(3, sum(LENGTHS), 2, 8, generator=torch.Generator().manual_seed(0))
-    found = attend(*parts, row_of(LENGTHS, empty=empty))
+    found = attend(torch.cat([*parts], 1), row_of(LENGTHS, empty=empty))
     at = 0
     for length in LENGTHS:
         query, key, value = parts[:, at : at + length].transpose(1, 2)  # h t d
@@ -55,6 +55,6 @@ def test_float32_on_a_gpu_is_refused():
     class OnGpu(torch.Tensor):
         device = torch.device("cuda")
 
-    query = torch.zeros(3, 1, 8).as_subclass(OnGpu)
+    qkv = torch.zeros(3, 3, 8).as_subclass(OnGpu)
     with pytest.raises(ConfigError, match="cannot be computed in torch.float32.*\n.*--dtype bf16"):
-        attend(query, query, query, row_of((3,)))
+        attend(qkv, row_of((3,)))

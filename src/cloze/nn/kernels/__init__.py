@@ -1,0 +1,28 @@
+"""Kernels for NVIDIA GPUs, where torch's own pieces leave half of the time on the table.
+
+Each is an operator of torch (`torch.ops.cloze.…`) with its gradient, so that it runs eagerly,
+compiled and recorded alike, and each has a plain equal beside the place where it is called. They
+are written in Triton, which comes with torch for CUDA and only with it.
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+_AVAILABLE = find_spec("triton") is not None
+_HALF = (torch.bfloat16, torch.float16)
+_LONGEST, _WIDTHS = 128, (32, 64, 128)  # of a sequence and of a head that a tile can hold
+
+if _AVAILABLE:
+    from cloze.nn.kernels import add_norm, attention, gelu  # noqa: F401 (registers the operators)
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Whether the kernels are there for numbers such as these."""
+    return _AVAILABLE and all(one.is_cuda and one.dtype in _HALF for one in tensors)
+
+
+def tiles(qkv: Tensor, longest: int) -> bool:
+    """Whether sequences of up to so many tokens fit `tile_attention`; qkv is n 3h d."""
+    return longest <= _LONGEST and qkv.shape[-1] in _WIDTHS and usable(qkv)

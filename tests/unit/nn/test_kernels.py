@@ -1,0 +1,171 @@
+"""Our own kernels for GPUs, each beside the plain way to compute the same.
+
+They need CUDA; or Triton on any machine, with TRITON_INTERPRET=1 and `pytest -m gpu` on this file.
+"""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+
+from cloze.nn import kernels
+from cloze.nn.rotary import parted, turn_of
+from cloze.nn.varlen import Varlen, _masked
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KINDS = [torch.bfloat16, torch.float32] if DEVICE == "cuda" else [torch.float32]
+CLOSE = {
+    torch.bfloat16: {"rtol": 2e-2, "atol": 3e-2},
+    torch.float32: {"rtol": 2e-2, "atol": 2e-2},  # a GPU multiplies float32 in TF32
+}
+
+
+def drawn(*shape, dtype=torch.float32, seed=0):
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return numbers.to(DEVICE, dtype).requires_grad_()
+
+
+def seed(number=7):
+    return torch.tensor([number], dtype=torch.int32, device=DEVICE)
+
+
+def both_ways(kernel, plain, *inputs):
+    """Results and gradients of both, from one random slope."""
+    found = []
+    for function in (kernel, plain):
+        given = [one.detach().clone().requires_grad_() for one in inputs]
+        out = function(*given)
+        slope = drawn(*out.shape, seed=99).detach().to(out.dtype)
+        out.backward(slope)
+        found.append([out.detach(), *(one.grad for one in given)])
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("gated", [False, True])
+def test_gelu(gated, dtype):
+    def plain(inner):
+        if not gated:
+            return F.gelu(inner)
+        value, gate = inner.chunk(2, -1)
+        return F.gelu(value) * gate
+
+    inner = 4 * drawn(37, 2 * 1100, dtype=dtype).detach()
+    for a, b in both_ways(lambda x: torch.ops.cloze.gelu(x, gated), plain, inner):
+        torch.testing.assert_close(a, b, **CLOSE[dtype])
+
+
+def test_gelu_is_exact_to_a_millionth():
+    x = torch.linspace(-12, 12, 4096, device=DEVICE).view(4, 1024)
+    torch.testing.assert_close(torch.ops.cloze.gelu(x, False), F.gelu(x), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("shape", [(1, 48), (13, 768), (3, 700, 320)])
+def test_add_norm(shape, dtype):
+    width = shape[-1]
+    weight, bias = drawn(width, seed=3), drawn(width, seed=4)
+    x, y = drawn(*shape, dtype=dtype, seed=1), drawn(*shape, dtype=dtype, seed=2)
+
+    def kernel(x, y, weight, bias):
+        return torch.ops.cloze.add_norm(x, y, weight, bias, seed(), 1e-5, 0.0)[0]
+
+    def plain(x, y, weight, bias):
+        return F.layer_norm((x + y).float(), (width,), weight, bias, 1e-5).to(x.dtype)
+
+    for a, b in both_ways(kernel, plain, x, y, weight, bias):
+        near = CLOSE[dtype] | ({"atol": 0.3} if a.ndim == 1 else {})  # sums over all rows
+        torch.testing.assert_close(a, b, **near)
+
+
+LENGTHS = (7, 128, 1, 50, 0, 0)
+
+
+def row_of(lengths=LENGTHS, window=None):
+    bounds = torch.tensor([0, *lengths]).cumsum(0).int().to(DEVICE)
+    positions = torch.cat([torch.arange(length) for length in lengths]).to(DEVICE)
+    return Varlen(bounds, positions, max(lengths), window)
+
+
+def tiled(qkv, row, turn=None, share=0.0, number=7):
+    none = qkv.new_empty(0)
+    cos, sin = (none, none) if turn is None else turn
+    window = row.longest if row.window is None else row.window
+    return torch.ops.cloze.tile_attention(
+        qkv, row.bounds, cos, sin, seed(number), row.longest, window, share
+    )
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("lengths", [LENGTHS, (3, 9)])
+def test_tile_attention(lengths, turns, window, dtype):
+    row = row_of(lengths, window)
+    turn = turn_of(row.longest, 64, device=DEVICE) if turns else None
+    qkv = drawn(sum(lengths), 6, 64, dtype=dtype)
+
+    def plain(qkv):
+        return _masked(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
+
+    for a, b in both_ways(lambda x: tiled(x, row, turn), plain, qkv):
+        torch.testing.assert_close(a, b, **CLOSE[dtype])
+
+
+def slope_along(function, x, way, step=1e-2):
+    """The derivative in one direction: by differences, and by the gradient."""
+    x = x.detach().requires_grad_()
+    out = function(x)
+    weights = drawn(*out.shape, seed=5).detach()
+    (out * weights).sum().backward()
+    with torch.no_grad():
+        ahead, behind = ((function(x + sign * step * way) * weights).sum() for sign in (1, -1))
+    return ((ahead - behind) / (2 * step)).item(), (x.grad * way).sum().item()
+
+
+@pytest.mark.parametrize("what", ["attention", "norm", "norm of x"])
+def test_the_way_back_draws_the_same_dropout(what):
+    row = row_of((20, 30))
+    shape = (50, 6, 32) if what == "attention" else (50, 64)
+    other, ones = drawn(50, 64, seed=8).detach(), torch.ones(64, device=DEVICE)
+
+    def function(x):
+        if what == "attention":
+            return tiled(x, row, share=0.3)
+        x, y = (x, other) if what == "norm of x" else (other, x)
+        return torch.ops.cloze.add_norm(x, y, ones, ones, seed(), 1e-5, 0.3)[0]
+
+    by_steps, by_gradient = slope_along(function, drawn(*shape), drawn(*shape, seed=6).detach())
+    assert by_steps == pytest.approx(by_gradient, rel=0.03, abs=0.3)
+
+
+def dropped(number, share=0.1):
+    zeros, ones = torch.zeros(400, 768, device=DEVICE), torch.ones(400, 768, device=DEVICE)
+    weight = torch.ones(768, device=DEVICE)
+    total = torch.ops.cloze.add_norm(zeros, ones, weight, weight, seed(number), 1e-5, share)[1]
+    return (total == 0).float()
+
+
+def test_dropout_is_as_if_drawn():
+    one, other = dropped(1), dropped(2)
+    assert one.mean().item() == pytest.approx(0.1, abs=0.003)
+    # deviations of the shares of rows and columns, as binomial ones
+    assert one.mean(1).std().item() == pytest.approx((0.09 / 768) ** 0.5, rel=0.15)
+    assert one.mean(0).std().item() == pytest.approx((0.09 / 400) ** 0.5, rel=0.15)
+    for a, b in ((one, other), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1])):
+        both = torch.stack([a.flatten(), b.flatten()])
+        assert abs(torch.corrcoef(both)[0, 1].item()) < 0.01
+    assert torch.equal(one, dropped(1))
+
+
+def test_where_they_are_used():
+    qkv = torch.empty(3, 6, 64, device=DEVICE, dtype=torch.bfloat16)
+    there = DEVICE == "cuda"
+    assert kernels.usable(qkv) == there
+    assert not kernels.usable(qkv.float())
+    assert kernels.tiles(qkv, 128) == there
+    assert not kernels.tiles(qkv, 129)
+    assert not kernels.tiles(torch.empty_like(qkv)[..., :48], 128)
