@@ -55,6 +55,7 @@ RATE = 0.15
 VOCABULARY = 30_522
 DEVICE = torch.device("cuda")
 WARM = 6  # steps before the time is taken: torch compiles
+PROFILED = 3  # steps, after it
 Rows = dict[str, dict[str, Any]]
 SPECIAL = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
 
@@ -67,6 +68,7 @@ class Given:
     length: int
     tokens: int  # places of a step
     steps: int
+    profiled: int = 0  # kernels to show
 
 
 def peak(size: int = 8192, rounds: int = 30) -> float:
@@ -158,7 +160,7 @@ def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[flo
     steps = run(
         state,
         lambda _: ([batch] for batch in batches),
-        budget=Budget(steps=last + 1),
+        budget=Budget(steps=last + PROFILED + 1),
         schedule=Schedule(),
     )
     asked = time.perf_counter()
@@ -171,7 +173,24 @@ def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[flo
                 break
             before = now
     print(f"   ready after {before[0] - asked:.0f} s, loss {step.means['mlm']:.3f}", flush=True)
+    if given.profiled:
+        profile(steps, given.profiled)
     return (now[1] - before[1]) / (now[0] - before[0]), model
+
+
+def profile(steps: Iterator[Any], shown: int) -> None:
+    """Where the time of a few more steps goes, by kernel."""
+    with torch.profiler.profile() as profiler:
+        for _ in range(PROFILED):
+            next(steps)
+        torch.cuda.synchronize()
+    totals: dict[str, list[float]] = {}
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            totals.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3)
+    for name, times in sorted(totals.items(), key=lambda one: -sum(one[1]))[:shown]:
+        each, often = sum(times) / len(times), len(times) / PROFILED
+        print(f"   {sum(times) / PROFILED:8.2f} ms  {often:6.1f} × {each:7.3f}  {name[:90]}")
 
 
 def peer_batches(batches: Iterator[Stretches], amount: int = 8) -> list[dict[str, Any]]:
@@ -291,6 +310,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["eager", "compiled"])
     parser.add_argument("--tokens", type=int, default=131_072)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--profile", type=int, default=0, help="show so many kernels of ours")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
@@ -298,7 +318,7 @@ def main() -> None:
     names = ("size", "length", "kind", "who", "tokens/s", "× eager", "MFU", "real", "GiB")
     table, rows = Table(*names), []
     for size, length, kind in product(args.sizes, args.lengths, args.kinds):
-        given = Given(size, length, args.tokens, args.steps)
+        given = Given(size, length, args.tokens, args.steps, args.profile)
         made = partial(dense, given) if kind == "dense" else partial(text, given, args.run)
         for who, row in compare(given, made, args.peers).items():
             row["mfu"] = row["flops"] * row["tokens_per_second"] / top

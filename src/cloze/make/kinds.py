@@ -31,6 +31,7 @@ from cloze.make.pretrain import pretrain as pretrain_encoder
 from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, find_recipe
 from cloze.make.run import Watch, named, recipe_in, write_recipe
 from cloze.make.word2vec import pretrain_word2vec
+from cloze.train.parallel import processes
 
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
@@ -126,10 +127,10 @@ def complete(
 
 
 def default_recipe(flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> str:
-    """The recipe of one who names neither a recipe nor a kind: `fast` if it will run on a GPU."""
+    """The recipe of one who names neither a recipe nor a kind: `fast` if one GPU will run it."""
     device = override(flags or {}, settings).get("run", {}).get("device")
     on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
-    return FAST if on_gpu else DEFAULT
+    return FAST if on_gpu and processes() == 1 else DEFAULT
 
 
 def kind_of(recipe: AnyRecipe | PathLike) -> str:

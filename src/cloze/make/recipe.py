@@ -340,7 +340,7 @@ class Recipe:
             raise ConfigError(
                 f"objective.kind is {self.objective.kind!r}, which needs batches made on the "
                 "device: one process, and no whole words",
-                fix="train on a GPU in bf16 (--dtype bf16), or set run.fast to true",
+                fix='train on one GPU in bf16 (--dtype bf16), or set objective.kind to "mlm"',
             )
         return fast
 

@@ -32,7 +32,7 @@ class Guard:
     """What counts as a bad step, and what to do about one."""
 
     action: str = "stop"
-    spike: float = 50.0  # a gradient norm so many times the median of the last ones is bad, too
+    spike: float = 50.0  # a gradient norm so many times what is usual is bad, too
     window: int = 100  # how many norms are remembered; half of them must be there to judge by
     patience: int = 10  # with "skip": so many bad steps in a row stop the run all the same
 
@@ -54,18 +54,19 @@ def no_norms(guard: Guard, device: torch.device) -> Tensor:
 
 
 def is_bad(
-    guard: Guard, means: Tensor, norm: Tensor, recent: Tensor, *, harmless: float = 0.0
+    guard: Guard, means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0
 ) -> Tensor:
-    """Whether a loss or the gradient is not finite, or the gradient far above its median.
+    """Whether a loss or the gradient is not finite, or the gradient far above what is usual.
 
-    Up to a `harmless` norm it may be as far above as it likes: of a model that has learned its data
-    by heart the gradients are next to nothing, and one ordinary example stands out.
+    That is the median of the last norms, or `usual` where they are smaller: of a model that has
+    learned its data by heart the gradients are next to nothing, and one ordinary example stands
+    out.
     """
     ordered = recent.sort().values  # NaN comes last
     known = recent.isfinite().sum()
     middle = ((known - 1) // 2).clamp(min=0)
     median = ordered.index_select(0, middle.view(1)).squeeze()
-    spike = (known >= guard.window // 2) & (norm > guard.spike * median) & (norm > harmless)
+    spike = (known >= guard.window // 2) & (norm > guard.spike * median.clamp(min=usual))
     return spike | ~norm.isfinite() | ~means.isfinite().all()
 
 

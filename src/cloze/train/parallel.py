@@ -60,11 +60,16 @@ class Team:
 ALONE = Team()
 
 
+def processes() -> int:
+    """How many there are, as torchrun says; one without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def assemble(device: str | None = None) -> Iterator[Team]:
     """The team that torchrun's environment describes; a team of one without torchrun."""
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = processes()
     if world == 1:
         yield Team(device=torch.device(kind))
         return

@@ -40,8 +40,8 @@ def update(state: "TrainState", parts: Mapping[str, Tensor]) -> Taken:
 def _judge(state: "TrainState", means: Tensor, norm: Tensor) -> Tensor:
     """Whether to hold the step back; after one bad step too many all that follow are held back."""
     guard, clip = state.config.guard, state.config.clip_norm
-    harmless = clip if math.isfinite(clip) else 0.0  # what is not even clipped does no harm
-    bad = is_bad(guard, means, norm, state.norms, harmless=harmless)
+    usual = clip if math.isfinite(clip) else 0.0  # what is let through as it is
+    bad = is_bad(guard, means, norm, state.norms, usual=usual)
     bad = bad | (state.streak >= guard.most)
     state.streak.add_(1).mul_(bad)
     later = torch.cat([state.norms[1:], norm.view(1)])  # a bad norm is not remembered

@@ -98,3 +98,5 @@ def test_on_a_gpu_the_fast_recipe_is_the_default(monkeypatch, there, settings, f
     assert made.is_fast("cuda", 1) == (family == "modernbert")
     _, named = complete("laptop", settings=settings)
     assert named.model.family == "bert"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert complete(settings=settings)[1].model.family == "bert", "it knows one GPU only"

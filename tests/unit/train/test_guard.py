@@ -126,8 +126,9 @@ def test_a_spike_is_judged_by_the_median_of_the_last_norms():
     recent[3] = 1000.0  # the median of 1, 2, 3, 1000 is not their mean
     assert bad(20.5)
     assert not bad(19.5)
-    small = torch.tensor(20.5)
-    assert not is_bad(guard, torch.zeros(1), small, recent, harmless=21.0), "not even clipped"
+    for norm, expected in ((29.5, False), (30.5, True)):
+        found = is_bad(guard, means, torch.tensor(norm), recent, usual=3.0)
+        assert bool(found) == expected, "the median is 2, but norms up to 3 are nothing unusual"
     assert bad(float("nan"))
     assert bool(is_bad(guard, torch.tensor([1.0, torch.inf]), torch.tensor(1.0), recent))
 

@@ -17,7 +17,7 @@ _TEAMS = 512  # that share the rows on the way back, each with its part of the w
 
 
 @triton.jit
-def _forward(
+def _add_norm_forward(
     x, added, weight, bias, seed, out, total, mean, scale, n, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
@@ -43,7 +43,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _add_norm_reverse(
     slope, total, weight, seed, mean, scale, of_x, of_added, of_weight, of_bias, n,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
@@ -90,7 +90,7 @@ def add_norm(
     tile = _tile(x.shape[-1], share)
     n = x.numel() // x.shape[-1]
     grid = (triton.cdiv(n, tile["ROWS"]),)
-    _forward[grid](x, added, weight, bias, seed, *found, n, eps, **tile, num_warps=4)
+    _add_norm_forward[grid](x, added, weight, bias, seed, *found, n, eps, **tile, num_warps=4)
     return found
 
 
@@ -117,7 +117,7 @@ def _add_norm_backward(
     teams = min(_TEAMS, triton.cdiv(n, tile["ROWS"]))
     of_x, of_added, *_ = _grads(slope, total, weight, seed, mean, scale, share)
     parts = mean.new_empty(2, teams, width)
-    _backward[(teams,)](
+    _add_norm_reverse[(teams,)](
         *(slope, total, weight, seed, mean, scale, of_x, of_added, *parts, n), **tile, num_warps=8
     )
     of_weight, of_bias = parts.sum(1).to(weight.dtype).unbind()

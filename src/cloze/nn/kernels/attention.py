@@ -64,7 +64,7 @@ def _weights(q1, q2, k1, k2, size, window, scale, LENGTH: tl.constexpr):
 
 
 @triton.jit
-def _forward(
+def _attention_forward(
     qkv, bounds, cos, sin, seed, out, window, scale,
     HEADS: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr, TURNS: tl.constexpr,
     SHARE: tl.constexpr,
@@ -89,7 +89,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _attention_reverse(
     qkv, bounds, cos, sin, seed, slope, grad, window, scale,
     HEADS: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr, TURNS: tl.constexpr,
     SHARE: tl.constexpr,
@@ -162,7 +162,7 @@ def tile_attention(
     table of angles (`longest` d/2; else of no numbers) queries and keys are turned by their places.
     """
     qkv, out = qkv.contiguous(), _out(qkv)
-    _launch(_forward, (qkv, bounds, cos, sin, seed, out), longest, window, share, 4)
+    _launch(_attention_forward, (qkv, bounds, cos, sin, seed, out), longest, window, share, 4)
     return out
 
 
@@ -180,7 +180,9 @@ def _tile_attention_backward(
 ) -> Tensor:
     qkv, slope = qkv.contiguous(), slope.contiguous()
     grad = torch.empty_like(qkv)
-    _launch(_backward, (qkv, bounds, cos, sin, seed, slope, grad), longest, window, share, 8)
+    _launch(
+        _attention_reverse, (qkv, bounds, cos, sin, seed, slope, grad), longest, window, share, 8
+    )
     return grad
 
 

@@ -28,7 +28,7 @@ def _normal(x):
 
 
 @triton.jit
-def _forward(inner, out, f, GATED: tl.constexpr, BLOCK: tl.constexpr):
+def _gelu_forward(inner, out, f, GATED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = column < f
@@ -42,7 +42,7 @@ def _forward(inner, out, f, GATED: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _backward(inner, slope, grad, f, GATED: tl.constexpr, BLOCK: tl.constexpr):
+def _gelu_reverse(inner, slope, grad, f, GATED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = column < f
@@ -71,7 +71,7 @@ def _out(inner: Tensor, gated: bool) -> Tensor:
 def gelu(inner: Tensor, gated: bool) -> Tensor:
     """Φ(x)·x of each number; gated: that of the first half of each row times the second half."""
     inner, out = inner.contiguous(), _out(inner, gated)
-    _launch(_forward, (inner, out), out, gated)
+    _launch(_gelu_forward, (inner, out), out, gated)
     return out
 
 
@@ -79,7 +79,7 @@ def gelu(inner: Tensor, gated: bool) -> Tensor:
 def _gelu_backward(inner: Tensor, slope: Tensor, gated: bool) -> Tensor:
     inner, slope = inner.contiguous(), slope.contiguous()
     grad = torch.empty_like(inner)
-    _launch(_backward, (inner, slope, grad), slope, gated)
+    _launch(_gelu_reverse, (inner, slope, grad), slope, gated)
     return grad
 
 
