@@ -76,7 +76,7 @@ def tiled(qkv: Tensor, turn: Turn | None, bounds: Tensor, share: float) -> Tenso
     none = qkv.new_empty(0)
     cos, sin = (none, none) if turn is None else turn
     seed = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    return ops.cloze.tile_attention(qkv, bounds, cos, sin, seed, LENGTH, LENGTH, share)
+    return ops.cloze.tile_attention(qkv, bounds, cos, sin, seed, LENGTH, LENGTH, share, False)
 
 
 def normed(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float) -> Tensor:

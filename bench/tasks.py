@@ -2,14 +2,15 @@
 
     python bench/tasks.py runs/fast runs/faithful MINILM --data DATA --jobs 6 --json out.json
 
-Each task is one `cloze finetune` in a process of its own, `--jobs` of them at a time: on a GPU
-small models leave room for each other. Every model has the same settings for a task; dev chooses
-the epoch, and dev is what is reported, as the published tables do.
+Each seed of each task is a `cloze finetune` in a process of its own, `--jobs` of them at a time: on
+a GPU small models leave room for each other (more so under NVIDIA's MPS). Every model has the same
+settings for a task; dev chooses the epoch, and dev is what is reported, as the published tables do.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,11 @@ TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
 }
 
 
-def command(name: str, model: str, out: str, args: argparse.Namespace) -> list[str]:
+Job = tuple[str, str, int]  # model, task, seed
+
+
+def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
+    model, name, seed = job
     task, folder, files, own = TASKS[name]
     train, dev = (
         next(p for p in (args.data / folder / f, args.data / folder / f"{f}.xz") if p.exists())
@@ -59,47 +64,53 @@ def command(name: str, model: str, out: str, args: argparse.Namespace) -> list[s
         *("--rate", str(args.rate), "--epochs", str(args.epochs), "--batch", str(args.batch)),
         *("--layer-decay", str(args.layer_decay), "--dtype", args.dtype),
         *own,
-        *("--seeds", str(args.seeds), "--json", "--quiet", "--threads", "2"),
+        *("--seed", str(seed), "--json", "--quiet", "--threads", "2"),
         *(["--device", "cpu"] if args.cpu else []),
         *(["--steps", str(args.steps)] if args.steps else []),
     ]
 
 
-def measured(job: tuple[str, str], args: argparse.Namespace) -> dict[str, Any]:
-    """One task with one model."""
-    model, name = job
+def measured(job: Job, args: argparse.Namespace) -> dict[str, Any]:
+    """One run."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
         done = subprocess.run(
-            command(name, model, f"{out}/run", args),
+            command(job, f"{out}/run", args),
             capture_output=True,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "2"},
             check=False,
         )
-    row: dict[str, Any] = {"model": model, "task": name, "seconds": time.perf_counter() - begun}
+    row: dict[str, Any] = dict(zip(("model", "task", "seed"), job, strict=True))
+    row["seconds"] = time.perf_counter() - begun
     if done.returncode:
         row["error"] = done.stderr[-500:]
     else:
         said = json.loads(done.stdout)
-        row |= {key: said.get(key) for key in ("score", "mean", "deviation", "measure")}
-        row["scores"] = [trial["score"] for trial in said["trials"]] or [said["score"]]
+        row |= {key: said[key] for key in ("score", "scores", "measure")}
     print(json.dumps(row), flush=True)
     return row
 
 
-def told(row: dict[str, Any] | None) -> str:
-    if row is None or "error" in row:
-        return "failed" if row else ""
-    mean = row["mean"] if row["mean"] is not None else row["score"]
-    return f"{100 * mean:.1f}" + (f" ± {100 * row['deviation']:.1f}" if row["deviation"] else "")
+def told(rows: list[dict[str, Any]], model: str, task: str) -> str:
+    """The mean of the seeds and their deviation, and how many failed."""
+    seeds = [row for row in rows if (row["model"], row["task"]) == (model, task)]
+    scores = [100 * row["score"] for row in seeds if "error" not in row]
+    failed = f", {len(seeds) - len(scores)} failed" if len(scores) < len(seeds) else ""
+    if not scores:
+        return failed.strip(", ")
+    spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{statistics.fmean(scores):.1f}{spread}{failed}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("models", nargs="+", help="folders")
+def scored(models: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every seed of every task with every model."""
+    jobs = [(m, task, seed) for task, m, seed in product(args.tasks, models, range(args.seeds))]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        return list(pool.map(lambda job: measured(job, args), jobs))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=3)
@@ -112,22 +123,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="only so many, to rehearse")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    jobs = [(model, task) for task, model in product(args.tasks, args.models)]
-    with ThreadPoolExecutor(args.jobs) as pool:
-        rows = list(pool.map(lambda job: measured(job, args), jobs))
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
-    found = {(row["model"], row["task"]): row for row in rows}
-    table = Table("model", *args.tasks, title="dev, mean ± deviation of the seeds")
-    for model in args.models:
-        table.add_row(Path(model).name, *(told(found.get((model, task))) for task in args.tasks))
-    console = Console(width=140)
-    console.print(table)
-    console.print(
+
+
+def settings(args: argparse.Namespace) -> str:
+    return (
         f"batch {args.batch}, rate {args.rate}, {args.epochs} epochs (SST-2 3, CoNLL 10), "
         f"layer decay {args.layer_decay}, {args.dtype}, {args.seeds} seeds, {args.jobs} at a time"
     )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", help="folders")
+    add_options(parser)
+    args = parser.parse_args()
+    rows = scored(args.models, args)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    table = Table("model", *args.tasks, title="dev, mean ± deviation of the seeds")
+    for model in args.models:
+        table.add_row(Path(model).name, *(told(rows, model, task) for task in args.tasks))
+    console = Console(width=140)
+    console.print(table)
+    console.print(settings(args))
 
 
 if __name__ == "__main__":

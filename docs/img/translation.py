@@ -11,6 +11,7 @@ from torch import nn
 
 import cloze
 from cloze.draw.alignment import AlignmentLines, alignment_heat
+from cloze.draw.cells import Cells
 from cloze.draw.chart import LineChart, Series
 from cloze.draw.heat import Heat
 from cloze.nn.positions import sinusoids
@@ -59,17 +60,14 @@ def dot_products_grow() -> LineChart:
     )
 
 
-def waves() -> Heat:
-    """Positions 0 … 23 in 24 numbers, from −1 (none) to 1 (full)."""
-    table = sinusoids(24, 24)
-    return Heat(
-        title="sinusoidal positions, interleaved",
-        values=[[None] * 24 for _ in table],
-        shades=((table + 1) / 2).tolist(),
-        rows=[str(n) for n in range(24)],
-        columns=[str(n) for n in range(24)],
-        row_title="position",
-        column_title="number of the vector",
+def waves() -> Cells:
+    """Positions 0 … 63, a row each, in 32 numbers."""
+    return Cells(
+        title="sinusoidal positions 0 … 63, interleaved: 32 numbers each",
+        rows=["" if n % 8 else str(n) for n in range(64)],
+        values=sinusoids(64, 32).tolist(),
+        limit=1.0,
+        unit="",
     )
 
 

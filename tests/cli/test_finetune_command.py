@@ -1,6 +1,10 @@
 """`cloze finetune` as a user runs it: from files to a folder that the other commands take."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -58,6 +62,29 @@ def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
     assert json.loads(ran.stdout)["task"] == "classify"
 
 
+def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
+    out = tmp_path / "m"
+    command = [sys.executable, "-m", "cloze", *flags(here, out, "--seeds", "3")]
+    command[command.index("--epochs") + 1] = "40"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        metrics = out / "seed-0" / "metrics.jsonl"
+        until = time.monotonic() + 100
+        while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "stopped by SIGTERM after 0 of 3 runs and saved; to go on: cloze finetune --resum" in err
+    assert not (out / "seed-1").exists()
+    resumed = run("finetune", "--resume", "--out", out, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    ended = json.loads(resumed.stdout)
+    assert [trial["name"] for trial in ended["trials"]] == ["seed-0", "seed-1", "seed-2"]
+    assert ended["mean"] is not None
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -70,6 +97,11 @@ def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--label", "lable"],
             1,
             "did you mean 'label'",
+        ),
+        (
+            ["classify", "base", "--train", "train.tsv", "--out", "m", "--epochs", "0"],
+            1,
+            "run.epochs is 0.0",
         ),
         (["--resume", "--out", "m"], 1, "there is no run to resume"),
         (["--resume", "--out", "m", "--rate", "1"], 1, "by the recipe it began with"),

@@ -60,6 +60,14 @@ def test_evaluate(run, place, tmp_path):
     assert "one on dev.tsv" in page.read_text()
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "compare"])
+def test_a_report_is_a_page(run, place, tmp_path, verb):
+    ran = run(verb, place / "no-model", place / "dev.tsv", "--report", tmp_path / "p.xyz")
+    assert ran.returncode == 1
+    assert "a report is a page" in ran.stderr
+    assert "end its name in .html" in ran.stderr
+
+
 def test_evaluate_json(run, place):
     ran = run("evaluate", place / "one", place / "pairs.tsv", "--swap", "--worst", "1", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -128,7 +136,7 @@ def test_compare(run, place, tmp_path):
     assert tuple(head) == made.columns
     expected = [["" if cell is None else str(cell) for cell in row[:-1]] for row in made.rows()]
     assert [first[:-1], second[:-1]] == expected
-    assert "p is the share of draws" in ran.stderr
+    assert "p, two-sided: twice the share of draws" in ran.stderr
     assert "2 models on dev.tsv" in page.read_text()
     ran = run(
         "compare", place / "one", "--data", place / "dev.tsv", "--resamples", "5", "--json",

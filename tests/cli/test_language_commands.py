@@ -89,9 +89,24 @@ def test_a_translator_from_two_files(run, folder):
     )
     assert made.returncode == 0, made.stderr
     assert "bleu\t" in made.stdout
+    assert "best after step\t" in made.stdout
     judged = run("evaluate", folder / "mt", *sides, "--beam", "1", "--quiet")
     assert judged.returncode == 0, judged.stderr
     assert "signature\tnrefs:1|case:mixed" in judged.stdout
+    alone = run(
+        *("finetune", "translate", "--train", *sides, "--out", folder / "mt2", "--steps", "1"),
+        *("--set", "vocabulary.size=280", "--quiet", *sizes),
+    )
+    assert "kept\tthe last, as nothing was held out" in alone.stdout
+    assert "best after step" not in alone.stdout
+    table = run("compare", folder / "mt", folder / "mt2", *sides, "--quiet", "--resamples", "50")
+    assert table.returncode == 0, table.stderr
+    header, first, second = (line.split("\t") for line in table.stdout.splitlines())
+    assert header[2:4] == ["bleu", "against the first"]
+    assert "[" in first[2]
+    assert second[3].endswith("]")
+    wrong = run("compare", folder / "mt", folder / "mt2", sides[0])
+    assert "a translator is judged by two files, and 1 were named" in wrong.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,12 +115,43 @@ def test_a_translator_from_two_files(run, folder):
         (["--train", "a.en"], "name two files: SRC TGT"),
         (["--train", "a.en", "a.de", "--pooling", "cls"], "a translator does not know it"),
         (["runs/bert", "--train", "a.en", "a.de"], "a translator begins from nothing"),
+        (["seq2seq", "--train", "a.en", "a.de"], "--recipe"),
     ],
 )
 def test_what_a_translator_is_not_told(arguments, said):
     ran = CliRunner().invoke(app, ["finetune", "translate", *arguments, "--out", "nowhere"])
     assert ran.exit_code == 2
     assert said in ran.output
+
+
+def test_a_recipe_that_makes_no_translator(run, tmp_path):
+    sides = (tmp_path / "a.en", tmp_path / "a.de")
+    asked = ("finetune", "translate", "--recipe", "finetune", "--train", *sides)
+    ran = run(*asked, "--out", tmp_path / "x")
+    assert ran.returncode == 1
+    assert "the recipe finetune is not for translators" in ran.stderr
+    assert "use transformer or seq2seq" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "names"),
+    [
+        ("finetune", ("translate: transformer, seq2seq", "translate: none", "the recipe's")),
+        ("pretrain", ("ngram, nnlm, lstm, word2vec; or a file",)),
+    ],
+)
+def test_help_names_the_recipes_of_all_kinds(run, verb, names):
+    shown = " ".join(run(verb, "--help", COLUMNS="400").stdout.split())
+    for name in names:
+        assert name in shown
+
+
+def test_one_line_is_too_little_to_learn_and_be_judged_by(run, tmp_path):
+    (tmp_path / "one.txt").write_text("the cat sat\n", encoding="utf-8")
+    ran = run("pretrain", tmp_path / "one.txt", "--model", "nnlm", "--out", tmp_path / "x")
+    assert ran.returncode == 1
+    assert "one line alone leaves nothing to learn from" in ran.stderr
+    assert "--dev PATH" in ran.stderr
 
 
 def test_a_file_for_others(run, folder, models):

@@ -44,6 +44,29 @@ def test_an_analogy_from_a_file_and_the_odd_one(run, folder, words, tmp_path):
     assert json.loads(odd.stdout)["word"] == "cabbage"
 
 
+def test_files_without_a_first_line(run, folder, tmp_path):
+    glove = tmp_path / "glove.txt"
+    made = run("export", "word2vec", folder, glove, "--no-header")
+    assert made.returncode == 0, made.stderr
+    assert glove.read_text().startswith("man 1 0.1")
+    asked = run("similar", glove, "king", "--top", "1", "--no-header")
+    assert asked.stdout.splitlines()[1].startswith("queen\t")
+    (tmp_path / "numbers.txt").write_text("7 1\n8 2\n")  # words that look like a header
+    asked = run("similar", tmp_path / "numbers.txt", "7", "--top", "1", "--no-header")
+    assert asked.stdout.splitlines()[1].startswith("8\t")
+    binary = run("export", "word2vec", folder, tmp_path / "x.bin", "--no-header")
+    assert binary.returncode == 1
+    assert "binary files begin with a header" in binary.stderr
+
+
+def test_a_picture_is_svg(run, folder, tmp_path):
+    for flag in ("--picture", "--cells"):
+        made = run("similar", folder, "king", flag, tmp_path / "a.txt")
+        assert made.returncode == 1
+        assert "a.txt: pictures are written as SVG" in made.stderr
+        assert made.stdout == ""
+
+
 def test_what_cannot_be_asked(run, folder):
     unknown = run("similar", folder, "quen")
     assert unknown.returncode == 1

@@ -7,6 +7,8 @@ import pytest
 import cloze
 from cloze.cli.suggest import WIDTH, _bar
 from grams import text_model
+from languages import language_model
+from translators import translator
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,41 @@ def test_json_says_what_python_says(run, folder):
     )
 
 
+def test_a_neural_model(run, tmp_path):
+    neural = language_model("nnlm").save(tmp_path / "nnlm")
+    ran = run("suggest", neural, "the cat", "--top", "3")
+    assert ran.returncode == 0, ran.stderr
+    header, *rows = (line.split("\t") for line in ran.stdout.splitlines())
+    assert header == ["word", "probability"]
+    said = json.loads(run("suggest", neural, "the cat", "--top", "3", "--json").stdout)
+    assert [[s["word"], f"{s['probability']:.4f}"] for s in said["suggestions"]] == rows
+    assert [s["path"] for s in said["suggestions"]] == [[]] * 3
+
+
+def test_several_texts_in_one_table(run, folder):
+    ran = run("suggest", folder, "the cat", "a dog", "--top", "2")
+    rows = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert rows[0] == ["after", "word", "probability", "order", "how"]
+    assert [row[0] for row in rows[1:]] == ["the cat"] * 2 + ["a dog"] * 2
+
+
+@pytest.mark.parametrize("name", ["x.arpa", "x.arpa.gz"])
+def test_a_file_of_others(run, folder, tmp_path, name):
+    file = cloze.load(folder).save_arpa(tmp_path / name)
+    same = run("suggest", folder, "the dog", "--top", "2")
+    assert run("suggest", file, "the dog", "--top", "2").stdout == same.stdout
+    (tmp_path / "text.txt").write_text("the dog sat\n", encoding="utf-8")
+    judged = run("evaluate", file, tmp_path / "text.txt", "--json")
+    assert json.loads(judged.stdout)["scores"]["perplexity"] > 1
+    compared = run("compare", folder, file, tmp_path / "text.txt")
+    first, second = (line.split("\t") for line in compared.stdout.splitlines()[1:])
+    assert first[1:-1] == second[1:-1]
+    told, ours = (json.loads(run("info", one, "--json").stdout) for one in (file, folder))
+    for key in ("family", "architecture", "parameters", "vocabulary", "total"):
+        assert told[key] == ours[key]
+    assert "tokenize" not in told["verbs"]
+
+
 def test_lines_piped_in(run, folder):
     ran = run("suggest", folder, "--json", "--top", "1", stdin="the cat\na dog\n")
     assert [json.loads(line)["text"] for line in ran.stdout.splitlines()] == ["the cat", "a dog"]
@@ -51,6 +88,16 @@ def test_lines_piped_in(run, folder):
 def test_what_is_wrong(run, folder, tmp_path):
     ran = run("suggest", folder, "the", "--top", "0")
     assert (ran.returncode, "top is 0" in ran.stderr) == (1, True)
+    other = translator().save(tmp_path / "translator")
+    ran = run("suggest", other, "the")
+    assert ran.returncode == 1
+    assert "a translator cannot suggest" in ran.stderr
+    assert "it can translate, evaluate" in ran.stderr
+    ran = run("translate", folder, "the")
+    assert "an n-gram model cannot translate" in ran.stderr
+    ran = run("similar", folder, "the")
+    assert "holds an n-gram model, no word vectors" in ran.stderr
+    assert "it can suggest, generate" in ran.stderr
     ran = run("suggest", tmp_path / "nowhere", "the")
     assert ran.returncode == 1
     assert "error:" in ran.stderr

@@ -21,10 +21,25 @@ def test_a_sentence_and_its_best(run, folder, tmp_path):
     assert header == "translation\tscore"
     assert float(first.rpartition("\t")[2]) >= float(second.rpartition("\t")[2])
     assert picture.read_text(encoding="utf-8").startswith("<svg")
-    told = json.loads(run("translate", folder, TEXTS[0], "--beam", "2", "--json").stdout)
+    asked = ("translate", folder, TEXTS[0], "--beam", "2", "--json")
+    told = json.loads(run(*asked).stdout)
     assert told["source"] == TEXTS[0]
     assert f"{told['candidates'][0]['score']:.4f}" == first.rpartition("\t")[2]
+    assert "alignment" not in told["candidates"][0]
+    told = json.loads(run(*asked, "--align", picture, "--force").stdout)
     assert told["candidates"][0]["alignment"]["source"][-1] == "⏎"
+
+
+def test_the_best_of_several_say_what_they_translate(run, folder, tmp_path):
+    lines = f"{TEXTS[0]}\n\n{TEXTS[1]}\n"
+    made = run("translate", folder, "--best", "2", "--beam", "2", stdin=lines)
+    rows = [line.split("\t") for line in made.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["source", TEXTS[0], TEXTS[0], "", TEXTS[1], TEXTS[1]]
+    assert [len(row) for row in rows] == [3, 3, 3, 1, 3, 3]
+    assert run("translate", folder, "", "--best", "2").stdout == "translation\tscore\n\n"
+    (tmp_path / "empty.en").touch()
+    none = run("translate", folder, "--best", "2", "--file", tmp_path / "empty.en")
+    assert (none.returncode, none.stdout) == (0, "source\ttranslation\tscore\n")
 
 
 def test_a_file_keeps_its_lines(run, folder, tmp_path):
@@ -34,7 +49,7 @@ def test_a_file_keeps_its_lines(run, folder, tmp_path):
     made = run("translate", folder, "--file", source, "--out", out, "--beam", "2")
     assert made.returncode == 1
     assert "3 of 4 lines" in made.stderr
-    assert "sentence 3 has" in made.stderr
+    assert f"{source}:3: sentence 3 has" in made.stderr
     assert "split it, or choose a length policy" in made.stderr
     lines = out.read_text(encoding="utf-8").split("\n")
     assert len(lines) == 5
@@ -47,7 +62,30 @@ def test_a_pipe_and_nothing_to_draw(run, folder, tmp_path):
     made = run("translate", folder, "-", "--beam", "1", "--align", heat, stdin=lines)
     assert len(made.stdout.splitlines()) == 3
     assert heat.read_text(encoding="utf-8").startswith("<svg")
+    assert f"{heat} shows the first of them: {TEXTS[0]}" in made.stderr
     blank = run("translate", folder, "", "--align", tmp_path / "b.svg")
     assert blank.returncode == 1
     assert "there is nothing to draw" in blank.stderr
     assert "give a sentence that is not blank" in blank.stderr
+
+
+def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tmp_path):
+    long, out, heat = " ".join(TEXTS[:9]), tmp_path / "out.de", tmp_path / "a.svg"
+    alone = run("translate", folder, long, "--out", out, "--align", heat, "--beam", "1")
+    assert alone.returncode == 1
+    assert "error: sentence 1 has" in alone.stderr
+    assert "nothing to draw" not in alone.stderr
+    assert out.read_text(encoding="utf-8") == "\n"
+    flags = ("--policy", "head", "--align", heat, "--beam", "1", "--json")
+    cut = run("translate", folder, long, *flags)
+    assert cut.returncode == 0, cut.stderr
+    assert json.loads(cut.stdout)["cut"] > 0
+    assert heat.exists()
+
+
+def test_a_picture_is_svg(run, folder, tmp_path):
+    made = run("translate", folder, TEXTS[0], "--align", tmp_path / "a.png")
+    assert made.returncode == 1
+    assert "a.png: pictures are written as SVG" in made.stderr
+    assert "give it a name that ends in .svg" in made.stderr
+    assert made.stdout == ""

@@ -149,6 +149,25 @@ def test_weights_and_smoothing(smoothing):
     assert terms["classify"].item() == pytest.approx(sum(found).item(), abs=1e-5)
 
 
+def test_smoothing_of_choices():
+    """Over a question's own options, however many another question of the batch has."""
+    model = model_with("choice", labels=("LABEL_0",))
+    rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 2,))
+    groups = [rows[:4], rows[4:]]
+    terms = choices("choice", smoothing=0.3)(model.module, batch_of("choose", groups))
+    terms["choose"].backward()
+    assert all(w.grad is None or w.grad.isfinite().all() for w in model.module.parameters())
+    found = 0.0
+    for group in groups:
+        vectors = [
+            model.module(torch.tensor([row.ids]), None, torch.tensor([row.type_ids]))[0, 0]
+            for row in group
+        ]
+        logs = model.module.logits("choice", torch.stack(vectors))[:, 0].log_softmax(-1)
+        found -= (0.7 * logs[group[0].targets[0]] + 0.3 * logs.mean()).item()
+    assert terms["choose"].item() == pytest.approx(found, abs=1e-5)
+
+
 RECTANGLES = {  # the objective, the places of a sequence of t tokens, the targets of number n
     "sequence": (lambda: classes("sequence", smoothing=0.1), lambda _: (0,), lambda n, _: (n % 3,)),
     "number": (lambda: numbers("sequence"), lambda _: (0,), lambda n, _: (n / 3,)),

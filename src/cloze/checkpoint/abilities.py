@@ -15,6 +15,7 @@ _LANGUAGE = {
 _TRANSLATOR = {
     "translate": "sentences in another language",
     "evaluate": "BLEU, by length too",
+    "compare": "several translators in one table",
     "tokenize": "ids and character offsets",
 }
 
@@ -64,9 +65,9 @@ def can(model: object, verb: str) -> None:
         raise InputError(f"{OWN[family].name} cannot {verb}", fix=_remedy(family))
 
 
-def refuse(folder: object, family: str) -> InputError:
-    """What is wrong where an encoder was wanted, and a folder holds one of our own families."""
-    return InputError(f"{folder} holds {OWN[family].name}, no encoder", fix=_remedy(family))
+def refuse(folder: object, family: str, wanted: str = "encoder") -> InputError:
+    """What is wrong where something else was wanted of a folder that holds one of our families."""
+    return InputError(f"{folder} holds {OWN[family].name}, no {wanted}", fix=_remedy(family))
 
 
 def _remedy(family: str) -> str:

@@ -1,4 +1,4 @@
-"""Open any model folder: an encoder in the Hugging Face layout, or one of our own families."""
+"""Open any model: a folder in the Hugging Face layout, one of our own families, an ARPA file."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from cloze.checkpoint.language import open_language
 from cloze.checkpoint.load import load as load_encoder
 from cloze.checkpoint.ngram import FAMILY as NGRAM
-from cloze.checkpoint.ngram import open_ngram
+from cloze.checkpoint.ngram import is_arpa, load_arpa, open_ngram
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.translator import load_translator
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
@@ -38,8 +38,10 @@ def load(
     """The model in a folder, or of a name "org/name" in the local Hugging Face cache or the hub.
 
     An encoder comes as a `Model`, with its options as in `cloze.checkpoint.load`; other families
-    come as records of their own.
+    come as records of their own. A file .arpa, plain or packed, is an n-gram model.
     """
+    if is_arpa(source):
+        return load_arpa(source)
     folder = find_folder(source)
     path = folder / "config.json"
     values = read_json(path) if path.is_file() else None

@@ -20,7 +20,7 @@ import torch
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.weights import SINGLE, file_weights, read_json, read_weights
-from cloze.data.files import fresh_path
+from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
 from cloze.errors import FolderError
 from cloze.interop.arpa import read_arpa, write_arpa
@@ -182,9 +182,14 @@ class NGramModel:
         return target
 
 
+def is_arpa(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a file that its name calls ARPA, plain or packed."""
+    return endings(path)[0] == ".arpa" and Path(path).expanduser().is_file()
+
+
 def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
     """The model in an ARPA file, plain or packed. Its words stand between white space."""
-    with open_text(path) as lines:
+    with open_text(Path(path).expanduser()) as lines:
         words, module = read_arpa(lines, os.fspath(path))
     return NGramModel(module=module, tokenizer=spaced(words[len(SYMBOLS) :]))
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_json, read_weights
 from cloze.config import from_mapping, in_range, to_mapping
@@ -110,13 +111,20 @@ def import_vectors(
 def export_vectors(
     vectors: WordVectors, path: PathLike, *, binary: bool | None = None, header: bool = True
 ) -> Path:
-    """Write word2vec's format, binary where the name ends in `.bin`; n-grams are left out."""
+    """Write word2vec's format, binary where the name ends in `.bin`; n-grams are left out.
+
+    Without its first line, the header, text is as GloVe writes it; binary cannot do without.
+    """
     place = Path(path)
+    how = place.suffix == ".bin" if binary is None else binary
+    if how and not header:
+        raise InputError(
+            "binary files begin with a header, always", fix="write text: a name not ending in .bin"
+        )
     place.parent.mkdir(parents=True, exist_ok=True)
     work = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         with work.open("wb") as stream:
-            how = place.suffix == ".bin" if binary is None else binary
             write_vectors(stream, vectors.words, vectors.vectors, binary=how, header=header)
             stream.flush()
             os.fsync(stream.fileno())
@@ -126,11 +134,13 @@ def export_vectors(
     return place
 
 
-def load_vectors(source: PathLike, *, limit: int | None = None) -> WordVectors:
-    """Word vectors from a folder of ours, or from a file of others."""
+def load_vectors(
+    source: PathLike, *, limit: int | None = None, header: bool | None = None
+) -> WordVectors:
+    """Word vectors from a folder of ours, or from a file of others (see `import_vectors`)."""
     place = Path(source)
     if not place.is_dir():
-        return import_vectors(place, limit=limit)
+        return import_vectors(place, limit=limit, header=header)
     vectors = open_vectors(place)
     if limit is None:
         return vectors
@@ -163,6 +173,8 @@ def _config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     values = read_json(path) if path.is_file() else None
     if not isinstance(values, dict) or values.get("model_type") != FAMILY:
+        if (family := own_family(values)) is not None:
+            raise refuse(folder, family, wanted="word vectors")
         raise FolderError(
             f"{folder} does not hold word vectors", fix="name a folder that word2vec made"
         )

@@ -20,11 +20,14 @@ import typer
 from cloze.errors import ClozeError, InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cloze.data.streams import Row
 
 FAILED = 1  # 2 is typer's own, for bad usage
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a program whose reader left (`| head`)
+ARGUMENT = "TEXT"  # what stands for the file of a text that was written on the command line
 
 
 def _use_threads(threads: int | None) -> int | None:
@@ -212,7 +215,20 @@ def _argument(text: str, number: int) -> "Row":
         raise InputError(
             f"TEXT {number} is not UTF-8", fix="use a UTF-8 terminal, or a file with --file"
         ) from error
-    return Row(text, "TEXT", number, whole=True)
+    return Row(text, ARGUMENT, number, whole=True)
+
+
+def picture_path(path: "Path | None", force: bool) -> None:
+    """Refuse, before any work is done, a place where no picture can be written."""
+    from cloze.data.files import fresh_path
+
+    if path is None:
+        return
+    if path.suffix.lower() != ".svg":
+        raise InputError(
+            f"{path}: pictures are written as SVG", fix="give it a name that ends in .svg"
+        )
+    fresh_path(path, force)
 
 
 def print_json(value: object) -> None:

@@ -25,14 +25,15 @@ from cloze.cli.common import (
     print_table,
     progress,
 )
-from cloze.cli.evaluate import Chinese, Report
+from cloze.cli.evaluate import Bleu, Chinese, Report, check_report
 
 
 def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL… DATA", help="Model folders; the last is data: labelled, or text."
+            metavar="MODEL… DATA",
+            help="Model folders; then data: labelled, or text; of translators SRC TGT.",
         ),
     ],
     *,
@@ -52,6 +53,7 @@ def compare(
     policy: Policy = None,
     stride: Stride = None,
     chinese: Chinese = None,
+    bleu: Bleu = "13a",
     skip_bad: SkipBad = False,
     force: Force = False,
     seed: Seed = 0,
@@ -60,16 +62,17 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare models on the same data, with intervals that say how sure a difference is."""
-    folders, files = (models, data) if data else (models[:-1], models[-1:])
-    if not folders:
+    """Compare models on the same data, with intervals that say how sure a difference is.
+
+    p is two-sided, by the bootstrap: below 0.05 a model differs from the first, up or down.
+    """
+    if len(models) == 1 and not data:
         raise typer.BadParameter("name models, then the data", param_hint="MODEL… DATA")
 
-    from cloze.data.files import fresh_path
     from cloze.tasks.compare import compare
 
-    if report is not None:
-        fresh_path(report, force)
+    folders, files = (models, data) if data else _apart(models)
+    check_report(report, force)
     with progress(quiet) as show:
         made = compare(
             folders,
@@ -82,6 +85,7 @@ def compare(
             policy=policy,
             stride=stride,
             chinese=chinese,
+            bleu=bleu,
             skip_bad=skip_bad,
             resamples=resamples,
             seed=seed,
@@ -104,3 +108,13 @@ def compare(
     )
     if not quiet:
         typer.echo(made.note, err=True)
+
+
+def _apart(names: list[str]) -> tuple[list[str], list[str]]:
+    """Models, and the data: the last name, and those before it that are files and no models."""
+    from cloze.checkpoint.ngram import is_arpa
+
+    first = len(names) - 1
+    while first > 1 and Path(names[first - 1]).is_file() and not is_arpa(names[first - 1]):
+        first -= 1
+    return names[:first], names[first:]

@@ -28,6 +28,7 @@ from cloze.cli.common import (
     print_table,
     progress,
 )
+from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.tasks.evaluate_own import Scored
@@ -39,6 +40,9 @@ LONG = 160  # letters of a text there
 Chinese = Annotated[
     bool | None,
     typer.Option("--chinese/--no-chinese", help="Answers: score by CMRC's rules. [found]"),
+]
+Bleu = Annotated[
+    str, typer.Option(metavar="NAME", help="Translators: words of BLEU: 13a, zh, none.")
 ]
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")
@@ -72,9 +76,7 @@ def evaluate(
     stride: Stride = None,
     chinese: Chinese = None,
     beam: Annotated[int, typer.Option(metavar="N", help="Translators: hypotheses.")] = 4,
-    bleu: Annotated[
-        str, typer.Option(metavar="NAME", help="Translators: words of BLEU: 13a, zh, none.")
-    ] = "13a",
+    bleu: Bleu = "13a",
     skip_bad: SkipBad = False,
     force: Force = False,
     device: Device = None,
@@ -85,14 +87,12 @@ def evaluate(
     """Score a model on data of its kind, and show where it goes wrong."""
     from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
-    from cloze.data.files import fresh_path
     from cloze.tasks.evaluate import evaluate
     from cloze.tasks.predictions import predictions_file, write_predictions
 
     if predictions is not None:  # before the time is spent
         predictions_file(predictions, force=force)
-    if report is not None:
-        fresh_path(report, force)
+    check_report(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     title = f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
     options: dict[str, Any] = {
@@ -132,6 +132,17 @@ def evaluate(
         print_json({"model": model, **made.data, "worst": errors})
     else:
         _show(made, model, worst)
+
+
+def check_report(path: Path | None, force: bool) -> None:
+    """Whether a page can be written there, before the time is spent."""
+    from cloze.data.files import fresh_path
+
+    if path is None:
+        return
+    if path.suffix != ".html":
+        raise InputError(f"{path}: a report is a page", fix="end its name in .html")
+    fresh_path(path, force)
 
 
 def _refuse(options: dict[str, Any], name: str) -> None:

@@ -13,6 +13,9 @@ def export(
     model: ModelFolder,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; of huggingface a folder.")],
     *,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="word2vec: no first line, as GloVe's files.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -23,7 +26,8 @@ def export(
     from cloze.tasks.export import FORMATS, export
 
     one_of("format", format, FORMATS)
-    written = export(format, load(model, device="cpu", quiet=quiet), out, force=force)
+    opened = load(model, device="cpu", quiet=quiet)
+    written = export(format, opened, out, header=not no_header, force=force)
     if as_json:
         print_json({"format": format, "out": str(written)})
     elif not quiet:

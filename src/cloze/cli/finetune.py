@@ -33,7 +33,6 @@ from cloze.cli.training import (
     Seeds,
     Settings,
     Steps,
-    TaskRecipe,
     Tensorboard,
     Tokens,
     for_resuming,
@@ -63,7 +62,7 @@ def finetune(
     ] = None,
     dev: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="To judge by. [a tenth of the training data]"),
+        typer.Option(metavar="PATH", help="To judge by. [a tenth of --train; translate: none]"),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's and the model's folder.")],
     text: TextColumn = None,
@@ -91,7 +90,9 @@ def finetune(
     ] = None,
     rate: Rate = None,
     batch: Batch = None,
-    epochs: Annotated[float | None, typer.Option(metavar="N", help="How often all. [3]")] = None,
+    epochs: Annotated[
+        float | None, typer.Option(metavar="N", help="How often all. [3; translate: the recipe's]")
+    ] = None,
     steps: Steps = None,
     tokens: Tokens = None,
     minutes: Annotated[float | None, typer.Option(metavar="N", help="Or this long.")] = None,
@@ -112,7 +113,13 @@ def finetune(
     ] = None,
     seeds: Seeds = None,
     search: Search = None,
-    recipe: TaskRecipe = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="finetune, features; translate: transformer, seq2seq; or a file.",
+        ),
+    ] = None,
     settings: Settings = None,
     skip_bad: Annotated[
         bool | None, typer.Option("--skip-bad", help="Pass over rows that cannot be read.")
@@ -167,7 +174,10 @@ def finetune(
 
     if task == "translate" or (resume and _translates(out)):
         if model is not None:
-            raise typer.BadParameter("a translator begins from nothing", param_hint="MODEL")
+            raise typer.BadParameter(
+                "a translator begins from nothing; which kind: --recipe transformer or seq2seq",
+                param_hint="MODEL",
+            )
         with watching(str(out), quiet=quiet, display=not as_json) as watch:
             _translate(
                 flags,
@@ -285,9 +295,12 @@ def _print_translator(ended: "Trained", as_json: bool) -> None:
     if as_json:
         print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
         return
+    judged = ended.score is not None
     rows: list[tuple[str, Any]] = [
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
-        ("best after step", ended.best_step),
+        ("best after step", ended.best_step)
+        if judged
+        else ("kept", "the last, as nothing was held out"),
         ("steps", ended.steps),
         ("pairs left out", ended.left_out),
         ("time", f"{ended.seconds:.0f} s"),
@@ -306,7 +319,7 @@ def _print_end(ended: "Finetuned", as_json: bool) -> None:
         return
     if ended.trials:
         rows = [
-            (t.name, f"{t.rate:g}", t.batch, t.epochs, f"{t.score:.4f}", f"{t.seconds:.0f} s")
+            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", f"{t.seconds:.0f} s")
             for t in ended.trials
         ]
         print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
@@ -318,10 +331,12 @@ def _print_end(ended: "Finetuned", as_json: bool) -> None:
         ("report", str(ended.folder / "report.html")),
     ]
     if ended.deviation is not None:
+        which = "finished" if ended.stopped else "all"
         rows_.insert(
-            0, (f"{ended.measure}, all seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
+            0, (f"{ended.measure}, {which} seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
         )
     print_table(("fine-tuned", str(ended.folder)), rows_)
     if ended.stopped:
         again = f"cloze finetune --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+        done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
+        typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)

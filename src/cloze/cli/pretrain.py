@@ -75,7 +75,9 @@ def pretrain(
     recipe: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="laptop; on a GPU fast; bert-tiny … bert-base; or a file."
+            metavar="NAME|FILE",
+            help="laptop; on a GPU fast; bert-tiny … bert-base; ngram, nnlm, lstm, word2vec; "
+            "or a file.",
         ),
     ] = None,
     model: Annotated[
@@ -240,8 +242,10 @@ def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> Non
         return
     scores = {
         "eval.mlm": ("held-out loss", "{:.3f}"),
+        "eval.lm": ("held-out loss", "{:.3f}"),
         "eval.perplexity": ("held-out perplexity", "{:,.1f}"),
         "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
+        "eval.lm.accuracy": ("next words right", "{:.1%}"),
         "eval.mlm.teacher": ("by the teacher", "{:.1%}"),
         "eval.unigram": ("by the commonest word", "{:.1%}"),
         "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),

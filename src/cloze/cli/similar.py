@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, print_json, print_table, texts_from
+from cloze.cli.common import Force, Json, picture_path, print_json, print_table, texts_from
 
 if TYPE_CHECKING:
     from cloze.tasks.similar import Odd, Similar
 
 
-def similar(  # noqa: C901
+def similar(
     model: Annotated[
         str,
         typer.Argument(
@@ -42,6 +42,9 @@ def similar(  # noqa: C901
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Of a file, read the first N words only.")
     ] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="A file begins with a word, as GloVe's do. [found]")
+    ] = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the words found on a plane.")
     ] = None,
@@ -57,13 +60,11 @@ def similar(  # noqa: C901
     asked = list(analogy) if analogy else [row.text.strip() for row in texts_from(words)]
 
     from cloze.checkpoint.vectors import load_vectors
-    from cloze.data.files import fresh_path
     from cloze.tasks import similar as verb
 
     for path in (picture, cells):
-        if path is not None:
-            fresh_path(path, force)
-    vectors = load_vectors(model, limit=limit)
+        picture_path(path, force)
+    vectors = load_vectors(model, limit=limit, header=False if no_header else None)
     found: list[Similar] = []
     if odd:
         _show_odd(verb.odd_one_out(vectors, asked), as_json)

@@ -20,6 +20,8 @@ from cloze.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cloze.tasks.suggest import Suggested, Suggestion
 
 WIDTH = 20  # of the longest bar
@@ -43,30 +45,35 @@ def suggest(
     from cloze.tasks.suggest import suggest
 
     opened = load(model, device=device, quiet=quiet)
-    for row in inputs:
-        suggested = suggest(opened, row.text, top=top)
-        if as_json:
-            print_json(dataclasses.asdict(suggested))
-        else:
-            _show(suggested)
+    suggested = (suggest(opened, row.text, top=top) for row in inputs)
+    if as_json:
+        for one in suggested:
+            print_json(dataclasses.asdict(one))
+    else:
+        _show(list(suggested))
 
 
-def _show(suggested: "Suggested") -> None:
-    found = suggested.suggestions
-    paths = any(one.path for one in found)
+def _show(suggested: "list[Suggested]") -> None:
+    """One table; of several texts it says which each word goes on from."""
+    paths = any(one.path for each in suggested for one in each.suggestions)
     bars = sys.stdout.isatty()  # other programs draw their own
-    most = max((one.probability for one in found), default=1.0)
     columns = ["word", "probability", *[""] * bars, *["order", "how"] * paths]
-    rows = [
-        [
+    rows = [(each.text, row) for each in suggested for row in _rows(each, bars, paths)]
+    if len(suggested) > 1:
+        print_table(["after", *columns], [[text, *row] for text, row in rows])
+    elif suggested:
+        print_table(columns, [row for _, row in rows], title=f"{suggested[0].text} …")
+
+
+def _rows(suggested: "Suggested", bars: bool, paths: bool) -> "Iterator[list[object]]":
+    most = max((one.probability for one in suggested.suggestions), default=1.0)
+    for one in suggested.suggestions:
+        yield [
             one.word,
             f"{one.probability:.4f}",
-            *[_bar(one.probability / most)] * bars,
-            *[one.order, _how(one)][: 2 * paths],
+            *([_bar(one.probability / most)] if bars else []),
+            *([one.order, _how(one)] if paths else []),
         ]
-        for one in found
-    ]
-    print_table(columns, rows, title=f"{suggested.text} …")
 
 
 def _bar(share: float) -> str:

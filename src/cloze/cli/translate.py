@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
+    ARGUMENT,
     FAILED,
     Device,
     Force,
@@ -14,14 +15,15 @@ from cloze.cli.common import (
     Quiet,
     Texts,
     complain,
+    picture_path,
     print_json,
     print_table,
+    printable,
     progress,
     texts_from,
 )
 
 if TYPE_CHECKING:
-    from cloze.errors import InputError
     from cloze.tasks.translate import Candidate, Translation
 
 
@@ -64,32 +66,38 @@ def translate(
 
     from cloze.checkpoint.families import load
     from cloze.data.files import fresh_path
-    from cloze.data.parallel import lines_of
+    from cloze.data.parallel import rows_of
+    from cloze.errors import InputError
     from cloze.tasks.translate import translate
 
-    rows = [row.text for row in inputs] + (lines_of(file) if file else [])
-    for place in filter(None, (out, align)):
-        fresh_path(place, force)
+    rows = [*inputs, *(rows_of(file) if file else [])]
+    picture_path(align, force)
+    if out is not None:
+        fresh_path(out, force)
     opened = load(model, device=device, quiet=quiet)
     failed: list[InputError] = []
+
+    def fail(number: int, error: InputError) -> None:
+        row = rows[number]
+        where = "" if row.file == ARGUMENT else f"{row.file}:{row.line}: "
+        failed.append(InputError(f"{where}{error.problem}", fix=error.fix))
+
     with progress(quiet) as show:
         found = translate(
             opened,
-            rows,
+            [row.text for row in rows],
             beam=beam,
             best=best,
             penalty=penalty,
             alpha=alpha,
             no_repeat=no_repeat,
             ratio=ratio,
-            align=align is not None or (as_json and _looks(opened)),
+            align=align is not None,
             policy=policy,
             batch_tokens=batch_tokens,
-            on_error=lambda _, error: failed.append(error),
+            on_error=fail,
             progress=lambda done, total: show("sentences", done, total),
         )
-    if align is not None:
-        _draw(found, align, lines)
     if out is None:
         _print(found, as_json=as_json, table=best > 1)
     else:
@@ -99,16 +107,19 @@ def translate(
             typer.echo(f"{len(found) - len(failed):,} of {len(found):,} lines: {out}", err=True)
     for error in failed:
         complain(error)
+    if align is not None:
+        _draw(found, align, lines, quiet=quiet or len(found) == 1, failed=bool(failed))
     if failed:
         raise typer.Exit(FAILED)
 
 
 def _print(found: "list[Translation]", *, as_json: bool, table: bool) -> None:
+    if table and not as_json:
+        _show(found)
+        return
     for one in found:
         if as_json:
             print_json(_plain(one))
-        elif table:
-            _show(one)
         else:
             print(_flat(one.text))
 
@@ -118,13 +129,21 @@ def _flat(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _looks(model: Any) -> bool:  # noqa: ANN401 (any folder opens; the verb says what it takes)
-    return getattr(getattr(model, "module", None), "score", model) is not None
-
-
-def _show(one: "Translation") -> None:
-    rows = [(candidate.text, f"{candidate.score:.4f}") for candidate in one.candidates]
-    print_table(("translation", "score"), rows, title=one.source)
+def _show(found: "list[Translation]") -> None:
+    """One table; of several sentences it says which each is a translation of."""
+    alone = len(found) == 1
+    rows = [
+        ([] if alone else [one.source]) + [candidate.text, f"{candidate.score:.4f}"]
+        if one.source.strip()
+        else []  # a blank line for a blank line
+        for one in found
+        for candidate in one.candidates
+    ]
+    columns = ["translation", "score"]
+    if alone:
+        print_table(columns, rows, title=found[0].source)
+    else:
+        print_table(["source", *columns], rows)
 
 
 def _plain(one: "Translation") -> dict[str, Any]:
@@ -153,13 +172,21 @@ def _candidate(one: "Candidate") -> dict[str, Any]:
     return made
 
 
-def _draw(found: "list[Translation]", place: Path, lines: bool) -> None:
+def _draw(
+    found: "list[Translation]", place: Path, lines: bool, *, quiet: bool, failed: bool
+) -> None:
+    """The best translation of the first sentence that has one."""
     from cloze.draw.alignment import AlignmentLines, alignment_heat
     from cloze.errors import InputError
 
-    shown = next((c.alignment for one in found for c in one.candidates if c.alignment), None)
-    if shown is None:
+    drawn = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
+    one, shown = next(drawn, (None, None))
+    if one is None or shown is None:
+        if failed:  # and it was said why
+            return
         raise InputError("there is nothing to draw", fix="give a sentence that is not blank")
+    if not quiet:
+        typer.echo(f"{place} shows the first of them: {printable(one.source)}", err=True)
     words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
     picture = AlignmentLines(title="Alignment", **words) if lines else alignment_heat(**words)
     picture.save(place)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cloze.data.batch import NO_LABEL, Bools, Ints
 from cloze.data.files import PathLike
 from cloze.data.randomness import Purpose, generator
-from cloze.data.readers import read_lines
+from cloze.data.readers import Row, read_lines
 from cloze.data.unpack import Lines, open_bytes
 from cloze.errors import InputError
 
@@ -25,17 +25,17 @@ NAME = "translate"  # of the loss
 ROUND = 8  # rows and columns of rectangles whose shapes should come again
 
 
-def lines_of(path: PathLike) -> list[str]:
+def rows_of(path: PathLike) -> list[Row]:
     """Every line of a file, blank ones too; packed files are told by their ending, no other is."""
     place = Path(path)
     if not place.exists():
         raise InputError(f"{path}: there is no such file", fix="check the spelling")
-    found: list[str] = []
+    found: list[Row] = []
     with open_bytes(place) as stream:
         for row in read_lines(Lines(stream, str(path))):
             if isinstance(row, InputError):
                 raise row
-            found.append(row.text)
+            found.append(row)
     return found
 
 
@@ -67,7 +67,7 @@ def parallel(source: PathLike | Sequence[str], target: PathLike | Sequence[str])
         for side, what in ((source, "the source"), (target, "the target"))
     ]
     sides = [
-        lines_of(side) if isinstance(side, str | os.PathLike) else list(side)
+        [row.text for row in rows_of(side)] if isinstance(side, str | os.PathLike) else list(side)
         for side in (source, target)
     ]
     first, second = map(len, sides)

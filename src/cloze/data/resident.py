@@ -6,10 +6,10 @@ batch has the same shapes. n places, s samples at most, m masked places.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -62,6 +62,12 @@ class Stretches:
     masked: int  # m, places for masked tokens
     asked: int  # how many of them are taken: less where the batch is not full
     seed: int | None = None  # of masks that are the same every time, and hide all they choose
+
+    @classmethod
+    def of(cls, batch: "Stretches", **more: Any) -> Self:  # noqa: ANN401
+        """The same batch as one of this kind, with what else that kind has."""
+        given = {each.name: getattr(batch, each.name) for each in fields(Stretches)}
+        return cls(**given, **more)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -43,7 +43,7 @@ class Interval:
 class Difference(Interval):
     """A's score less B's on the same examples."""
 
-    not_better: float  # the share of resamples where A's is not above B's: one-sided p
+    p: float  # two-sided: twice the share of resamples on the rarer side of no difference
 
 
 def interval(
@@ -85,7 +85,8 @@ def difference(
         value=_whole(a, count) - _whole(b, count),
         low=low,
         high=high,
-        not_better=float((real <= 0).mean()),
+        # a resample without a difference speaks for both sides
+        p=min(1.0, 2 * float(min((real <= 0).mean(), (real >= 0).mean()))),
     )
 
 

@@ -64,7 +64,8 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
         )
     layout = LAYOUTS[family]
     for key, neutral in NEUTRAL.items():
-        if key in values and values[key] not in neutral:
+        unknown = key in values and key not in layout.settings.values()
+        if unknown and values[key] not in neutral:
             raise ConfigError(
                 f"config.json sets {key} to {values[key]!r}, which changes the mathematics",
                 fix=f"cloze computes {key} = {neutral[0]!r} only; use a folder that has that",
@@ -211,6 +212,6 @@ def _problem(theirs: object) -> str | None:
 
 
 def _check_switches(given: Mapping[str, Any]) -> None:
-    for name in ("tied", "sinusoidal"):
+    for name in ("tied", "sinusoidal", "causal"):
         if not isinstance(given.get(name, False), bool):
             raise ConfigError(f"{name} is {given[name]!r}", fix="use true or false")

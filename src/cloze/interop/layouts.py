@@ -26,6 +26,11 @@ class Layout:
     besides: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
 
 
+def _settled(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A null says nothing."""
+    return {key: value for key, value in values.items() if (key, value) != ("is_decoder", None)}
+
+
 BERT = Layout(
     base="bert.",
     settings={
@@ -44,11 +49,13 @@ BERT = Layout(
         "deviation": "initializer_range",
         "pad_id": "pad_token_id",
         "tied": "tie_word_embeddings",
+        "causal": "is_decoder",
     },
     architectures={
         "BertModel": (),
         "BertForPreTraining": ("mlm", "nsp"),
         "BertForMaskedLM": ("mlm",),
+        "BertLMHeadModel": ("mlm",),
         "BertForNextSentencePrediction": ("nsp",),
         "BertForSequenceClassification": ("sequence",),
         "BertForTokenClassification": ("token",),
@@ -95,6 +102,7 @@ BERT = Layout(
         "cls.predictions.transform.dense.weight": "mlm",
         "cls.seq_relationship.weight": "nsp",
     },
+    settled=_settled,
 )
 
 DISTILBERT = Layout(

@@ -121,21 +121,23 @@ def _rows(text: str) -> Iterator[dict[str, Any]]:
 def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
     nothing: Mapping[str, Any] = {}
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
-    right, unigram = measured(last, "mlm_accuracy"), measured(last, "unigram_accuracy")
+    next_words = measured(last, "lm_accuracy")
+    kind, key = ("masked", "mlm_accuracy") if next_words is None else ("next", "lm_accuracy")
+    right, unigram = measured(last, key), measured(last, "unigram_accuracy")
     perplexity = measured(last, "perplexity")
     found: dict[str, float | str] = {}
     if right is not None:
-        found["masked words right, documents held out"] = right
+        found[f"{kind} words right, documents held out"] = right
     if unigram is not None:
         found["the same by always saying the commonest word"] = unigram
     if perplexity is not None:
-        found["perplexity of masked words, documents held out"] = short(perplexity)
+        found[f"perplexity of {kind} words, documents held out"] = short(perplexity)
     return found
 
 
 def _front(found: Info, about: About) -> str:
     tags = [found.family, "cloze"]
-    kind = ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "mlm" in found.heads else []
+    kind = ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.verbs else []
     lines = [
         f"language: {about.language}",
         f"license: {about.licence}",
@@ -148,7 +150,7 @@ def _front(found: Info, about: About) -> str:
 
 
 def _use(name: str, found: Info) -> str:
-    fills = "mlm" in found.heads
+    fills = "fill" in found.verbs
     sentence = "The capital of France is [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
     call = f'cloze.fill(model, "{sentence}")' if fills else 'cloze.embed(model, ["A text."])'

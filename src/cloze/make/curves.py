@@ -82,14 +82,9 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
 
 
 def _facts(last: Row) -> Iterator[Fact]:
-    unigram = measured(last, "unigram_accuracy")
-    if (value := measured(last, "mlm_accuracy")) is not None:
-        others = {"teacher": measured(last, "teacher_accuracy"), "unigram baseline": unigram}
-        known = ", ".join(f"{who} {percent(it)}" for who, it in others.items() if it is not None)
-        yield Fact(label="MLM accuracy", text=percent(value), value=value, detail=known)
-        if unigram:
-            times = value / unigram
-            yield Fact(label="times the baseline", text=f"{times:.1f}×", value=times)
+    if (value := measured(last, "bleu")) is not None:
+        yield Fact(label="BLEU", text=f"{value:.1f}", value=value, detail="from 0 to 100")
+    yield from _words(last)
     if (value := measured(last, "mlm_loss")) is not None:
         yield Fact(label="loss", text=short(value), value=value, detail="nats a masked token")
     if (value := measured(last, "perplexity")) is not None:
@@ -105,6 +100,20 @@ def _facts(last: Row) -> Iterator[Fact]:
         commoner = measured(last, "commoner_pair_accuracy")
         known = "" if commoner is None else f"always the commoner answer {percent(commoner)}"
         yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=known)
+
+
+def _words(last: Row) -> Iterator[Fact]:
+    """Words guessed right: the masked ones, or left to right the next."""
+    unigram = measured(last, "unigram_accuracy")
+    others = {"teacher": measured(last, "teacher_accuracy"), "unigram baseline": unigram}
+    known = ", ".join(f"{who} {percent(it)}" for who, it in others.items() if it is not None)
+    for label, key in (("MLM accuracy", "mlm_accuracy"), ("LM accuracy", "lm_accuracy")):
+        if (value := measured(last, key)) is None:
+            continue
+        yield Fact(label=label, text=percent(value), value=value, detail=known)
+        if unigram:
+            times = value / unigram
+            yield Fact(label="times the baseline", text=f"{times:.1f}×", value=times)
 
 
 def _scores(last: Row) -> Iterator[Fact]:
@@ -131,12 +140,20 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         x_label="step",
         percent=True,
         include=[0],
-        series=[
-            *_both(rows, "mlm_accuracy"),
+        series=_beside(
+            _both(rows, "mlm_accuracy"),
             *_level(rows, "unigram_accuracy", "unigram"),
             *_level(held_out, "teacher_accuracy", "teacher"),
-        ],
+        ),
         note="Unigram is what always saying the most frequent token gets.",
+    )
+    yield LineChart(
+        title="LM accuracy",
+        x_label="step",
+        percent=True,
+        include=[0],
+        series=_beside(_both(rows, "lm_accuracy"), *_level(rows, "unigram_accuracy", "unigram")),
+        note="Next tokens guessed right. Unigram is what always saying the most frequent one gets.",
     )
     yield LineChart(
         title="Soft targets",
@@ -151,6 +168,13 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         x_label="step",
         series=_both(rows, "cosine_loss"),
         note="How far the vectors of the last layer are from the teacher's.",
+    )
+    yield LineChart(
+        title="BLEU",
+        x_label="step",
+        include=[0],
+        series=_series(held_out, "bleu", "held out", colour=_HELD_OUT),
+        note="Of the dev sentences, by which the model is chosen.",
     )
     yield LineChart(
         title="Scores",
@@ -186,13 +210,14 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
         series=_both(rows, "correction_accuracy"),
         note="Tokens the model restores where the generator has put others.",
     )
-    pairs = _both(rows, "nsp_accuracy")
     yield LineChart(
         title="NSP accuracy",
         x_label="step",
         percent=True,
         include=[0.45],  # so that a line at chance does not lie on the axis
-        series=[*pairs, *_level(rows, "commoner_pair_accuracy", "commoner")] if pairs else [],
+        series=_beside(
+            _both(rows, "nsp_accuracy"), *_level(rows, "commoner_pair_accuracy", "commoner")
+        ),
         note="Pairs told right: do they follow each other? Commoner is what always saying the "
         "commoner answer gets; short samples make the two uneven.",
     )
@@ -223,6 +248,11 @@ def _training(rows: Sequence[Row], key: str) -> list[Series]:
         replace(found[0], y=mean),
         *_series(learned, key, "as logged", style="faint", colour=_TRAINING),
     ]
+
+
+def _beside(series: list[Series], *levels: Series) -> list[Series]:
+    """Series with the baselines that they are held against; without any no baselines either."""
+    return [*series, *levels] if series else []
 
 
 def _level(rows: Sequence[Row], key: str, name: str) -> list[Series]:

@@ -24,15 +24,14 @@ from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
-from cloze.errors import InputError
 from cloze.make.course import Course, Taken, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.run import Watch
-from cloze.make.tuning import Tuned, tell
+from cloze.make.tuning import Tuned, count_cut, tell, weights_of
 from cloze.nn.readers import LinearReader
-from cloze.objectives.core import Learner, Terms, correct
+from cloze.objectives.core import Learner, Objective, Terms, correct
 from cloze.tasks.features import features, read_features
 from cloze.tasks.judge import Judged, held_against
 from cloze.tasks.kinds import KINDS
@@ -48,18 +47,22 @@ def tune_features(
     base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch
 ) -> Tuned:
     """Make the vectors of all examples once, let a reader learn from them, keep the best one."""
-    if recipe.task not in ("classify", "tag"):
-        raise InputError(
-            f"features cannot learn to {recipe.task}", fix="use transfer full, last-N or head"
-        )
     began = time.monotonic()
     model = _frozen(base, data, recipe)
     train = _Vectors.of(model, data.train, recipe, watch, "vectors to learn from")
     dev = _Vectors.of(model, data.dev, recipe, watch, "vectors to judge by") if data.dev else None
+    cut = count_cut(train.groups, data, watch)
     assert model.reader is not None
     if isinstance(model.reader, LinearReader):
         targets = torch.tensor([target for item in train.items for target in item.targets])
-        _regress(model.reader, torch.cat(train.vectors), targets, recipe.transfer.penalty)
+        _regress(
+            model.reader,
+            torch.cat(train.vectors),
+            targets,
+            penalty=recipe.transfer.penalty,
+            weights=weights_of(data, recipe, model.device),
+            smoothing=recipe.loss.smoothing,
+        )
         judged = None if dev is None else dev.judged(model)
         taken = Taken(
             score=None if judged is None else data.score(judged),
@@ -71,14 +74,14 @@ def tune_features(
         steps = 1
     else:
         taken, steps = _learn(model, train, dev, data, out=out, recipe=recipe, watch=watch)
-    tell(out, data, 0)
+    tell(out, data, cut)
     return Tuned(
         score=taken.score,
         scores=taken.scores,
         best_step=taken.best_step,
         steps=steps,
         seconds=time.monotonic() - began,
-        cut=0,
+        cut=cut,
         stopped=taken.stopped,
     )
 
@@ -144,17 +147,26 @@ class _Vectors:
         return held_against(model, model.task, self.examples, told)
 
 
-def _regress(reader: LinearReader, vectors: Tensor, targets: Tensor, penalty: float) -> None:
+def _regress(
+    reader: LinearReader,
+    vectors: Tensor,
+    targets: Tensor,
+    *,
+    penalty: float,
+    weights: Tensor | None,
+    smoothing: float,
+) -> None:
     """Least Σ loss + penalty/2·‖W‖², by L-BFGS: what scikit-learn's regressions find.
 
-    C there is 1/penalty here; the intercept is not punished.
+    C there is 1/penalty here; the intercept is not punished. The loss of classes is that of
+    `objectives.labelled.classes`, with its weights and its smoothing.
     """
     x = vectors.double()
     dense = reader.dense.double().requires_grad_(True)
     with torch.no_grad():
         dense.weight.zero_()
         dense.bias.zero_()
-    wanted = targets.to(x.device)
+    wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
     if dense.out_features == 2:  # noqa: PLR2004
         penalty *= 2  # one vector of weights is told as two halves, of which squares make half
     search = torch.optim.LBFGS(
@@ -171,7 +183,9 @@ def _regress(reader: LinearReader, vectors: Tensor, targets: Tensor, penalty: fl
         if wanted.is_floating_point():
             error = (scores.squeeze(-1) - wanted).square().sum() / 2
         else:
-            error = F.cross_entropy(scores, wanted, reduction="sum")
+            error = F.cross_entropy(
+                scores, wanted, weighing, label_smoothing=smoothing, reduction="sum"
+            )
         total = error + penalty / 2 * dense.weight.square().sum()
         total.backward()
         return total
@@ -208,12 +222,21 @@ class VectorBatch:
         ]
 
 
-def _tagging(reader: nn.Module, batch: VectorBatch, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-    device = next(reader.parameters()).device
-    scores = reader(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
-    targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
-    loss = F.cross_entropy(scores, targets, reduction="sum")
-    return {"tag": loss, "tag.accuracy": correct(scores, targets)}
+def _tagging(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
+    """As `objectives.labelled.classes`, of vectors that are there already."""
+
+    def objective(
+        reader: nn.Module,
+        batch: VectorBatch,
+        rng: torch.Generator | None = None,  # noqa: ARG001
+    ) -> Terms:
+        device = next(reader.parameters()).device
+        scores = reader(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
+        targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
+        loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
+        return {"tag": loss, "tag.accuracy": correct(scores, targets)}
+
+    return objective
 
 
 def _learn(
@@ -232,7 +255,9 @@ def _learn(
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
     per_epoch = -(-len(pairs) // table.batch)
     state = TrainState(
-        learner=Learner(reader, _tagging),
+        learner=Learner(
+            reader, _tagging(weights_of(data, recipe, model.device), recipe.loss.smoothing)
+        ),
         model=reader,
         optimiser=optimiser(reader, recipe.optimiser),
         config=recipe.loop(),

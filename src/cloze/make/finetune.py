@@ -10,9 +10,10 @@ Beside it lie what it ran with, how it went, and what a resumed run goes on from
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
+from math import inf, isnan
 from os import PathLike as OsPath
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,7 +24,8 @@ from cloze.checkpoint.model import Model, device_of
 from cloze.checkpoint.task import TASKS
 from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
-from cloze.errors import InputError
+from cloze.draw.files import write
+from cloze.errors import ConfigError, InputError
 from cloze.make.features import tune_features
 from cloze.make.finetune_recipe import (
     BATCHES,
@@ -34,6 +36,7 @@ from cloze.make.finetune_recipe import (
     finetune_recipe,
 )
 from cloze.make.labelled import Labelled, gather, listed_sources
+from cloze.make.recipe_tables import UNITS
 from cloze.make.run import (
     METRICS,
     RECIPE,
@@ -46,12 +49,13 @@ from cloze.make.run import (
 )
 from cloze.make.tuning import SUMMARY, Tuned, tune
 
-TRIALS = "trials.json"
+TRIALS, WEIGHTS = "trials.json", "model.safetensors"
+SEED = "seed-"  # and its number: the name of a run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One of several runs."""
+class Trial(Tuned):
+    """One of several runs, come to its end."""
 
     name: str
     rate: float
@@ -59,8 +63,6 @@ class Trial:
     epochs: float | None
     seed: int
     score: float
-    scores: Mapping[str, float]
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +73,15 @@ class Finetuned(Tuned):
     task: str
     measure: str  # the name of the score that chose
     labels: tuple[str, ...]
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...] = ()  # those that were finished
+    runs: int = 1  # that were asked for
 
     @property
     def mean(self) -> float | None:
-        """Of the scores of all seeds."""
-        return fmean(t.score for t in self._seeds) if self._seeds else self.score
+        """Of the scores of all seeds that were finished; None where none was."""
+        if self._seeds:
+            return fmean(t.score for t in self._seeds)
+        return None if self.stopped else self.score
 
     @property
     def deviation(self) -> float | None:
@@ -85,7 +90,7 @@ class Finetuned(Tuned):
 
     @property
     def _seeds(self) -> list[Trial]:
-        return [trial for trial in self.trials if trial.name.startswith("seed")]
+        return [trial for trial in self.trials if trial.name.startswith(SEED)]
 
 
 def finetune(
@@ -105,7 +110,8 @@ def finetune(
     After every epoch it is judged on the dev data, and the best one is what the folder holds in the
     end. With `run.search` the paper's rates, batches and epochs are tried on dev first; with
     `run.seeds` there are so many runs, and the best one is kept. SIGTERM and Ctrl-C save and end
-    it; `resume_finetune` goes on, exactly where the budget is in epochs, steps or tokens.
+    it; `resume_finetune` goes on, exactly where the budget is in epochs, steps or tokens, and of
+    several runs with those that were not finished.
 
     Args:
         task: what it is to learn.
@@ -123,31 +129,27 @@ def finetune(
     named = str(model) if isinstance(model, str | OsPath) else UNNAMED
     data = replace(made.data, train=_named(train), dev=_named(dev))
     made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
+    made.check()
     folder = fresh_path(out, force)
-    for name in (RECIPE, METRICS, SUMMARY, REPORT, TRIALS):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / STATE, ignore_errors=True)
+    base = _opened(model, made)
     labelled = gather(made, train, dev)
-    several = made.run.search or made.run.seeds > 1
-    if several and not labelled.dev:
+    if made.run.several and not labelled.dev:
         raise InputError("there is nothing to choose by", fix="give dev data, or hold some out")
     watch = watch or Watch()
     watch.say.text(labelled.described())
-    base = _opened(model, made)
-
-    def one(recipe: FinetuneRecipe, place: Path) -> Tuned:
-        write_recipe(place, recipe)
-        return _tune(base, labelled, place, recipe, watch)
-
-    if not several:
-        return _ended(one(made, folder), folder, made, labelled, ())
-    return _several(one, folder, made, labelled)
+    for place in (folder, *(folder / name for name in _plans(made))):
+        _clear(place)
+    write_recipe(folder, made)
+    return _run(base, labelled, folder, made, watch)
 
 
 def resume_finetune(
     out: PathLike, *, settings: Sequence[str] = (), watch: Watch | None = None
 ) -> Finetuned:
-    """Go on with the run in a folder, by the recipe that lies there."""
+    """Go on with the run in a folder, by the recipe that lies there.
+
+    Of several runs those that are finished are not repeated.
+    """
     folder = Path(out)
     made = finetune_recipe(recipe_in(folder), settings=settings)
     if UNNAMED in (made.model, *made.data.train, *made.data.dev):
@@ -155,9 +157,26 @@ def resume_finetune(
             "this run began with objects in Python, which a folder cannot name",
             fix="fine-tune again, or give the model and the data as files",
         )
+    base = _opened(made.model, made)
     labelled = gather(made, made.data.train, made.data.dev)
-    ended = _tune(_opened(made.model, made), labelled, folder, made, watch or Watch())
-    return _ended(ended, folder, made, labelled, ())
+    return _run(base, labelled, folder, made, watch or Watch())
+
+
+def _run(
+    base: Model, data: Labelled, folder: Path, recipe: FinetuneRecipe, watch: Watch
+) -> Finetuned:
+    """The one run or the several of a recipe, from where the folder has come to."""
+
+    def one(plan: FinetuneRecipe, place: Path) -> Tuned:
+        tuner = tune_features if plan.transfer.kind == "features" else tune
+        return tuner(base, data, place, plan, watch)
+
+    if recipe.run.several:
+        return _several(one, folder, recipe, data)
+    trials = _finished(folder)
+    if trials:  # of several runs, and the recipe is that of the best: nothing is left to do
+        return _ended(_best(trials.values()), folder, recipe, data, trials)
+    return _ended(one(recipe, folder), folder, recipe, data, {})
 
 
 def _several(
@@ -166,84 +185,146 @@ def _several(
     recipe: FinetuneRecipe,
     data: Labelled,
 ) -> Finetuned:
-    """Search first, then the seeds with what was found; the folder gets the best of the last."""
-    trials: list[Trial] = []
+    """Search first, then the seeds with what was found; the folder gets the best of the last.
 
-    def tried(plans: Mapping[str, FinetuneRecipe]) -> tuple[FinetuneRecipe, str, Tuned]:
-        best: tuple[FinetuneRecipe, str, Tuned] | None = None
-        for name, plan in plans.items():
-            ended = one(plan, folder / name)
-            trials.append(_trial(name, plan, ended))
-            (folder / TRIALS).write_text(json.dumps([asdict(trial) for trial in trials], indent=1))
-            shutil.rmtree(folder / name / STATE, ignore_errors=True)
-            if best is None or (ended.score or 0.0) > (best[2].score or 0.0):
-                best, worse = (plan, name, ended), best
-            else:
-                worse = plan, name, ended
-            if worse is not None:  # its numbers stay, its weights go
-                (folder / worse[1] / "model.safetensors").unlink(missing_ok=True)
-        assert best is not None
-        return best
+    What was finished before is not run again. A signal ends it all: the folder then has the best of
+    the finished, and still the recipe that was asked for, to go on by.
+    """
+    trials, grid = _finished(folder), _grid(recipe)
+    chosen = recipe.with_run(seeds=1, search=False, fixed=())
+    cut = _cut_short(one, folder, grid, trials)
+    if cut is None:
+        if grid:
+            chosen = grid[_best(trials[name] for name in grid).name]
+        seeds = {name: chosen.with_run(seed=n) for name, n in _seeds(recipe).items()}
+        cut = _cut_short(one, folder, seeds, trials)
+    shown: tuple[str, Tuned] | None = cut
+    if trials:
+        best = _best(trials.values())
+        shown = best.name, replace(best, stopped=cut[1].stopped if cut else None)
+    assert shown is not None
+    name, ended = shown
+    kept = shutil.ignore_patterns(RECIPE, STATE)
+    shutil.copytree(folder / name, folder, dirs_exist_ok=True, ignore=kept)
+    if cut is None:
+        shutil.copy(folder / name / RECIPE, folder)  # last: by it one knows that all is done
+        (folder / name / WEIGHTS).unlink(missing_ok=True)
+    return _ended(ended, folder, recipe, data, trials, len(_plans(recipe)))
 
-    chosen = recipe.with_run(seeds=1, search=False)
-    found: tuple[FinetuneRecipe, str, Tuned] | None = None
-    if recipe.run.search:
-        found = tried(_grid(chosen))
-        chosen = found[0]
-    if recipe.run.seeds > 1:
-        numbers = range(recipe.run.seed, recipe.run.seed + recipe.run.seeds)
-        found = tried({f"seed-{n}": chosen.with_run(seed=n) for n in numbers})
-    assert found is not None
-    chosen, name, ended = found
-    shutil.copytree(folder / name, folder, dirs_exist_ok=True)
-    (folder / name / "model.safetensors").unlink(missing_ok=True)
-    return _ended(ended, folder, chosen, data, tuple(trials))
+
+def _cut_short(
+    one: Callable[[FinetuneRecipe, Path], Tuned],
+    folder: Path,
+    plans: Mapping[str, FinetuneRecipe],
+    trials: dict[str, Trial],
+) -> tuple[str, Tuned] | None:
+    """Run what is not among `trials`, and add it there; the run that a signal ended, if one did."""
+    for name in [name for name in plans if name not in trials]:
+        write_recipe(folder / name, plans[name])
+        ended = one(plans[name], folder / name)
+        if ended.stopped:
+            return name, ended
+        trials[name] = _trial(name, plans[name], ended)
+        write(folder / TRIALS, json.dumps([asdict(t) for t in trials.values()], indent=1))
+        shutil.rmtree(folder / name / STATE, ignore_errors=True)
+        for worse in trials.keys() - {_best(trials.values()).name}:
+            (folder / worse / WEIGHTS).unlink(missing_ok=True)  # its numbers stay
+    return None
+
+
+def _plans(recipe: FinetuneRecipe) -> list[str]:
+    """The names of all runs, where there are several."""
+    return [*_grid(recipe), *_seeds(recipe)]
+
+
+def _seeds(recipe: FinetuneRecipe) -> dict[str, int]:
+    first, count = recipe.run.seed, recipe.run.seeds
+    return {f"{SEED}{n}": n for n in range(first, first + count)} if count > 1 else {}
 
 
 def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
-    """Devlin et al. 2018, appendix A.3: batch 16 or 32, three rates, three or four epochs."""
-    return {
-        f"rate-{rate:g}-batch-{batch}-epochs-{epochs}": replace(
-            recipe.with_run(
-                batch=batch, epochs=float(epochs), steps=None, tokens=None, minutes=None
-            ),
-            optimiser=replace(recipe.optimiser, rate=rate),
+    """Devlin et al. 2018, appendix A.3: batch 16 or 32, three rates, three or four epochs.
+
+    What was asked for (`run.fixed`) is not searched.
+    """
+    if not recipe.run.search:
+        return {}
+    fixed, plain = recipe.run.fixed, recipe.with_run(seeds=1, search=False, fixed=())
+    rates = (recipe.optimiser.rate,) if "rate" in fixed else RATES
+    batches = (recipe.run.batch,) if "batch" in fixed else BATCHES
+    budgets: dict[str, dict[str, Any]] = {
+        f"-epochs-{n}": dict.fromkeys(UNITS) | {"epochs": float(n)} for n in EPOCHS
+    }
+    if "epochs" in fixed:
+        budgets = {"": {}}
+    if len(rates) * len(batches) * len(budgets) == 1:
+        raise ConfigError(
+            "rate, batch and epochs are given, and there is nothing to search",
+            fix="leave one of them out, or leave --search out (run.search)",
         )
-        for rate, batch, epochs in product(RATES, BATCHES, EPOCHS)
+    return {
+        f"rate-{rate:g}-batch-{batch}{name}": replace(
+            plain.with_run(batch=batch, **budget), optimiser=replace(recipe.optimiser, rate=rate)
+        )
+        for rate, batch, (name, budget) in product(rates, batches, budgets.items())
     }
 
 
 def _trial(name: str, recipe: FinetuneRecipe, ended: Tuned) -> Trial:
-    assert ended.score is not None
+    assert ended.score is not None  # it came to its end, and there are dev data
     return Trial(
+        **_plain(ended),
         name=name,
         rate=recipe.optimiser.rate,
         batch=recipe.run.batch,
         epochs=recipe.run.epochs,
         seed=recipe.run.seed,
-        score=ended.score,
-        scores=ended.scores,
-        seconds=ended.seconds,
     )
 
 
-def _tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch) -> Tuned:
-    if recipe.transfer.kind == "features":
-        return tune_features(base, data, out, recipe, watch)
-    return tune(base, data, out, recipe, watch)
+def _finished(folder: Path) -> dict[str, Trial]:
+    """Of several runs those that came to their end, by name."""
+    path = folder / TRIALS
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return {row["name"]: Trial(**row) for row in rows}
+
+
+def _best(trials: Iterable[Trial]) -> Trial:
+    """Of the seeds, where there are some: they have what the search found."""
+    some = list(trials)
+    last = [trial for trial in some if trial.name.startswith(SEED)] or some
+    return max(last, key=lambda trial: -inf if isnan(trial.score) else trial.score)
+
+
+def _clear(folder: Path) -> None:
+    """Without what a run before has left, which this one must not go on from."""
+    for name in (RECIPE, METRICS, SUMMARY, REPORT, TRIALS):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / STATE, ignore_errors=True)
 
 
 def _ended(
-    ended: Tuned, folder: Path, recipe: FinetuneRecipe, data: Labelled, trials: tuple[Trial, ...]
+    ended: Tuned,
+    folder: Path,
+    recipe: FinetuneRecipe,
+    data: Labelled,
+    trials: Mapping[str, Trial],
+    runs: int | None = None,
 ) -> Finetuned:
     return Finetuned(
-        **vars(ended),
+        **_plain(ended),
         folder=folder,
         task=recipe.task,
         measure=data.measure,
         labels=data.labels,
-        trials=trials,
+        trials=tuple(trials.values()),
+        runs=runs or len(trials) or 1,
     )
+
+
+def _plain(ended: Tuned) -> dict[str, Any]:
+    """How a run ended, and nothing else."""
+    return {field.name: getattr(ended, field.name) for field in fields(Tuned)}
 
 
 def _named(source: PathLike | Sequence[Any]) -> tuple[str, ...]:
@@ -254,6 +335,8 @@ def _named(source: PathLike | Sequence[Any]) -> tuple[str, ...]:
 
 
 def _opened(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
-    if isinstance(model, Model):
-        return model
-    return load(model, device=device_of(recipe.run.device), quiet=True)
+    """The model, if what the recipe asks of it can be."""
+    if not isinstance(model, Model):
+        model = load(model, device=device_of(recipe.run.device), quiet=True)
+    recipe.check_for(layers=len(model.module.blocks), positions=model.config.positions)
+    return model

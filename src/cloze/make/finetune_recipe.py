@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cloze.config import in_range, number, one_of
+from cloze.config import in_range, number, one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.recipe import budget_of, completed
+from cloze.make.recipe_tables import UNITS
 from cloze.tasks.layers import CHOICES
 from cloze.text.length import POLICIES
 from cloze.train.budget import Budget
@@ -20,6 +21,12 @@ DEFAULT = "finetune"
 TRANSFERS = ("full", "last-N", "head", "features")
 # The paper's grid (Devlin et al. 2018, appendix A.3), for --search.
 RATES, BATCHES, EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (3, 4)
+# Its axes, and the settings that fix them.
+AXES = {
+    "rate": ["optimiser.rate"],
+    "batch": ["run.batch"],
+    "epochs": [f"run.{unit}" for unit in UNITS],
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +82,24 @@ class TransferTable:
         number("transfer.unfreeze", self.unfreeze, 0.0, 1e6)
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
             one_of("transfer.layers", self.layers, CHOICES)
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        """What would change nothing is refused."""
+        features, frozen = self.kind == "features", self.kind in ("head", "features")
+        for name, idle, needed, remedy in (
+            ("layers", "last", features, "features"),
+            ("pooling", "cls", features, "features"),
+            ("unfreeze", 0.0, not frozen, "full or last-N"),
+            ("layer_decay", 1.0, not frozen, "full or last-N"),
+        ):
+            value = getattr(self, name)
+            if value != idle and not needed:
+                raise ConfigError(
+                    f"transfer.{name} is {value!r}, and with transfer.kind {self.kind!r} "
+                    "it changes nothing",
+                    fix=f"leave --{name.replace('_', '-')} out, or use --transfer {remedy}",
+                )
 
     def trained(self, layers: int) -> int:
         """How many layers learn, from the top."""
@@ -106,6 +131,7 @@ class RunTable:
     seed: int = 0
     seeds: int = 1  # so many runs, with seeds from that one on
     search: bool = False  # try the paper's rates, batches and epochs on dev first
+    fixed: tuple[str, ...] = ()  # which of rate, batch and epochs were asked for: not searched
     device: str | None = None
     precision: Literal["float32", "bf16"] = "float32"
     clip_norm: float = 1.0
@@ -121,8 +147,19 @@ class RunTable:
     def __post_init__(self) -> None:
         for name in ("batch", "seeds", "evaluations", "log_every", "batch_tokens"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
+        for unit in UNITS:
+            value = getattr(self, unit)
+            if value is not None and not value > 0:
+                raise ConfigError(f"run.{unit} is {value}", fix="give a number above zero")
+        for axis in self.fixed:
+            one_of("run.fixed", axis, AXES)
         if self.patience is not None:
             in_range("run.patience", self.patience, 1, 1 << 30)
+
+    @property
+    def several(self) -> bool:
+        """Whether one run is chosen from several."""
+        return self.search or self.seeds > 1
 
     def budget(self, steps_per_epoch: int) -> Budget:
         """What may be spent."""
@@ -142,6 +179,50 @@ class FinetuneRecipe:
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.1))
     run: RunTable = field(default_factory=RunTable)
 
+    def check(self) -> None:
+        """What would change nothing in this task, or cannot be, is refused."""
+        if self.data.context and self.task != "tag":
+            raise ConfigError(
+                f"data.context is for tags, and the task is {self.task}", fix="leave --context out"
+            )
+        features = self.transfer.kind == "features"
+        if features and self.task not in ("classify", "tag"):
+            raise ConfigError(
+                f"features cannot learn to {self.task}", fix="use transfer full, last-N or head"
+            )
+        if features and self.run.search:
+            raise ConfigError(
+                "a search tries rates and epochs of fine-tuning, which are not those of features",
+                fix="leave --search out and try transfer.penalty or --rate by hand, "
+                "or use --transfer full, last-N or head",
+            )
+        if self.task in ("answer", "choose"):
+            self.check_loss(f"the task is {self.task}", smoothing=self.task == "choose")
+
+    def check_loss(self, why: str, *, smoothing: bool = False) -> None:
+        """Refuse weights of classes, and smoothing unless it has a meaning."""
+        weighted = self.loss.class_weights != "none"
+        if weighted or (self.loss.smoothing and not smoothing):
+            name = "class_weights" if weighted else "smoothing"
+            raise ConfigError(
+                f"loss.{name} is for classes, and {why}",
+                fix=f"leave --{name.replace('_', '-')} out",
+            )
+
+    def check_for(self, *, layers: int, positions: int) -> None:
+        """Refuse what a model of so many layers and positions cannot do."""
+        if self.data.length is not None and self.data.length > positions:
+            raise ConfigError(
+                f"data.length is {self.data.length:,}, and the model has {positions:,} positions",
+                fix=f"use --length {positions} or less, or leave it out",
+            )
+        kind = self.transfer.kind
+        if kind.startswith("last-") and int(kind.removeprefix("last-")) > layers:
+            raise ConfigError(
+                f"transfer.kind is {kind!r}, and the model has {layers} layers",
+                fix=f"use last-{layers} or less, or full",
+            )
+
     def loop(self) -> LoopConfig:
         """How each step is taken."""
         return LoopConfig(
@@ -159,5 +240,14 @@ def finetune_recipe(
     flags: dict[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> FinetuneRecipe:
-    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    return completed(FinetuneRecipe, source, flags, settings)
+    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top.
+
+    What these say of the axes of a search is fixed in it.
+    """
+    made = completed(FinetuneRecipe, source, flags, settings)
+    if not made.run.search:
+        return made
+    said = override(flags or {}, settings)
+    given = {f"{table}.{name}" for table in ("optimiser", "run") for name in said.get(table, {})}
+    fixed = {axis for axis, paths in AXES.items() if given.intersection(paths)}
+    return made.with_run(fixed=tuple(sorted(fixed.union(made.run.fixed))))

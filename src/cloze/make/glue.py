@@ -23,8 +23,8 @@ from cloze.data.labelled.tables import read_texts
 from cloze.draw.files import write
 from cloze.errors import InputError
 from cloze.evaluate.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
-from cloze.make.finetune import Finetuned, finetune, resume_finetune
-from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune import SEED, Finetuned, finetune, resume_finetune
+from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.run import RECIPE, UNNAMED, Watch
 from cloze.make.tuning import SUMMARY
 from cloze.tasks.evaluate import evaluate
@@ -195,8 +195,8 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow |
         return GlueRow(**begun["row"] | {"note": note})
     watch.say.text(f"{task.name}:")
     write(folder / FILE, json.dumps({"asked": asked, "row": None}))
-    alone = plan.recipe.run.seeds == 1 and not plan.recipe.run.search and plan.limit is None
-    if begun and alone and (folder / RECIPE).is_file() and not isinstance(plan.model, Model):
+    named = plan.limit is None and not isinstance(plan.model, Model)
+    if begun and named and (folder / RECIPE).is_file():
         ended = resume_finetune(folder, watch=watch)
     else:
         ended = finetune(
@@ -233,7 +233,7 @@ def _begun(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None) -> GlueRow:
     task = files.task
     counts = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    seeds = [t.scores for t in ended.trials if t.name.startswith("seed")] or [ended.scores]
+    seeds = [t.scores for t in ended.trials if t.name.startswith(SEED)] or [ended.scores]
     scores = [task.score([one]) for one in seeds]
     metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}
     score = fmean(scores)
@@ -280,7 +280,8 @@ def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
         number=task.kind == "number",
     )
     measures = recipe.run.measures or task.metrics  # by which the best epoch is chosen, too
-    return replace(recipe, data=table).with_run(measures=measures)
+    loss = LossTable() if table.number else recipe.loss  # of classes: the other tasks have them
+    return replace(recipe, data=table, loss=loss).with_run(measures=measures)
 
 
 def _source(

@@ -17,8 +17,9 @@ from cloze.data.files import PathLike
 from cloze.data.labelled.examples import NOWHERE, QuestionExample, TextExample
 from cloze.errors import InputError
 from cloze.make.finetune_recipe import FinetuneRecipe
-from cloze.tasks.judge import Judged, measure_of
+from cloze.tasks.judge import Judged, gold_of, kind_of, measure_of
 from cloze.tasks.kinds import KINDS
+from cloze.tasks.scoring import label_number
 
 OUTSIDE = "O"  # the tag of no span
 WHOLE = 1 << 32  # of a hash
@@ -103,6 +104,9 @@ def gather(
     if not learned:
         raise InputError("there is nothing to learn from", fix="check what the files hold")
     labels, problem, counts = labels_of(recipe.task, learned)
+    if problem == "number":
+        recipe.check_loss("the labels are numbers")
+    _check_judged(kind_of(recipe.task, problem), judged, labels)
     table = recipe.data
     policy = table.policy or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
@@ -152,6 +156,14 @@ def labels_of(
             fix="check the label column: there is nothing to tell apart",
         )
     return tuple(sorted(counts, key=_natural)), "classes", counts
+
+
+def _check_judged(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
+    """Each can be judged: better said now than after the first epoch."""
+    for one in examples:
+        right = gold_of(kind, one)
+        for label in {"classify": [right], "tag": right}.get(kind, []):
+            label_number(labels, label, one.origin)
 
 
 def _natural(label: str) -> tuple[bool, float, str]:

@@ -37,6 +37,11 @@ def read_lines(sources: Sequence[Source], dev: Sequence[Source], table: JudgedTa
     train, judged = (_said(some, table.column) for some in (sources, dev))
     if not dev and table.hold_out:
         kept = len(train) - math.ceil(table.hold_out * len(train))
+        if train and not kept:
+            raise InputError(
+                "one line alone leaves nothing to learn from beside what to judge by",
+                fix="name more text, or other text to judge by: --dev PATH",
+            )
         train, judged = train[:kept], train[kept:]
     if not train:
         raise InputError("there is no text to learn from", fix="are the files empty?")

@@ -6,7 +6,7 @@ from typing import Any
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
-TASKS = ("classify", "tag", "answer", "choose", "translate", "lm")
+TASKS = ("classify", "tag", "answer", "choose", "translate")
 
 # the loop's names -> the names people read
 _TRAIN = {
@@ -14,6 +14,7 @@ _TRAIN = {
     "nsp": "nsp_loss",
     "mlm.accuracy": "mlm_accuracy",
     "nsp.accuracy": "nsp_accuracy",
+    "lm.accuracy": "lm_accuracy",
     "mlm.teacher": "teacher_accuracy",
     "soft": "soft_loss",
     "cosine": "cosine_loss",
@@ -27,6 +28,7 @@ _TRAIN = {
     **{f"{task}.accuracy": "accuracy" for task in TASKS},
 }
 _EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
+    "eval.lm": "loss",  # as other language models are judged; there is no second loss beside it
     "eval.perplexity": "perplexity",
     "eval.unigram": "unigram_accuracy",
     "eval.commoner": "commoner_pair_accuracy",

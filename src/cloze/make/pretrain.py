@@ -28,8 +28,9 @@ from cloze.data.streams import Source
 from cloze.errors import InputError
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
-from cloze.make.recipe import DEFAULT, UNITS, Recipe
+from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.recipe import recipe as complete
+from cloze.make.recipe_tables import UNITS
 from cloze.make.report import write_report
 from cloze.make.run import (
     METRICS,
@@ -210,7 +211,7 @@ def _train(
     _write_scores(out, state, {} if evaluated else scores)
     if team.first:
         trained.save_into(out)
-        if "mlm" in model.heads:
+        if workshop.masking is not None:
             write_fills(out / FILLS, asked, fills | {"after": ask(trained, asked)})
         _write_summary(out, workshop)
         write_report(out)
@@ -226,7 +227,7 @@ def _train(
 
 def _first_fills(workshop: Workshop) -> tuple[list[Probe], dict[str, Fills]]:
     """Sentences to fill, and what the model, and its teacher, make of them before it learns."""
-    if "mlm" not in workshop.model.heads:
+    if workshop.masking is None:
         return [], {}
     seed = workshop.recipe.run.seed
     asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=seed)
@@ -277,16 +278,16 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
     batches = workshop.held_out()
     judged = batches if workshop.resident is None else workshop.held_out_resident()
     baselines = {}
-    if workshop.masking is not None:
-        baselines["eval.unigram"] = unigram_accuracy(workshop.corpus, batches)
+    if (targets := workshop.guessed(batches)) is not None:
+        baselines["eval.unigram"] = unigram_accuracy(workshop.corpus, targets)
     if (commoner := commoner_label(batches)) is not None:
         baselines["eval.commoner"] = commoner
 
     def judge() -> dict[str, float]:
         means = averages(state, judged)
         scores = {f"eval.{name}": value for name, value in means.items()}
-        if "mlm" in means:
-            scores["eval.perplexity"] = exp(means["mlm"])
+        for words in means.keys() & {"mlm", "lm"}:
+            scores["eval.perplexity"] = exp(means[words])
         return scores | baselines
 
     return judge

@@ -108,6 +108,11 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             f"a ModernBERT teacher, and a student is a {family}, which reads places otherwise",
             fix="take a BERT or a DistilBERT for a teacher",
         )
+    if getattr(teacher, "causal", False):
+        raise ConfigError(
+            "the teacher reads left to right, and a student learns masked words",
+            fix="take a teacher that sees both sides",
+        )
     if family == teacher.family:
         return replace(teacher, layers=layers)
     if family == "bert":

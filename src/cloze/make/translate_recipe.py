@@ -9,7 +9,7 @@ from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
-from cloze.make.recipe import budget_of, completed
+from cloze.make.recipe import budget_of, completed, recipes
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
 from cloze.text.tokenizer import Tokenizer
@@ -148,4 +148,9 @@ def translate_recipe(
     settings: Sequence[str] = (),
 ) -> TranslateRecipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
+    if isinstance(source, str) and source in recipes().keys() - CONFIGS.keys():
+        raise ConfigError(
+            f"the recipe {source} is not for translators",
+            fix=f"use {' or '.join(CONFIGS)}, or give a file with one of these tables",
+        )
     return completed(TranslateRecipe, source, flags, settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, device_of
@@ -48,9 +49,7 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
     """Train from `base`, or go on from the state in `out`; `out` then holds the best model."""
     model = headed(base, data, recipe)
     groups = _groups(model, data.train)
-    cut = sum(any(getattr(item, "cut", 0) for item in group) for group in groups)
-    if cut:
-        watch.say.text(f"{cut:,} sequences are too long and are cut ({data.task.policy})")
+    cut = count_cut(groups, data, watch)
     epochs = Epochs(recipe.task, groups, recipe.run)
     state = _state(model, data, recipe)
     taken = take(
@@ -113,11 +112,24 @@ def objective(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> O
     if data.problem == "number":
         return numbers(head)
     if recipe.task in ("answer", "choose"):
-        return spans(head) if recipe.task == "answer" else choices(head)
-    weights = data.class_weights() if recipe.loss.class_weights == "balanced" else None
-    if weights is not None:
-        weights = weights.to(device)
+        smoothing = recipe.loss.smoothing
+        return spans(head) if recipe.task == "answer" else choices(head, smoothing=smoothing)
+    weights = weights_of(data, recipe, device)
     return classes(head, weights=weights, smoothing=recipe.loss.smoothing)
+
+
+def weights_of(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
+    """How much each class counts; None where all count the same."""
+    balanced = recipe.loss.class_weights == "balanced"
+    return data.class_weights().to(device) if balanced else None
+
+
+def count_cut(groups: Sequence[Sequence[Item]], data: Labelled, watch: Watch) -> int:
+    """How many sequences to learn from were too long, which is said."""
+    cut = sum(any(getattr(item, "cut", 0) for item in group) for group in groups)
+    if cut:
+        watch.say.text(f"{cut:,} sequences are too long and are cut ({data.task.policy})")
+    return cut
 
 
 class Epochs:

@@ -15,7 +15,7 @@ from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
-from cloze.data.batch import NO_LABEL, PackedBatch
+from cloze.data.batch import NO_LABEL, Ints, PackedBatch
 from cloze.data.corpus import Corpus, Summary
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Progress as Preparing
@@ -25,13 +25,15 @@ from cloze.data.samples import Samples
 from cloze.data.streams import Source, inventory, rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.grow import grown
-from cloze.make.recipe import DistillTable, Recipe
+from cloze.make.recipe import Recipe
+from cloze.make.recipe_tables import DistillTable
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
 from cloze.objectives.detector import detector
 from cloze.objectives.distillation import TaughtBatch
+from cloze.objectives.left_to_right import NextBatch, left_to_right
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
@@ -97,6 +99,14 @@ class Workshop:
         ]
         return self._asked(batches)
 
+    def guessed(self, batches: Sequence[PackedBatch]) -> Ints | None:
+        """The tokens that the held-out batches ask for; None where they ask for none."""
+        if self.recipe.objective.causal:
+            return np.concatenate([np.delete(b.input_ids, b.starts[:-1]) for b in batches])
+        if self.masking is None:
+            return None
+        return np.concatenate([batch.targets for batch in batches])
+
     def _judging_epoch(self) -> tuple[Epoch, int]:
         sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
         samples = Samples(self.corpus.held_out, self.tokenizer, sampling)
@@ -108,8 +118,10 @@ class Workshop:
     def objective(self, device: torch.device) -> Objective[Any]:
         """What is learned; a teacher goes to the device where its student learns."""
         table = self.recipe.objective
+        if table.causal:
+            return left_to_right
         if self.resident is not None and self.masking is not None:
-            if table.kind == "mlm":
+            if not table.detecting:
                 return resident_pretraining(self.masking, device)
             correction = table.correction if table.kind == "both" else 0.0
             return replaced_tokens(
@@ -123,7 +135,7 @@ class Workshop:
     def learning(self) -> nn.Module:
         """The model with all that learns beside it and is not kept in its folder."""
         table = self.recipe.objective
-        if table.kind == "mlm":
+        if not table.detecting:
             return self.model.module
         return detector(
             self.model.module,
@@ -138,7 +150,9 @@ class Workshop:
     ) -> list[Stretches]:
         """What the model is to do with each; without numbers all of it, as far as it is taught."""
         table = self.recipe.objective
-        if table.kind == "mlm":
+        if table.causal:
+            return [NextBatch.of(batch) for batch in batches]
+        if not table.detecting:
             return batches
         share, both = table.detecting, table.kind == "both"
         if numbers is None:
@@ -164,12 +178,8 @@ def open_workshop(
     taught, folder = recipe.distill, recipe.corpus.folder
     start = recipe.model.start if taught is None else _teacher(taught)
     base = None if start is None else load(start, device="cpu", quiet=not team.first)
-    if base is not None and recipe.samples.pairs != "none" and "nsp" not in base.module.HEADS:
-        raise ConfigError(
-            f"samples.pairs is {recipe.samples.pairs!r}, and a {base.config.family} has no head "
-            "for pairs",
-            fix='set samples.pairs to "none" (--pairs none)',
-        )
+    if base is not None:
+        _check_base(recipe, base)
     place = out / CORPUS if folder is None else Path(folder)
     if team.first:
         tokenizer = _tokenizer(sources, out, recipe, base, say)
@@ -190,8 +200,8 @@ def open_workshop(
     words = "mlm" in model.heads
     if not words:
         say.text("the teacher has no masked-LM head: its vectors alone are learned, nothing masked")
-    masking = recipe.masking.masking(tokenizer) if words else None
-    fast = recipe.is_fast(team.device.type, team.world) and masking is not None
+    masked = words and not recipe.objective.causal
+    fast = recipe.is_fast(team.device.type, team.world) and words
     batching = recipe.objective.shared(recipe.batch.batching())
     batches = Batches(
         opened.train,
@@ -214,10 +224,30 @@ def open_workshop(
         corpus=opened,
         model=model,
         batches=batches,
-        masking=masking,
+        masking=recipe.masking.masking(tokenizer) if masked else None,
         teacher=None if taught is None else base,
         resident=resident,
     )
+
+
+def _check_base(recipe: Recipe, base: Model) -> None:
+    """Whether a model can go on by a recipe, or teach by it."""
+    kind, pairs = recipe.objective.kind, recipe.samples.pairs
+    if pairs != "none" and "nsp" not in base.module.HEADS:
+        raise ConfigError(
+            f"samples.pairs is {pairs!r}, and a {base.config.family} has no head for pairs",
+            fix='set samples.pairs to "none" (--pairs none)',
+        )
+    if recipe.objective.causal and not base.module.causal:
+        raise ConfigError(
+            f"objective.kind is {kind!r}, and the model to go on from sees what comes next",
+            fix="go on from one that learned left to right, or begin a new one without --from",
+        )
+    if base.module.causal and not recipe.objective.causal:
+        raise ConfigError(
+            f"objective.kind is {kind!r}, and the model to go on from reads left to right",
+            fix='set objective.kind to "left-to-right", or take a model that sees both sides',
+        )
 
 
 def described(summary: Summary) -> str:
@@ -236,9 +266,8 @@ def commoner_label(batches: Sequence[PackedBatch]) -> float | None:
     return float(np.bincount(told).max() / len(told)) if len(told) else None
 
 
-def unigram_accuracy(corpus: Corpus, batches: Sequence[PackedBatch]) -> float:
+def unigram_accuracy(corpus: Corpus, targets: Ints) -> float:
     """How often the most frequent token is right: what a model must beat to have learned any."""
-    targets = np.concatenate([batch.targets for batch in batches])
     return float((targets == corpus.train.counts().argmax()).mean())
 
 
@@ -318,7 +347,8 @@ def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:
         return grown(base, tokenizer, heads, rng=rng)
-    model = Model.new(recipe.model.config(tokenizer.size), tokenizer, heads, rng=rng)
+    config = recipe.model.config(tokenizer.size, causal=recipe.objective.causal)
+    model = Model.new(config, tokenizer, heads, rng=rng)
     if recipe.model.sines:
         _begin_with_sines(model)
     return model

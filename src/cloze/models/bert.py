@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from cloze.config import in_range, number, one_of
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
+from cloze.nn.masks import Allowed, past
+from cloze.nn.packed import Packed
 from cloze.nn.shape import EncoderConfig, embeddings_of, masked_lm, post_norm_blocks
+from cloze.nn.varlen import Varlen
 
 # layers, width, heads: base and large of the paper, the small ones of Turc et al. 2019
 PRESETS = {
@@ -31,6 +36,7 @@ class BertConfig(EncoderConfig):
 
     segments: int = 2
     classifier_dropout: float | None = None  # None: as `dropout`
+    causal: bool = False  # no token sees a later one: "LTR" of the paper's §5.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +77,35 @@ class Bert(Encoder):
             heads=built,
         )
         self.config = config
+        self.causal = config.causal
+
+    def handed(
+        self, allowed: Allowed, longest: int, device: torch.device
+    ) -> Iterable[tuple[Allowed]]:
+        """Who may look at whom."""
+        return repeat((past(allowed, longest, device) if self.causal else allowed,))
+
+    def gathered(self, head: str, hidden: Tensor, places: Tensor, allowed: Allowed) -> Tensor:
+        """The vectors that a head reads; left to right a text's is its last, which saw all of it.
+
+        The [CLS] that others read stands first, and a causal one sees nothing but itself.
+        """
+        if self.causal and getattr(self.heads[head], "pooled", False):
+            places = lasts(hidden, allowed)
+        return super().gathered(head, hidden, places, allowed)
+
+
+def lasts(hidden: Tensor, allowed: Allowed) -> Tensor:
+    """Where the last token of each sequence stands, counted through all rows, b."""
+    if isinstance(allowed, Packed):
+        return allowed.starts + torch.tensor(allowed.lengths, device=allowed.device) - 1
+    assert not isinstance(allowed, Varlen), "no head is read while rows are of unknown bounds"
+    rows, length = hidden.shape[:2]
+    firsts = torch.arange(0, rows * length, length, device=hidden.device)
+    if allowed is None:
+        return firsts + length - 1
+    place = torch.arange(length, device=hidden.device)
+    return firsts + (place * allowed).amax(1)  # allowed: b t
 
 
 def _head(name: str, config: BertConfig) -> nn.Module:

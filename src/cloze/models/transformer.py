@@ -101,11 +101,14 @@ class TransformerConfig(TransformerShape):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderState:
-    """All that the next step needs: keys and values, of the source and of the words so far."""
+    """All that the next step needs: keys and values, of the source and of the words so far.
 
-    sources: tuple[Memory, ...]  # by layer, computed once
-    real: Tensor  # b 1 1 s
-    owners: Tensor  # b, which sentence each row translates
+    b rows, n sentences, each with b/n rows beside each other, which look at one source together.
+    """
+
+    sources: tuple[Memory, ...]  # by layer, n s h d, computed once
+    real: Tensor  # n 1 1 s
+    owners: Tensor  # b, the sentence that each row translates
     pasts: tuple[Memory, ...] = ()  # by layer, one token longer with each step
     length: int = 0
 
@@ -200,12 +203,20 @@ class Transformer(nn.Module):
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """The state of other rows: hypotheses that survive, once or several times."""
-        owners, sources, real = state.owners[rows], state.sources, state.real
-        if not torch.equal(owners, state.owners):  # else hypotheses moved within their sentences
-            sources = tuple(memory.rows(rows) for memory in sources)
-            real = real[rows]
-        pasts = tuple(memory.rows(rows) for memory in state.pasts)
-        return replace(state, sources=sources, real=real, owners=owners, pasts=pasts)
+        kept, counts = state.owners[rows].unique_consecutive(return_counts=True)
+        if (counts != counts[0]).any():  # then each row is a sentence of its own
+            kept, counts = state.owners[rows], torch.ones_like(rows)
+        sources, real = state.sources, state.real
+        if len(kept) < len(real) or not torch.equal(kept, torch.arange(len(real)).to(kept)):
+            sources = tuple(memory.rows(kept) for memory in sources)
+            real = real[kept]
+        return replace(
+            state,
+            sources=sources,
+            real=real,
+            owners=torch.arange(len(kept), device=kept.device).repeat_interleave(counts),
+            pasts=tuple(memory.rows(rows) for memory in state.pasts),
+        )
 
     @torch.no_grad()
     def initialise(self, rng: torch.Generator) -> None:

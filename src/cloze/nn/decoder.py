@@ -127,7 +127,10 @@ class DecoderBlock(nn.Module):
     def step(
         self, x: Tensor, past: Memory | None, memory: Memory, real: Tensor
     ) -> tuple[Tensor, Memory]:
-        """The next token alone (b 1 d), and what it adds to the past."""
+        """The next token alone (b 1 d), and what it adds to the past.
+
+        There may be fewer sources than rows: then as many rows, beside each other, share each.
+        """
         kept: list[Memory] = []
 
         def look(y: Tensor) -> Tensor:
@@ -136,7 +139,9 @@ class DecoderBlock(nn.Module):
             return mixed
 
         x = self.attention_residual(x, look)
-        return self._rest(x, memory, real), kept[0]
+        # the rows of a sentence ask its source side by side, like the tokens of one row
+        x = self._rest(x.view(len(memory.key), -1, x.shape[-1]), memory, real)
+        return x.flatten(0, 1).unsqueeze(1), kept[0]
 
     def _rest(self, x: Tensor, memory: Memory, real: Tensor) -> Tensor:
         x = self.cross_residual(x, lambda y: self.cross(y, memory, real))

@@ -24,6 +24,7 @@ class Encoder(nn.Module):
     """BERT and its kin differ only in the parts they hand in here."""
 
     HEADS: ClassVar[tuple[str, ...]] = ()  # that a family knows
+    causal = False  # whether no token sees a later one
 
     def __init__(
         self,

@@ -4,17 +4,14 @@ import torch
 from torch import Tensor
 
 from cloze.errors import InputError
-from cloze.nn.packed import Packed, band
+from cloze.nn.packed import Packed, band, causal
 from cloze.nn.varlen import Varlen
+
+__all__ = ["FLAT", "Allowed", "allowed_by", "causal", "near", "past"]
 
 FLAT = (Packed, Varlen)  # rows of sequences one after another
 Allowed = Tensor | Packed | Varlen | None
 """A boolean mask that broadcasts to b h q k; or a flat row; or None: everyone may look."""
-
-
-def causal(length: int, device: torch.device | None = None) -> Tensor:
-    """Position q may look at every k <= q."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()  # q k
 
 
 def near(allowed: Allowed, window: int, length: int, device: torch.device) -> Allowed:
@@ -26,12 +23,23 @@ def near(allowed: Allowed, window: int, length: int, device: torch.device) -> Al
         return allowed
     if isinstance(allowed, FLAT):
         return allowed.near(window)
-    close = band(length, window, device)  # q k
+    return _both(allowed, band(length, window, device))
+
+
+def past(allowed: Allowed, length: int, device: torch.device) -> Allowed:
+    """`allowed`, where besides no one looks ahead; sequences up to length."""
+    if isinstance(allowed, FLAT):
+        return allowed.past()
+    return _both(allowed, causal(length, device))
+
+
+def _both(allowed: Tensor | None, seen: Tensor) -> Tensor:
+    """What is allowed and is in `seen` (q k)."""
     if allowed is None:
-        return close
+        return seen
     if allowed.shape[-2] == 1:  # b 1 1 k: padding looks anywhere, as one that sees nothing is NaN
-        close = close | ~allowed.mT  # b 1 q k
-    return allowed & close
+        seen = seen | ~allowed.mT  # b 1 q k
+    return allowed & seen
 
 
 def allowed_by(attention_mask: Allowed) -> Allowed:

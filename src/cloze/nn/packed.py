@@ -13,6 +13,11 @@ import torch
 from torch import Tensor
 
 
+def causal(length: int, device: torch.device | None = None) -> Tensor:
+    """Position q may look at every k <= q."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()  # q k
+
+
 def band(length: int, window: int, device: torch.device | None = None) -> Tensor:
     """Position q may look at every k with |q − k| <= window."""
     place = torch.arange(length, device=device)
@@ -25,12 +30,13 @@ class Packed:
 
     Neighbours of equal length form a run, and a run is a plain rectangle: attention needs no mask
     and no padding there. Whoever packs sorts by length to make the runs long. With a `window` it
-    may look at most so many places to each side.
+    may look at most so many places to each side; `causal`, at no later one.
     """
 
     lengths: tuple[int, ...]
     device: torch.device | None = None
     window: int | None = None
+    causal: bool = False
 
     @classmethod
     def of(cls, lengths: Iterable[int], device: torch.device | None = None) -> "Packed":
@@ -65,11 +71,19 @@ class Packed:
         """The same row, where no one looks further than `window` places."""
         return replace(self, window=window)
 
+    def past(self) -> "Packed":
+        """The same row, where no one looks ahead."""
+        return replace(self, causal=True)
+
     def allowed(self, length: int) -> Tensor | None:
         """Who may look at whom in a sequence of a length (q k); None: everyone at all."""
-        if self.window is None or length <= self.window + 1:
-            return None
-        return band(length, self.window, self.device)
+        seen = None
+        if self.window is not None and length > self.window + 1:
+            seen = band(length, self.window, self.device)
+        if not self.causal:
+            return seen
+        before = causal(length, self.device)
+        return before if seen is None else before & seen
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         start = 0

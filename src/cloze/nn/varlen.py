@@ -18,6 +18,8 @@ from cloze.nn.rotary import Turn, parted
 class Varlen(NamedTuple):
     """Who may look at whom: each token at its own sequence, up to `window` places away.
 
+    Where it is `causal`, at no later place.
+
     Unlike `Packed` it has one shape whatever the lengths are, so that a compiled or recorded step
     fits every batch: `bounds` may end with sequences of no tokens.
     """
@@ -26,10 +28,15 @@ class Varlen(NamedTuple):
     positions: Tensor  # n: 0, 1, 2 … within each sequence
     longest: int  # no sequence is longer
     window: int | None = None
+    causal: bool = False
 
     def near(self, window: int) -> "Varlen":
         """The same row, where no one looks further than `window` places."""
         return self._replace(window=window)
+
+    def past(self) -> "Varlen":
+        """The same row, where no one looks ahead."""
+        return self._replace(causal=True)
 
 
 def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float = 0.0) -> Tensor:
@@ -43,7 +50,7 @@ def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float
         cos, sin = (qkv.new_empty(0), qkv.new_empty(0)) if turn is None else turn
         window = row.longest if row.window is None else row.window
         return torch.ops.cloze.tile_attention(
-            *(qkv, row.bounds, cos, sin, seed(qkv), row.longest, window, dropout)
+            *(qkv, row.bounds, cos, sin, seed(qkv), row.longest, window, dropout, row.causal)
         )
     query, key, value = parted(qkv, None if turn is None else turn.at(row.positions))
     if query.device.type != "cuda":
@@ -60,7 +67,7 @@ def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float
         *(row.bounds, row.bounds),
         *(row.longest, row.longest),
         dropout,
-        False,  # not causal
+        row.causal,
         False,  # no weights to look at
         window_size_left=side,
         window_size_right=side,
@@ -74,5 +81,7 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, row: Varlen, dropout: flo
     allowed = sequence[:, None] == sequence  # n n
     if row.window is not None:
         allowed &= (token[:, None] - token).abs() <= row.window
+    if row.causal:
+        allowed &= token[:, None] >= token
     query, key, value = (part.transpose(0, 1) for part in (query, key, value))  # h n d
     return F.scaled_dot_product_attention(query, key, value, allowed, dropout).transpose(0, 1)

@@ -63,16 +63,19 @@ def spans(head: str) -> Objective[TaskBatch]:
     return objective
 
 
-def choices(head: str) -> Objective[TaskBatch]:
-    """−log softmax over the options' scores."""
+def choices(head: str, *, smoothing: float = 0.0) -> Objective[TaskBatch]:
+    """−log softmax over the options' scores; `smoothing` as in `classes`, c the options."""
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
         scores, given = read(model, batch, head)  # b 1
         rows = _in_rows(scores, given["by_group"]).squeeze(-1)  # g k
         targets = given["targets"]
-        return _named(
-            batch, F.cross_entropy(rows, targets, reduction="sum"), correct(rows, targets)
-        )
+        loss = F.cross_entropy(rows, targets, reduction="sum")
+        if smoothing:  # torch's own would count the options that are not there
+            real = rows > -torch.inf
+            logs = rows.log_softmax(-1).masked_fill(~real, 0.0)
+            loss = (1 - smoothing) * loss - smoothing * (logs.sum(-1) / real.sum(-1)).sum()
+        return _named(batch, loss, correct(rows, targets))
 
     return objective
 

@@ -13,9 +13,8 @@ n tokens in the row, m masked places, d width.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -41,11 +40,6 @@ class ReplacedBatch(Stretches):
 
     fills: bool
     detects: bool
-
-    @classmethod
-    def of(cls, batch: Stretches, *, fills: bool, detects: bool) -> Self:
-        given = {each.name: getattr(batch, each.name) for each in fields(Stretches)}
-        return cls(**given, fills=fills, detects=detects)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -163,7 +163,7 @@ def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
         return ()
     if model.config.problem != "number":
         name = label if isinstance(label, str) else f"{label:g}"
-        return (label_number(model, name, example.origin),)
+        return (label_number(model.labels, name, example.origin),)
     try:
         value = float(label)
     except ValueError:

@@ -1,29 +1,58 @@
 """`compare`: several models on the same labelled data, in one table that says how sure it is."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.checkpoint.families import load
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator
 from cloze.data.files import PathLike
 from cloze.data.labelled.schemes import scheme_of
 from cloze.data.streams import Source
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import RESAMPLES, Difference, Interval, difference, interval
+from cloze.evaluate.bleu import bleu_counts, bleu_of
+from cloze.evaluate.bootstrap import RESAMPLES, Chosen, Difference, Interval, difference, interval
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
 from cloze.tasks.evaluate import Columns, evaluate_labelled, read_labelled
+from cloze.tasks.evaluate_own import parallel_of
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import kind_of, task_of
+from cloze.tasks.translate import translate
 
 # model, sequences done, sequences in all
 Report = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translated:
+    """How a translator did, line by line."""
+
+    counts: NDArray[np.int64]  # of `bleu_counts`
+    tokenize: str
+    seconds: float
+
+    measure = "bleu"
+
+    @property
+    def count(self) -> int:
+        """Sentences."""
+        return len(self.counts)
+
+    def metric(self, chosen: Chosen) -> float:
+        """BLEU of the lines with these numbers."""
+        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
+
+
+Judged = Evaluation | Translated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +61,7 @@ class Entry:
 
     name: str
     parameters: int
-    evaluation: Evaluation
+    evaluation: Judged
     intervals: Mapping[str, Interval]  # of every measure
     against: (
         Difference | None
@@ -70,7 +99,7 @@ class Comparison:
     @property
     def columns(self) -> tuple[str, ...]:
         measures = (name.replace("_", " ") for name in self.entries[0].intervals)
-        return ("model", "parameters", *measures, "against the first", "p", "seconds")
+        return ("model", "parameters", *measures, "against the first", "p, two-sided", "seconds")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
         """The table, a row to a model; None where the first would be held against itself."""
@@ -81,7 +110,7 @@ class Comparison:
                 one.parameters,
                 *map(str, one.intervals.values()),
                 None if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
-                None if gap is None else round(gap.not_better, 3),
+                None if gap is None else round(gap.p, 3),
                 round(one.evaluation.seconds, 1),
             )
 
@@ -92,8 +121,8 @@ class Comparison:
         return (
             f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
             f"{self.resamples:,} draws of as many examples. Against the first: {self.measure} less "
-            "that of the first model on the same draws; p is the share of draws where it is not "
-            "better."
+            "that of the first model on the same draws; p, two-sided: twice the share of draws "
+            "on the rarer side of no difference."
         )
 
     @property
@@ -127,6 +156,7 @@ def compare(
     policy: str | None = None,
     stride: int | None = None,
     chinese: bool | None = None,
+    bleu: str = "13a",
     skip_bad: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -138,7 +168,8 @@ def compare(
     """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
 
     All must do the same task and know every label of the data. Each is held against the first.
-    Language models are compared by text, a sentence to a line (`tasks.compare_language`).
+    Language models are compared by text, a sentence to a line (`tasks.compare_language`),
+    translators by BLEU on two files, source and target.
 
     Args:
         models: folders, or names with a model or a folder each.
@@ -146,6 +177,7 @@ def compare(
         policy: for texts longer than a model reads: head, tail, head+tail or window.
         stride: tokens that windows share.
         chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
+        bleu: how BLEU finds words: 13a, zh where the target is Chinese, none.
         skip_bad: pass over rows that cannot be read, for all models alike.
         resamples: draws of the bootstrap.
         seed: of the draws.
@@ -158,6 +190,13 @@ def compare(
     first = next(iter(opened.values()))
     if is_language(first):
         return compare_language(opened, data, skip_bad=skip_bad)
+    if isinstance(first, Translator):
+        translated = _translated(opened, data, policy, bleu, report)
+        entries = tuple(
+            _entry(name, model, translated, [Translated.measure], resamples=resamples, seed=seed)
+            for name, model in opened.items()
+        )
+        return Comparison(entries=entries, resamples=resamples)
     _check_alike(opened)
     skipped: list[InputError] = []
     examples = read_labelled(first, data, skipped.append if skip_bad else None, **columns)
@@ -236,33 +275,62 @@ def _common_measures(judged: Sequence[Evaluation]) -> list[str]:
     return common
 
 
+def _translated(
+    models: Mapping[str, Any],
+    data: Source | Sequence[Any],
+    policy: str | None,
+    tokenize: str,
+    report: Report | None,
+) -> dict[str, Translated]:
+    """What each translator makes of the source, held against the target."""
+    pairs = parallel_of(data)
+    found: dict[str, Translated] = {}
+    for name, model in models.items():
+        if not isinstance(model, Translator):
+            raise InputError(
+                f"{name} is no translator, and {next(iter(models))} is one",
+                fix="compare models for the same task",
+            )
+        since, told = time.perf_counter(), _told(report, name)
+        try:
+            said = translate(model, list(pairs.source), policy=policy, progress=told)
+        except InputError as error:
+            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+        counts = bleu_counts([one.text for one in said], pairs.target, tokenize=tokenize)
+        seconds = time.perf_counter() - since
+        found[name] = Translated(counts=counts, tokenize=tokenize, seconds=seconds)
+    return found
+
+
 def _entry(
     name: str,
-    model: Model,
-    judged: Mapping[str, Evaluation],
+    model: Model | Translator,
+    judged: Mapping[str, Judged],
     measures: Sequence[str],
     *,
     resamples: int,
     seed: int,
 ) -> Entry:
     one, first = judged[name], next(iter(judged.values()))
-    ours, theirs = one.judged.judge, first.judged.judge
 
     def draws() -> np.random.Generator:
         return np.random.default_rng(seed)  # the same for every model and measure
 
-    modules = [model.module] if model.reader is None else [model.module, model.reader]
+    reader = model.reader if isinstance(model, Model) else None
+    modules = [model.module] if reader is None else [model.module, reader]
     return Entry(
         name=name,
         parameters=sum(weight.numel() for part in modules for weight in part.parameters()),
         evaluation=one,
         intervals={
-            measure: interval(ours.metric(measure), one.count, rng=draws(), resamples=resamples)
+            measure: interval(_metric(one, measure), one.count, rng=draws(), resamples=resamples)
             for measure in measures
         },
         against=None
         if one is first
-        else difference(
-            ours.metric(), theirs.metric(), one.count, rng=draws(), resamples=resamples
-        ),
+        else difference(_metric(one), _metric(first), one.count, rng=draws(), resamples=resamples),
     )
+
+
+def _metric(one: Judged, measure: str | None = None) -> Callable[[Chosen], float]:
+    return one.metric if isinstance(one, Translated) else one.judged.judge.metric(measure)

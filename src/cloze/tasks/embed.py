@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
+from cloze.errors import InputError
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
@@ -97,6 +98,7 @@ def embed(
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]
     unit = bool(own and own.normalize and not by_token) if normalize is None else normalize
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+    check_pooling(model, modes)
     chosen = choose_layers(layers, len(model.module.blocks))
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
@@ -118,6 +120,15 @@ def embed(
 
 
 Key = tuple[int, int]  # number of the text, number of the window in it
+
+
+def check_pooling(model: Model, modes: Sequence[str]) -> None:
+    """Raise where a text's vector would say nothing of the text."""
+    if model.module.causal and "cls" in modes:
+        raise InputError(
+            "this model reads left to right: its [CLS] comes first and sees nothing of the text",
+            fix="pool by mean or max",
+        )
 
 
 def pool(vectors: Tensor, modes: Sequence[str], unit: bool) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import parallel
+from cloze.data.parallel import Parallel, parallel
 from cloze.data.streams import Source, rows
 from cloze.draw.chart import LineChart, Series
 from cloze.draw.page import Page, Section
@@ -115,6 +115,17 @@ def _language(model: LanguageModel, data: list[Source], since: float) -> Scored:
     )
 
 
+def parallel_of(data: Source | Sequence[Any]) -> Parallel:
+    """The sentences that translators are judged by."""
+    listed: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
+    if len(listed) != _PAIR:
+        raise InputError(
+            f"a translator is judged by two files, and {len(listed)} were named",
+            fix="name the source, then its translation",
+        )
+    return parallel(*listed)
+
+
 def _translator(
     model: Translator,
     data: Sequence[Any],
@@ -123,12 +134,7 @@ def _translator(
     progress: Progress | None,
     since: float,
 ) -> Scored:
-    if len(data) != _PAIR:
-        raise InputError(
-            f"a translator is judged by two files, and {len(data)} were named",
-            fix="name the source, then its translation",
-        )
-    pairs = parallel(*data)
+    pairs = parallel_of(data)
     failed: list[InputError] = []
     told = translate(
         model,

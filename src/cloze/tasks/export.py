@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.ngram import NGramModel
@@ -20,12 +19,14 @@ class Format:
 
     model: type
     needs: str
-    write: Callable[[Any, Path, bool], Path]
+    write: Callable[..., Path]
 
 
 FORMATS = {
     "word2vec": Format(
-        WordVectors, "word vectors", lambda model, out, _: export_vectors(model, out)
+        WordVectors,
+        "word vectors",
+        lambda model, out, _, **options: export_vectors(model, out, **options),
     ),
     "arpa": Format(
         NGramModel, "an n-gram model", lambda model, out, force: model.save_arpa(out, force=force)
@@ -39,9 +40,17 @@ folder that `transformers` opens."""
 
 
 def export(
-    format: str, model: Model | NGramModel | WordVectors, out: PathLike, *, force: bool = False
+    format: str,
+    model: Model | NGramModel | WordVectors,
+    out: PathLike,
+    *,
+    header: bool = True,
+    force: bool = False,
 ) -> Path:
-    """Write a model for others: word2vec, arpa (a file each) or huggingface (a folder)."""
+    """Write a model for others: word2vec, arpa (a file each) or huggingface (a folder).
+
+    word2vec without its `header`, the first line, is GloVe's format.
+    """
     wanted = FORMATS[one_of("format", format, FORMATS)]
     if not isinstance(model, wanted.model):
         able = [name for name, one in FORMATS.items() if isinstance(model, one.model)]
@@ -49,5 +58,10 @@ def export(
             f"the format {format} is for {wanted.needs}",
             fix=f"use {able[0]}" if able else "this model's own folder is its only format",
         )
+    if not header and format != "word2vec":
+        raise InputError(
+            f"the format {format} has no header to leave out", fix="leave out --no-header"
+        )
     target = fresh_path(out, force)
-    return wanted.write(model, target, force or target.exists())  # an empty folder may be there
+    options = {} if header else {"header": False}
+    return wanted.write(model, target, force or target.exists(), **options)  # or it is empty

@@ -14,7 +14,7 @@ from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
-from cloze.tasks.embed import Progress, pool
+from cloze.tasks.embed import Progress, check_pooling, pool
 from cloze.tasks.layers import choose_layers
 
 
@@ -29,6 +29,8 @@ def features(
     progress: Progress | None = None,
 ) -> list[Tensor]:
     """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
+    if pooled:
+        check_pooling(model, (spec.pooling,))
     layers = choose_layers(spec.layers, len(model.module.blocks))
     found: dict[int, Tensor] = {}
     for batch in by_tokens([len(item.ids) for item in items], batch_tokens):

@@ -78,6 +78,11 @@ def fill(
             f"this model cannot fill blanks: its head is {model.head or 'missing'}",
             fix="load a folder with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
         )
+    if model.module.causal:
+        raise InputError(
+            "this model cannot fill blanks: it reads left to right, and sees nothing after them",
+            fix="load one that learned masked words (cloze pretrain, objective.kind mlm)",
+        )
     in_range("top", top, 1, model.tokenizer.size)
     mask = model.tokenizer.mask_token
     encoding = model.tokenizer.encode(text, limit=model.limit)

@@ -1,4 +1,4 @@
-"""`info`: what a folder is, and what can be done with it. No weight is read."""
+"""`info`: what a folder is, and what can be done with it. Of a folder no weight is read."""
 
 import os
 from collections import Counter
@@ -11,6 +11,8 @@ from typing import Any
 from cloze.checkpoint.abilities import OWN, own_family
 from cloze.checkpoint.load import open_folder
 from cloze.checkpoint.model import token_limit
+from cloze.checkpoint.ngram import FAMILY as NGRAM
+from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, read_json, stored_weights
 from cloze.interop.huggingface import architecture
@@ -56,6 +58,8 @@ class Info:
 
 def info(folder: str | os.PathLike[str]) -> Info:
     """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
+    if is_arpa(folder):
+        return _arpa(Path(folder).expanduser())
     place = find_folder(folder)
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:
@@ -73,6 +77,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
         **{f"{name} head": head for name, head in module.heads.items()},
     }
     verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
+    if module.causal:
+        verbs.pop("fill", None)
     return Info(
         folder=str(contents.folder),
         family=config.family,
@@ -86,6 +92,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
             "segments": getattr(config, "segments", 0),
             "activation": config.activation,
             **{name: getattr(config, name) for name in LOCAL if hasattr(config, name)},
+            **({"sees": "left to right"} if module.causal else {}),
         },
         parameters={
             name: sum(weight.numel() for weight in part.parameters())
@@ -136,6 +143,28 @@ def _own(folder: Path, values: Mapping[str, Any]) -> Info:
         limit=values.get("longest") if values.get("positions") == "learned" else None,
         pooling=None,
         verbs=dict(OWN[family].verbs),
+    )
+
+
+def _arpa(path: Path) -> Info:
+    """The same of an ARPA file, which is read to its end for it."""
+    model = load_arpa(path)
+    levels, words = model.module.levels, model.tokenizer
+    return Info(
+        folder=str(path),
+        family=NGRAM,
+        architecture=OWN[NGRAM].name,
+        shape={"order": len(levels)},
+        parameters={f"{n}-grams": len(level.keys) for n, level in enumerate(levels, 1)},
+        stored_as={"ARPA": sum(len(level.keys) for level in levels)},
+        bytes=path.stat().st_size,
+        vocabulary={"kind": words.kind, "pieces": words.size, "lowercase": words.lowercase},
+        heads=(),
+        labels=(),
+        limit=None,
+        pooling=None,
+        # its words are found by the file itself, and there is no tokenizer to open beside it
+        verbs={verb: what for verb, what in OWN[NGRAM].verbs.items() if verb != "tokenize"},
     )
 
 

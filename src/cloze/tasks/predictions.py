@@ -53,10 +53,18 @@ def _objects(made: Evaluation) -> Iterator[str]:
                 "line": origin["line"],
                 **_asked(made.kind, example),
                 "gold": gold,
-                "predicted": asdict(prediction),
+                "predicted": _predicted(made.kind, prediction),
             },
             ensure_ascii=False,
         )
+
+
+def _predicted(kind: str, prediction: Any) -> dict[str, Any]:  # noqa: ANN401
+    """All of it; a word that was never read has no score, which tells it from a certain O."""
+    found = asdict(prediction)
+    if kind == "tag":
+        found["scores"] = [score or None for score in found["scores"]]
+    return found
 
 
 def _asked(kind: str, example: Any) -> dict[str, Any]:  # noqa: ANN401

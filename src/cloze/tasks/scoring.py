@@ -132,14 +132,14 @@ def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
     return own
 
 
-def label_number(model: Model, label: str, origin: Origin) -> int:
+def label_number(labels: Sequence[str], label: str, origin: Origin) -> int:
     """The number of a label, or an error that names where it stood and the labels near to it."""
     try:
-        return model.labels.index(label)
+        return labels.index(label)
     except ValueError:
-        near = get_close_matches(label, model.labels, n=3)
-        known = ", ".join(model.labels[:SHOWN_LABELS])
-        more = ", …" if len(model.labels) > SHOWN_LABELS else ""
+        near = get_close_matches(label, labels, n=3)
+        known = ", ".join(labels[:SHOWN_LABELS])
+        more = ", …" if len(labels) > SHOWN_LABELS else ""
         raise InputError(
             f"{origin}: the model has no label {label!r}",
             fix=f"did you mean {' or '.join(map(repr, near))}?"

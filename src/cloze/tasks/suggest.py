@@ -5,6 +5,7 @@ from typing import overload
 
 import numpy as np
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
 from cloze.errors import InputError
@@ -57,6 +58,7 @@ def suggest(
     """
     if not isinstance(text, str):
         return [suggest(model, one, top=top) for one in text]
+    can(model, "suggest")
     if not hasattr(model, "next_log_probs"):
         raise InputError(
             f"a {type(model).__name__} does not say what comes next",

@@ -285,7 +285,7 @@ def _targets(model: Model, example: TaggedExample) -> list[int]:
             f"{example.origin}: {len(example.words)} words have {len(example.tags)} tags",
             fix="give every word one tag",
         )
-    return [label_number(model, tag, example.origin) for tag in example.tags]
+    return [label_number(model.labels, tag, example.origin) for tag in example.tags]
 
 
 def _with_context(

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.translator import Translator
 from cloze.config import in_range, number, one_of
 from cloze.decode.beam import Beam, beam
@@ -23,6 +24,9 @@ from cloze.text.length import POLICIES, keep
 
 BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
 END = "⏎"  # how the end of a sentence is shown
+# Tokens of a source where the model itself sets no end. Far beyond any sentence: what is longer is
+# a line that was never split, and would be searched for minutes.
+LONGEST = 1024
 
 OnError = Callable[[int, InputError], object]  # the number of the text, what is wrong with it
 Progress = Callable[[int, int], None]  # sentences done, sentences in all
@@ -113,7 +117,8 @@ def translate(
     As many come back as were given: a blank line gives a blank translation. Characters that were
     never seen are spelled in bytes. A sentence longer than learned positions reach is an error, or
     is cut by `policy` (head, tail, head+tail); with `on_error` it is reported, has no candidates,
-    and the others go on. Sinusoidal positions and recurrent nets have no such end.
+    and the others go on. For sinusoidal positions and recurrent nets, which have no end of their
+    own, it is `LONGEST`, or the longest sentence that the model learned from.
 
     Args:
         model: a translator, of either kind.
@@ -133,6 +138,7 @@ def translate(
     search = Beam(size=beam, best=best, penalty=penalty, alpha=alpha, no_repeat=no_repeat)  # type: ignore[arg-type]
     number("ratio", ratio, 0.0, 1e3)
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+    can(model, "translate")
     if not isinstance(model, Translator):
         raise InputError(
             f"this {type(model).__name__} does not translate",
@@ -176,17 +182,20 @@ def _read(
     told = [row for row, text in enumerate(texts) if text.strip()]
     found = dict(zip(told, model.encode([texts[row] for row in told]), strict=True))
     cut: dict[int, int] = {}
+    most = model.limit or max(LONGEST, model.longest)
     for row, ids in list(found.items()):
-        if model.limit is None or len(ids) <= model.limit:
+        if len(ids) <= most:
             continue
         if policy is not None:
-            spans = keep(policy, len(ids) - 1, model.limit - 1)
+            spans = keep(policy, len(ids) - 1, most - 1)
             found[row] = [ids[n] for span in spans for n in span] + ids[-1:]
             cut[row] = len(ids) - len(found[row])
             continue
         error = InputError(
             f"sentence {row + 1:,} has {len(ids):,} tokens, its end included; "
-            f"the model has {model.limit:,} positions",
+            + (
+                f"the model has {most:,} positions" if model.limit else f"{most:,} are read at most"
+            ),
             fix="split it, or choose a length policy: head, tail, head+tail",
         )
         if on_error is None:
@@ -224,28 +233,31 @@ def _candidate(
         score=found.score,
         log_probability=found.log_probability,
         ended=found.ended,
-        alignment=aligned(model, source, found.tokens) if align else None,
+        alignment=aligned(model, source, found.tokens, ended=found.ended) if align else None,
     )
 
 
 @torch.inference_mode()
-def aligned(model: Translator, source: Sequence[int], target: Sequence[int]) -> Alignment:
+def aligned(
+    model: Translator, source: Sequence[int], target: Sequence[int], *, ended: bool = True
+) -> Alignment:
     """Which source words each word of a translation came from, both given as ids.
 
     Of a Transformer the mean over the heads of the layer before the last, where cross-attention is
     nearest to an alignment (Garg et al. 2019). Pieces of a source word add up; those of a target
-    word are averaged.
+    word are averaged. A translation that has not ended says no end, and has no row for it.
     """
     ids, real = padded([source], model.device)
-    inputs = torch.tensor([[model.config.bos_id, *target]], device=model.device)
+    before = target if ended else target[:-1]  # what stood there when each token was said
+    inputs = torch.tensor([[model.config.bos_id, *before]], device=model.device)
     if isinstance(model.module, Seq2Seq):
         weights = model.module.alignment(ids, real, inputs)[0]  # t s
     else:
         with capture(model.module, CrossAttention) as seen:
             model.module(ids, real, inputs)
         weights = seen[max(len(seen) - 2, 0)][0].mean(0)
-    columns = list(_words(model, source[:-1]))
-    rows = list(_words(model, target))
+    columns = list(_words(model, source[:-1], ended=True))
+    rows = list(_words(model, target, ended=ended))
     joined = torch.stack([weights[:, first:last].sum(1) for _, first, last in columns], 1)
     joined = torch.stack([joined[first:last].mean(0) for _, first, last in rows])
     return Alignment(
@@ -255,6 +267,7 @@ def aligned(model: Translator, source: Sequence[int], target: Sequence[int]) -> 
     )
 
 
-def _words(model: Translator, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+def _words(model: Translator, ids: Sequence[int], *, ended: bool) -> Iterator[tuple[str, int, int]]:
     yield from words_of(model.tokenizer, ids)
-    yield END, len(ids), len(ids) + 1
+    if ended:
+        yield END, len(ids), len(ids) + 1

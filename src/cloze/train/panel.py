@@ -35,6 +35,10 @@ def _loss(value: float) -> str:
     return f"{value:.3f}" if abs(value) < _LARGE else short(value)
 
 
+def _bleu(value: float) -> str:
+    return f"{value:.1f}"
+
+
 # How each number is told in words.
 _WORDS: Mapping[str, tuple[str, Write]] = {
     "step": ("step {}", _count),
@@ -43,6 +47,7 @@ _WORDS: Mapping[str, tuple[str, Write]] = {
     "mlm_loss": ("MLM loss {}", _loss),
     "perplexity": ("perplexity {}", short),
     "mlm_accuracy": ("MLM accuracy {}", percent),
+    "lm_accuracy": ("LM accuracy {}", percent),
     "unigram_accuracy": ("unigram {}", percent),
     "teacher_accuracy": ("teacher {}", percent),
     "cosine_loss": ("cosine loss {}", _loss),
@@ -50,6 +55,7 @@ _WORDS: Mapping[str, tuple[str, Write]] = {
     "detection_accuracy": ("told apart {}", percent),
     "original_accuracy": ("all original {}", percent),
     "accuracy": ("accuracy {}", percent),
+    "bleu": ("BLEU {}", _bleu),
     "score": ("score {}", percent),
     "lr": ("learning rate {}", short),
     "tokens_per_second": ("{} tokens/s", short),
@@ -62,14 +68,15 @@ _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "left")
 _TRAINING = (
     *_EXTENT,
-    *("loss", "mlm_accuracy", "nsp_accuracy", "detection_accuracy", "accuracy"),
+    *("loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "detection_accuracy", "accuracy"),
     *("lr", "tokens_per_second", "real_share"),
     *_TIME,
 )
 _HELD_OUT = (
-    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "unigram_accuracy", "teacher_accuracy"),
+    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_accuracy"),
+    "teacher_accuracy",
     *("nsp_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
-    *("accuracy", "score"),
+    *("accuracy", "bleu", "score"),
 )
 # What a panel shows of both, each beside the other.
 _ROWS: Sequence[tuple[str, str, Write]] = (
@@ -79,13 +86,17 @@ _ROWS: Sequence[tuple[str, str, Write]] = (
     ("soft targets", "soft_loss", _loss),
     ("cosine loss", "cosine_loss", _loss),
     ("MLM accuracy", "mlm_accuracy", percent),
+    ("LM accuracy", "lm_accuracy", percent),
     ("NSP accuracy", "nsp_accuracy", percent),
     ("told apart", "detection_accuracy", percent),
     ("accuracy", "accuracy", percent),
+    ("BLEU", "bleu", _bleu),
     ("score", "score", percent),
     ("learning rate", "lr", short),
     ("gradient norm", "grad_norm", short),
 )
+# Where one of these is measured it is what chooses the model: "score" repeats it, and is no share.
+_CHOOSING = {"bleu", "perplexity"}
 
 
 class Ascii:
@@ -138,6 +149,8 @@ class Seen:
     def add(self, row: Row) -> None:
         numbers = {key: number for key in row if (number := _number(row[key])) is not None}
         if row.get("kind") == "eval":
+            if _CHOOSING & numbers.keys():
+                numbers.pop("score", None)
             self.held_out = numbers
             return
         self.training |= numbers
@@ -187,7 +200,9 @@ def _numbers(seen: Seen, spark: str) -> Table:
         "loss": spark,
         "mlm_loss": _said(seen.held_out, "perplexity"),
         "mlm_accuracy": _said(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
+        "lm_accuracy": _said(seen.held_out, "perplexity", "unigram_accuracy"),
         "detection_accuracy": _said(seen.held_out, "original_accuracy"),
+        "accuracy": _said(seen.held_out, "perplexity"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)

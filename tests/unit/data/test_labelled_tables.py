@@ -294,7 +294,7 @@ def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
         (
             "a.tsv",
             b"text\trelatedness_score\tentailment_label\na\t1\tx\n",
-            r"which column holds the label\?",
+            r"which column holds the label\?.*\n.*--label NAME \(label=… in Python\)",
         ),
         ("a.tsv", b"text\tlabel\n", r"a\.tsv: there is no text in it"),
         ("a.tsv", b"", r"a\.tsv: there is no text in it"),

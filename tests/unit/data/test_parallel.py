@@ -7,7 +7,7 @@ import pytest
 
 from cloze.checkpoint.translator import learn_pieces, sentences
 from cloze.data.batch import NO_LABEL
-from cloze.data.parallel import NAME, Pairs, lines_of, parallel
+from cloze.data.parallel import NAME, Pairs, parallel, rows_of
 from cloze.errors import InputError
 from cloze.objectives.core import Arrayed
 
@@ -37,7 +37,7 @@ def test_lines_go_together_whatever_the_files_are_called(tmp_path):
         ("c\u2028d", "C D"),
     ]
     assert (len(found), found.blank) == (2, 2)
-    assert lines_of(source) == ["a b", "", "c\u2028d", "e"]
+    assert [row.text for row in rows_of(source)] == ["a b", "", "c\u2028d", "e"]
 
 
 def test_lists_go_as_well():

@@ -29,6 +29,16 @@ def test_every_number_is_a_cell(tmp_path):
     assert "figure" in str(cells.element())
 
 
+def test_a_limit_and_many_rows(tmp_path):
+    names = [str(n) for n in range(20)]
+    cells = Cells(title="waves", rows=names, values=[[1.0]] * 20, limit=1.0, unit="")
+    text = cells.save(tmp_path / "waves.svg").read_text()
+    assert text.count('height="13"') == 20
+    assert text.count('fill="#b2182b"') == 21  # the key's end among them
+    assert ">−1<" in text
+    assert ">1<" in text
+
+
 @pytest.mark.parametrize(
     ("rows", "values"), [(["a"], []), (["a", "b"], [[1], [1, 2]]), (["a"], [[]])]
 )

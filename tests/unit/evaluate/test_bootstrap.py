@@ -71,13 +71,23 @@ def test_two_models_on_the_same_examples():
     found = difference(a, b, 1_000, rng=rng())
     assert found.value == pytest.approx(0.015)
     assert 0 < found.low < found.value < found.high
-    assert found.not_better == 0
+    assert found.p == 0
     turned = difference(b, a, 1_000, rng=rng())
     assert (turned.value, turned.low, turned.high) == pytest.approx(
         (-found.value, -found.high, -found.low)
     )
-    assert turned.not_better == 1
-    assert difference(a, a, 1_000, rng=rng()).not_better == 1
+    assert turned.p == 0  # as sure a difference, the other way
+    assert difference(a, a, 1_000, rng=rng()).p == 1
+
+
+def test_p_is_two_sided():
+    values = rng(3).normal(0.05, 1.0, 200)
+    gaps = np.array([values[draw].mean() for draw in rng(4).integers(0, 200, (1_000, 200))])
+    wanted = 2 * min((gaps <= 0).mean(), (gaps >= 0).mean())
+    assert 0.1 < wanted < 1
+    none = np.zeros(200)
+    assert difference(values, none, 200, rng=rng(4)).p == pytest.approx(wanted)
+    assert difference(none, values, 200, rng=rng(4)).p == pytest.approx(wanted)
 
 
 def test_resamples_without_a_value_are_left_out():

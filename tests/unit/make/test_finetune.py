@@ -1,39 +1,23 @@
 """`finetune`: every task learns, what is frozen stays, the best is kept, runs resume exactly."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.model import Model
-from cloze.data.labelled.examples import (
-    Answer,
-    ChoiceExample,
-    Origin,
-    QuestionExample,
-    TaggedExample,
-    TextExample,
-)
+from cloze.data.labelled.examples import Answer, Origin, QuestionExample, TextExample
 from cloze.errors import ConfigError, FolderError, InputError
+from cloze.make.features import VectorBatch, _tagging
 from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.run import Watch, recipe_in, write_recipe
 from cloze.make.transfer import depth_of, rates
 from cloze.models import BertConfig, DistilBertConfig
 from cloze.train.optim import OptimiserConfig, optimiser
-from helpers import tiny_tokenizer
-
-FAST = [
-    "run.device=cpu",
-    "run.batch=8",
-    "run.epochs=4.0",
-    "run.log_every=1",
-    "optimiser.rate=5e-3",
-    "transfer.dropout=0.0",
-    "transfer.hidden=16",
-]
+from tunings import FAST, body, metrics, picks, questions, tagged, texts, tune, weights
 
 
 @pytest.fixture(scope="module")
@@ -41,86 +25,10 @@ def base():
     return body(BertConfig)
 
 
-def body(family):
-    tokenizer = tiny_tokenizer()
-    # with larger first weights than BERT's it learns from a few hundred examples
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32, "deviation": 0.1}
-    config = family(vocab_size=tokenizer.size, **shape)
-    return Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
-
-
-def texts(count, seed=0):
-    """An `a` in the text makes it yes, however far it stands from the beginning."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for number in range(count):
-        words = rng.choice(list("bcdefgh"), rng.integers(1, 8)).tolist()
-        yes = bool(rng.integers(2))
-        if yes:
-            words.insert(int(rng.integers(len(words) + 1)), "a")
-        label = "yes" if yes else "no"
-        found.append(TextExample(text=" ".join(words), label=label, origin=Origin(line=number + 1)))
-    return found
-
-
-def tagged(count, seed=0):
-    """An `a`, and the `b` after it, are a span."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(count):
-        words, tags = [], []
-        for _ in range(int(rng.integers(2, 6))):
-            if rng.integers(3) == 0:
-                words, tags = [*words, "a", "b"], [*tags, "B-X", "I-X"]
-            else:
-                words, tags = [*words, str(rng.choice(list("cdefg")))], [*tags, "O"]
-        places = [(2 * n, 2 * n + 1) for n in range(len(words))]
-        found.append(TaggedExample(text=" ".join(words), words=tuple(places), tags=tuple(tags)))
-    return found
-
-
-def questions(count, seed=0):
-    """The answer is where the context has the letter of the question."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(count):
-        words = rng.permutation(list("bcdefg")).tolist()
-        context, wanted = " ".join(words), str(rng.choice(list("bcdefgh")))
-        known = () if wanted == "h" else (Answer(text=wanted, start=context.index(wanted)),)
-        found.append(QuestionExample(question=wanted, context=context, answers=known))
-    return found
-
-
-def picks(count, seed=0):
-    """The right option is the one with an `a`."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(count):
-        options = rng.choice(list("bcdefg"), 3).tolist()
-        right = int(rng.integers(3))
-        options[right] = "a"
-        found.append(ChoiceExample(text="the cat", options=tuple(options), label=right))
-    return found
-
-
-def tune(base, out, *settings, task="classify", train=None, dev=None, **options):
-    train = texts(160) if train is None else train
-    dev = texts(40, seed=1) if dev is None else dev
-    return finetune(task, base, train, out, dev=dev, settings=[*FAST, *settings], **options)
-
-
 @pytest.fixture(scope="module")
 def trained(base, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "straight"
     return tune(base, out), out
-
-
-def metrics(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def weights(model):
-    return model.module.state_dict()
 
 
 def test_a_text_is_told_from_another(trained):
@@ -414,35 +322,84 @@ def test_the_regression_is_scikit_learns(base, tmp_path):
     assert ours == pytest.approx(theirs.tolist(), abs=1e-3)
 
 
-# Several runs
+def learned(base, out, *settings, train):
+    """The vectors that a regression had, its probabilities, and its weights with the penalty."""
+    tune(base, out, "transfer.kind=features", *settings, train=train, dev=train)
+    model, said = cloze.load(out), [one.text for one in train]
+    vectors = torch.from_numpy(cloze.embed(base, said, pooling="cls"))
+    scores = [[one.scores[name] for name in model.labels] for one in cloze.classify(model, said)]
+    return vectors, torch.tensor(scores), model.reader.dense.weight
 
 
-def test_seeds_give_mean_and_deviation(base, tmp_path):
-    ended = tune(base, tmp_path / "m", "run.epochs=1.0", "run.seeds=3")
-    assert [trial.name for trial in ended.trials] == ["seed-0", "seed-1", "seed-2"]
-    scores = [trial.score for trial in ended.trials]
-    assert ended.mean == pytest.approx(np.mean(scores))
-    assert ended.deviation == pytest.approx(np.std(scores, ddof=1))
-    assert ended.score == max(scores)
-    assert cloze.load(tmp_path / "m").labels == ("no", "yes")
-    assert len(json.loads((tmp_path / "m" / "trials.json").read_text())) == 3
+def test_a_regression_takes_weights_and_smoothing(base, tmp_path):
+    """At the least loss, Σ w_y·(softmax − target)ᵀ·x + penalty·W is zero."""
+    train = [one for one in texts(120) if one.label == "no" or "b" in one.text]
+    yes = torch.tensor([one.label == "yes" for one in train])
+    assert 0 < yes.sum() < 0.4 * len(train)
+    hard = torch.stack([~yes, yes], 1).float()
+    share = len(train) / (2 * hard.sum(0))
+    for name, settings, targets, each in (
+        ("plain", [], hard, torch.ones(len(train))),
+        ("smooth", ["loss.smoothing=0.2"], 0.8 * hard + 0.1, torch.ones(len(train))),
+        ("weights", ["loss.class_weights=balanced"], hard, hard @ share),
+    ):
+        x, scores, matrix = learned(base, tmp_path / name, *settings, train=train)
+        slope = ((scores - targets) * each[:, None]).T @ x + 2 * matrix  # two halves: twice
+        assert slope.abs().max() < 0.02, name
 
 
-def test_the_search_takes_the_best_of_the_grid(base, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloze.make.finetune.RATES", (1e-6, 5e-3))
-    monkeypatch.setattr("cloze.make.finetune.BATCHES", (8,))
-    monkeypatch.setattr("cloze.make.finetune.EPOCHS", (1, 2))
-    ended = tune(base, tmp_path / "m", "run.search=true")
-    assert len(ended.trials) == 4
-    best = max(ended.trials, key=lambda trial: trial.score)
-    assert best.rate == 5e-3
-    assert ended.score == best.score
-    assert cloze.load(tmp_path / "m").task.name == "classify"
-    left = list((tmp_path / "m").glob("rate-*/model.safetensors"))
-    assert not left  # the weights of the others are not kept
+class Plain(torch.nn.Linear):
+    """A reader that reads every word alone."""
+
+    def forward(self, vectors, _lengths):
+        return super().forward(vectors)
+
+
+def test_a_reader_of_words_takes_weights_and_smoothing():
+    reader = Plain(3, 3)
+    vectors, targets = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), [0, 2, 1, 2]
+    batch = VectorBatch(vectors=[vectors], targets=[targets], sample_ids=np.arange(1))
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    logs = reader(vectors, [4]).log_softmax(-1)
+    right = -logs[range(4), targets]
+    found = _tagging(weights, 0.0)(reader, batch, None)["tag"]
+    assert found.item() == pytest.approx((weights[targets] * right).sum().item())
+    found = _tagging(None, 0.3)(reader, batch, None)["tag"]
+    assert found.item() == pytest.approx((0.7 * right - 0.3 * logs.mean(-1)).sum().item())
+
+
+@pytest.mark.parametrize("setting", ["loss.class_weights=balanced", "loss.smoothing=0.3"])
+def test_words_by_features_with_another_loss(base, tmp_path, setting):
+    given = {"task": "tag", "train": tagged(40), "dev": tagged(9, 1)}
+    fast = ("transfer.kind=features", "run.epochs=1.0")
+    plain, other = (
+        tune(base, tmp_path / name, *fast, *more, **given)
+        for name, more in (("a", []), ("b", [setting]))
+    )
+    assert plain.steps == other.steps
+    ours, theirs = (cloze.load(tmp_path / name).reader.state_dict() for name in "ab")
+    assert not all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_features_say_what_was_cut(base, tmp_path):
+    said = []
+    watch = Watch(say=type(Watch().say)(text=said.append))
+    long = [TextExample(text="b " * 40, label="no"), *texts(20)]
+    ended = tune(base, tmp_path / "m", "transfer.kind=features", train=long, watch=watch)
+    assert ended.cut == 1
+    assert "1 sequences are too long and are cut (head)" in said
+    assert json.loads((tmp_path / "m" / "data.json").read_text())["cut"] == 1
 
 
 # What a user can get wrong
+
+
+def no_step(steps, _):
+    pytest.fail("it should not have begun")
+    yield from steps
+
+
+IDLE = Watch(steps=no_step)
 
 
 def test_mistakes(base, trained, tmp_path):
@@ -452,15 +409,22 @@ def test_mistakes(base, trained, tmp_path):
     with pytest.raises(InputError, match="all examples have the label 'yes'"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
-    with pytest.raises(InputError, match=r"dev.tsv:7: the model has no label 'perhaps'"):
-        tune(base, out, "run.epochs=1.0", dev=unseen, force=True)
+    for kind in ("full", "features"):
+        with pytest.raises(InputError, match=r"dev.tsv:7: the model has no label 'perhaps'"):
+            tune(base, out, f"transfer.kind={kind}", dev=unseen, force=True, watch=IDLE)
+    odd = [replace(tagged(1)[0], origin=Origin(file="dev.txt", line=3), tags=("B-Y",) * 9)]
+    with pytest.raises(InputError, match=r"dev.txt:3: the model has no label 'B-Y'"):
+        tune(base, out, task="tag", train=tagged(9), dev=odd, force=True, watch=IDLE)
+    blank = [TextExample(text="b", origin=Origin(file="dev.tsv", line=8))]
+    with pytest.raises(InputError, match="dev.tsv:8: no label to judge by"):
+        tune(base, out, dev=blank, force=True, watch=IDLE)
     with pytest.raises(InputError, match="no label to learn"):
         tune(base, out, train=[TextExample(text="b")], force=True)
     with pytest.raises(InputError, match="nothing to learn from"):
         tune(base, out, train=[], force=True)
     with pytest.raises(InputError, match="nothing to choose by"):
         tune(base, out, "data.hold_out=0.0", "run.seeds=2", dev=[], force=True)
-    with pytest.raises(InputError, match="features cannot learn to answer"):
+    with pytest.raises(ConfigError, match="features cannot learn to answer"):
         tune(
             base,
             out,
@@ -488,12 +452,61 @@ def test_mistakes(base, trained, tmp_path):
         ("data.hold_out=1.5", "data.hold_out is 1.5"),
         ("run.patience=0", "run.patience is 0"),
         ("run.batch=0", "run.batch is 0"),
+        ("run.epochs=0.0", "run.epochs is 0.0\n.*above zero"),
+        ("run.steps=0", "run.steps is 0"),
+        ("transfer.layers=sum-all", "transfer.layers is 'sum-all', .*\n.*--transfer features"),
+        ("transfer.pooling=mean", "transfer.pooling is 'mean', .*\n.*--transfer features"),
         ("optimiser.rat=3", "no setting optimiser.rat\n.*did you mean 'rate'"),
     ],
 )
 def test_recipes_refuse_what_they_do_not_know(setting, message):
     with pytest.raises(ConfigError, match=message):
         finetune_recipe(settings=[setting])
+
+
+@pytest.mark.parametrize("kind", ["head", "features"])
+def test_rates_and_thawing_of_what_never_learns_are_refused(kind):
+    for setting, name in (("unfreeze=1.0", "unfreeze"), ("layer_decay=0.9", "layer-decay")):
+        message = f"with transfer.kind '{kind}' it changes nothing\n.*leave --{name} out"
+        with pytest.raises(ConfigError, match=message):
+            finetune_recipe(settings=[f"transfer.kind={kind}", f"transfer.{setting}"])
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("classify", ["data.context=true"], "data.context is for tags, and the task is classify"),
+        ("classify", ["data.length=33"], "data.length is 33, and the model has 32 positions"),
+        (
+            "classify",
+            ["data.length=33", "transfer.kind=features"],
+            "data.length is 33, and the model has 32 positions",
+        ),
+        ("classify", ["transfer.kind=last-9"], "'last-9', and the model has 2 layers\n.*last-2"),
+        ("answer", ["loss.class_weights=balanced"], "loss.class_weights .* the task is answer"),
+        ("answer", ["loss.smoothing=0.1"], "loss.smoothing .* the task is answer"),
+        ("choose", ["loss.class_weights=balanced"], "loss.class_weights .* the task is choose"),
+        ("number", ["loss.class_weights=balanced"], "loss.class_weights .* labels are numbers"),
+        ("number", ["loss.smoothing=0.1"], "loss.smoothing .* labels are numbers"),
+        ("classify", ["run.search=true", "transfer.kind=features"], "a search .*\n.*--search out"),
+    ],
+)
+def test_what_changes_nothing_is_refused(base, tmp_path, task, settings, message):
+    numbers = [TextExample(text="a", label=1.0), TextExample(text="b", label=2.0)]
+    data = {"answer": questions(9), "choose": picks(9), "number": numbers}.get(task, texts(9))
+    name = "classify" if task == "number" else task
+    with pytest.raises(ConfigError, match=message):
+        tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, watch=IDLE)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_mistake_spares_what_is_there(base, tmp_path):
+    out = tmp_path / "m"
+    tune(base, out, "run.steps=1")
+    before = (out / "recipe.toml").read_text()
+    with pytest.raises(ConfigError, match="data.length"):
+        tune(base, out, "data.length=999", force=True)
+    assert (out / "recipe.toml").read_text() == before
 
 
 def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):

@@ -1,6 +1,7 @@
 """`glue`: every task that is there, by its own metric, and none of them twice."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.make import glue as room
 from cloze.make.glue import glue
+from cloze.make.run import Watch
 from cloze.models import BertConfig
 from cloze.tasks.evaluate import evaluate
 from helpers import tiny_tokenizer
@@ -117,6 +119,32 @@ def test_a_task_that_was_begun_goes_on(base, data, tmp_path, monkeypatch):
     assert len(calls) == 1
     assert row.score == whole["row"]["score"]
     assert json.loads(begun.read_text())["row"]["score"] == row.score
+
+
+def test_several_runs_go_on_too(base, data, tmp_path, monkeypatch):
+    settings = [*FAST, "run.seeds=2"]
+    (whole,) = glue(base, data, tmp_path / "whole", tasks=["CoLA"], settings=settings).rows
+
+    def stopping(steps, _):
+        for step in steps:
+            if step.number == 2:
+                signal.raise_signal(signal.SIGTERM)
+            yield step
+
+    def watch(_):
+        return Watch(steps=stopping)
+
+    cut = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings, watch=watch)
+    assert (cut.rows, cut.stopped) == ((), "SIGTERM")
+    monkeypatch.setattr(room, "finetune", None)  # calling it would be an error
+    (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings).rows
+    assert (row.score, row.deviation) == (whole.score, whole.deviation)
+
+
+def test_numbers_have_no_class_weights(base, data, tmp_path):
+    settings = [*FAST, "loss.class_weights=balanced"]
+    (row,) = glue(base, data, tmp_path, tasks=["STS-B"], settings=settings).rows
+    assert row.score is not None
 
 
 def test_stopped(base, data, tmp_path, monkeypatch):

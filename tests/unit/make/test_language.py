@@ -50,7 +50,7 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     rows = [json.loads(line) for line in metrics.splitlines()]
     losses = [row["loss"] for row in rows if row["kind"] == "train"]
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
-    assert "accuracy" in rows[0]
+    assert "lm_accuracy" in rows[0]
     assert min(row["perplexity"] for row in rows if row["kind"] == "eval") == pytest.approx(
         ended.scores["perplexity"]
     )

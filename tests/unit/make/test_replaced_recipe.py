@@ -11,7 +11,8 @@ from cloze.data.packing import Batching
 from cloze.errors import ConfigError
 from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
-from cloze.make.recipe import ObjectiveTable, recipe
+from cloze.make.recipe import recipe
+from cloze.make.recipe_tables import ObjectiveTable
 from helpers import files_of
 
 SMALL = [

@@ -158,6 +158,16 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     assert found["NSP accuracy"]["detail"] == "always the commoner answer 55.0\xa0%"
 
 
+def test_a_translator_is_told_by_its_bleu(tmp_path: Path) -> None:
+    scores = {"loss": 1.5, "perplexity": 4.5, "accuracy": 0.6}
+    rows = [{"kind": "eval", "step": n, "bleu": 30.0 + n, **scores} for n in (1, 2)]
+    run = folder(tmp_path, metrics=rows)
+    (facts,) = part(run, "Result")
+    assert [fact["label"] for fact in facts["facts"]] == ["BLEU", "perplexity", "accuracy"]
+    assert facts["facts"][0]["text"] == "32.0"
+    assert charts(run)["BLEU"]["held out"]["y"] == [31.0, 32.0]
+
+
 def test_the_fills_stand_side_by_side(tmp_path: Path) -> None:
     only = {"text": "Only <mask>.", "truth": "one", "after": [["one", 1], ["two", 0]]}
     run = folder(tmp_path, fills=[*FILLS, only])

@@ -84,10 +84,10 @@ def test_add_norm(shape, dtype):
 LENGTHS = (7, 128, 1, 50, 0, 0)
 
 
-def row_of(lengths=LENGTHS, window=None):
+def row_of(lengths=LENGTHS, window=None, causal=False):
     bounds = torch.tensor([0, *lengths]).cumsum(0).int().to(DEVICE)
     positions = torch.cat([torch.arange(length) for length in lengths]).to(DEVICE)
-    return Varlen(bounds, positions, max(lengths), window)
+    return Varlen(bounds, positions, max(lengths), window, causal)
 
 
 def tiled(qkv, row, turn=None, share=0.0, number=7):
@@ -95,16 +95,17 @@ def tiled(qkv, row, turn=None, share=0.0, number=7):
     cos, sin = (none, none) if turn is None else turn
     window = row.longest if row.window is None else row.window
     return torch.ops.cloze.tile_attention(
-        qkv, row.bounds, cos, sin, seed(number), row.longest, window, share
+        qkv, row.bounds, cos, sin, seed(number), row.longest, window, share, row.causal
     )
 
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 9)])
-def test_tile_attention(lengths, turns, window, dtype):
-    row = row_of(lengths, window)
+def test_tile_attention(lengths, turns, causal, window, dtype):
+    row = row_of(lengths, window, causal)
     turn = turn_of(row.longest, 64, device=DEVICE) if turns else None
     qkv = drawn(sum(lengths), 6, 64, dtype=dtype)
 
@@ -126,14 +127,14 @@ def slope_along(function, x, way, step=1e-2):
     return ((ahead - behind) / (2 * step)).item(), (x.grad * way).sum().item()
 
 
-@pytest.mark.parametrize("what", ["attention", "norm", "norm of x"])
+@pytest.mark.parametrize("what", ["attention", "causal attention", "norm", "norm of x"])
 def test_the_way_back_draws_the_same_dropout(what):
-    row = row_of((20, 30))
-    shape = (50, 6, 32) if what == "attention" else (50, 64)
+    row = row_of((20, 30), causal=what.startswith("causal"))
+    shape = (50, 6, 32) if "attention" in what else (50, 64)
     other, ones = drawn(50, 64, seed=8).detach(), torch.ones(64, device=DEVICE)
 
     def function(x):
-        if what == "attention":
+        if "attention" in what:
             return tiled(x, row, share=0.3)
         x, y = (x, other) if what == "norm of x" else (other, x)
         return torch.ops.cloze.add_norm(x, y, ones, ones, seed(), 1e-5, 0.3)[0]

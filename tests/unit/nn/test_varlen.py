@@ -30,6 +30,18 @@ def test_each_sequence_sees_itself_alone(empty):
         at += length
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_no_one_looks_ahead_where_that_is_said(window):
+    qkv = torch.randn(sum(LENGTHS), 6, 8, generator=torch.Generator().manual_seed(0))
+    changed = qkv.clone()
+    changed[14:20] += 1.0  # the end of the third sequence
+    row = row_of(LENGTHS, window=window).past()
+    before, after = attend(qkv, row), attend(changed, row)
+    assert torch.equal(before[:14], after[:14])
+    assert torch.equal(before[20:], after[20:])
+    assert not torch.isclose(before[14:20], after[14:20]).all(-1).any()
+
+
 @pytest.mark.parametrize("family", MODELS)
 def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
     config = MODELS[family].config(
@@ -49,6 +61,18 @@ def test_a_window_is_kept():
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
     packed = model(ids, Packed.of(LENGTHS))
     torch.testing.assert_close(model(ids, row_of(LENGTHS)), packed, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 40])
+def test_long_sequences_on_a_gpu_are_those_of_the_plain_way(window, causal):
+    lengths = (300, 7, 150)
+    row = row_of(lengths, window=window)._replace(causal=causal)
+    qkv = torch.randn(sum(lengths), 6, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    there = row._replace(bounds=row.bounds.cuda(), positions=row.positions.cuda())
+    found = attend(qkv.cuda(), there).cpu()
+    torch.testing.assert_close(found, attend(qkv, row), rtol=2e-2, atol=2e-2)
 
 
 def test_float32_on_a_gpu_is_refused():

@@ -64,7 +64,7 @@ def test_a_model_is_not_better_than_itself(examples):
     model = classifier()
     made = compare({"it": model, "again": model}, examples, resamples=DRAWS)
     gap = made.entries[1].against
-    assert (gap.value, gap.low, gap.high, gap.not_better) == (0, 0, 0, 1)
+    assert (gap.value, gap.low, gap.high, gap.p) == (0, 0, 0, 1)
 
 
 def test_folders_and_files(tmp_path, examples):
@@ -94,7 +94,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     made = compare(models, examples, resamples=DRAWS)
     rows = list(made.rows())
     assert made.columns[:3] == ("model", "parameters", "accuracy")
-    assert made.columns[-3:] == ("against the first", "p", "seconds")
+    assert made.columns[-3:] == ("against the first", "p, two-sided", "seconds")
     assert {len(row) for row in rows} == {len(made.columns)}
     assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
     assert rows[0][-3:-1] == (None, None)
@@ -105,7 +105,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     assert made._repr_html_().startswith("<iframe")
     found = json.loads(json.dumps(made.data))
     assert [model["model"] for model in found["models"]] == ["<one>", "two"]
-    assert found["models"][1]["against_first"]["not_better"] == made.entries[1].against.not_better
+    assert found["models"][1]["against_first"]["p"] == made.entries[1].against.p
 
 
 def test_measures_that_mean_another_thing_are_left_out(examples):

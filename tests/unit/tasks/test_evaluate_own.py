@@ -59,6 +59,22 @@ def test_a_translator_by_length_too(tmp_path):
         evaluate_own(translator("transformer"), files[:1])
 
 
+def test_translators_side_by_side():
+    models = {name: translator(name) for name in ("transformer", "bahdanau")}
+    pairs = [TEXTS[:20], [text.upper() for text in TEXTS[:20]]]
+    made = cloze.compare(models, pairs, resamples=50)
+    for entry in made.entries:
+        alone = evaluate_own(models[entry.name], pairs)
+        assert entry.intervals["bleu"].value == alone.scores["bleu"]
+        assert entry.intervals["bleu"].low <= alone.scores["bleu"] <= entry.intervals["bleu"].high
+    assert made.entries[0].against is None
+    assert (made.measure, made.count) == ("bleu", 20)
+    with pytest.raises(InputError, match="n is no translator, and t is one"):
+        cloze.compare({"t": models["transformer"], "n": text_model(2)}, pairs)
+    with pytest.raises(InputError, match="t: sentence 1 has .* tokens"):
+        cloze.compare({"t": translator("learned")}, [[" ".join(TEXTS[:9])], ["a"]])
+
+
 def test_words(tmp_path):
     questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
     questions.write_text(": family\nman king woman queen\nman king dog bitch\n")

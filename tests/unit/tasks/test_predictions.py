@@ -100,6 +100,18 @@ def test_tags_go_word_by_word(tmp_path):
     ]
 
 
+def test_a_word_that_was_not_read_has_no_score(tmp_path):
+    model = tiny_model("token", labels=("O", "B-X", "I-X"), task=Task(name="tag", policy="head"))
+    count = 2 * model.limit
+    words = tuple((2 * n, 2 * n + 1) for n in range(count))
+    made = evaluate(model, [TaggedExample(text="a " * count, words=words, tags=("O",) * count)])
+    (row,) = _rows(write_predictions(made, tmp_path / "p.jsonl"))
+    read = model.limit - 2  # special tokens
+    assert None not in row["predicted"]["scores"][:read]
+    assert row["predicted"]["scores"][read:] == [None] * (count - read)
+    assert row["predicted"]["unread"] == count - read
+
+
 def test_answers_by_id(tmp_path):
     made = of_questions()
     found = json.loads(write_predictions(made, tmp_path / "p.json").read_text())

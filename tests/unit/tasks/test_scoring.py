@@ -113,15 +113,15 @@ def test_what_a_model_cannot_do():
 
 def test_a_label_that_is_not_there():
     model = tiny_model("token", labels=("O", "B-PER", "I-PER", "B-LOC"))
-    assert label_number(model, "B-LOC", Origin()) == 3
+    assert label_number(model.labels, "B-LOC", Origin()) == 3
     with pytest.raises(InputError, match=r"^x.tsv:7: .* no label 'B-PRE'\n.*mean 'B-PER'") as error:
-        label_number(model, "B-PRE", Origin(file="x.tsv", line=7))
+        label_number(model.labels, "B-PRE", Origin(file="x.tsv", line=7))
     assert error.value.fix.startswith("did you mean")
     with pytest.raises(InputError, match="example 2: .*'zzzz'\n.*are O, B-PER, I-PER, B-LOC$"):
-        label_number(model, "zzzz", Origin(line=2))
+        label_number(model.labels, "zzzz", Origin(line=2))
     many = tiny_model("sequence", labels=[f"k{n:04}" for n in range(50)])
     with pytest.raises(InputError, match="k0019, …$"):
-        label_number(many, "?", Origin())
+        label_number(many.labels, "?", Origin())
 
 
 def test_bad_examples_do_not_stop_the_others():

@@ -1,5 +1,7 @@
 """`translate`: counts kept, candidates, alignment, what a user can get wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ import cloze
 from cloze.decode.beam import Beam, beam
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.pieces import words_of
-from cloze.tasks.translate import END, aligned
+from cloze.tasks.translate import END, LONGEST, aligned
 from helpers import tiny_model
 from translators import TEXTS, translator
 
@@ -76,13 +78,14 @@ def test_characters_never_seen_are_spelled(model):
 def test_every_word_takes_from_the_source_what_sums_to_one(variety):
     model = translator(variety)
     found = cloze.translate(model, "ein Hund läuft .", align=True)
-    alignment = found.candidates[0].alignment
+    alignment, ended = found.candidates[0].alignment, found.candidates[0].ended
     assert alignment.source == ("ein", "Hund", "läuft", ".", END)
-    assert alignment.target[-1] == END
+    assert (alignment.target[-1] == END) is ended
     assert alignment.weights.shape == (len(alignment.target), 5)
     np.testing.assert_allclose(alignment.weights.sum(1), 1.0, atol=1e-5)
     assert alignment.hard == tuple(alignment.weights.argmax(1))
-    assert "".join("".join(alignment.target[:-1]).split()) == "".join(found.text.split())
+    said = alignment.target[: -1 if ended else None]
+    assert "".join("".join(said).split()) == "".join(found.text.split())
 
 
 def test_pieces_of_a_word_add_up():
@@ -116,6 +119,32 @@ def test_words_of_pieces():
     assert words("猫猫 in") == ["猫", "猫", "in"]
     assert words("ł") == ["ł"]
     assert list(words_of(model.tokenizer, [])) == []
+
+
+def test_only_what_ended_has_a_row_for_its_end():
+    model = translator("bahdanau")
+    source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
+    whole, cut = (aligned(model, source, target, ended=ended) for ended in (True, False))
+    assert whole.target == (*cut.target, END) == ("die", "Katze", END)
+    np.testing.assert_allclose(whole.weights[:-1], cut.weights, atol=1e-6)
+
+
+def test_a_translation_as_long_as_learned_positions_is_aligned(learned):
+    found = cloze.translate(learned, " ".join(TEXTS[:9]), policy="head", align=True, ratio=9.0)
+    (one,) = found.candidates
+    assert (one.ended, one.alignment.target[-1] == END) == (False, False)
+
+
+@pytest.mark.parametrize("variety", ["transformer", "bahdanau"])
+def test_a_line_that_was_never_split_is_no_sentence(variety):
+    model = translator(variety)
+    line = "ein " * LONGEST
+    with pytest.raises(InputError, match="sentence 1 has 1,0.* tokens.*; 1,024 are read at most"):
+        cloze.translate(model, line)
+    found = cloze.translate(model, line, policy="head", ratio=0.0, beam=1)
+    assert found.cut == len(model.encode([line])[0]) - LONGEST
+    learned = replace(model, longest=2 * LONGEST)  # from lines as long
+    assert cloze.translate(learned, line, ratio=0.0, beam=1).cut == 0
 
 
 def test_a_sentence_too_long_for_learned_positions(learned):

@@ -334,6 +334,22 @@ def test_what_a_row_leaves_out_is_still_known() -> None:
     assert held_out_line(seen) == "held out: step 2 · MLM accuracy 50.0\xa0%"
 
 
+def test_what_chooses_a_model_is_told_by_its_own_name() -> None:
+    seen = Seen()
+    bleu = {"bleu": 36.12, "loss": 1.5, "perplexity": 4.48, "accuracy": 0.6, "score": 36.12}
+    seen.add({"kind": "eval", "step": 2, **bleu})
+    told = "held out: step 2 · perplexity 4.48 · accuracy 60.0\xa0% · BLEU 36.1"
+    assert held_out_line(seen) == told
+    console = terminal()
+    console.print(panel(seen, title="mt", width=80))
+    assert "BLEU" in written(console)
+    assert "score" not in written(console)
+    seen.add({"kind": "eval", "step": 3, "loss": 6.2, "perplexity": 492.7, "score": -6.2})
+    assert held_out_line(seen) == "held out: step 3 · perplexity 492.7"
+    seen.add({"kind": "eval", "step": 4, "accuracy": 0.8, "score": 0.75})
+    assert held_out_line(seen).endswith("accuracy 80.0\xa0% · score 75.0\xa0%")
+
+
 def test_a_panel_leaves_out_what_it_does_not_know() -> None:
     console = plain()
     seen = Seen()

@@ -96,7 +96,8 @@ def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
     if text is None:
         raise InputError(
             f"{where}: which column holds the text? there are {_listed(names)}",
-            fix="name it: text=…, and pair=… if there are two; a number counts columns from 1",
+            fix="name it with --text (text=… in Python), and --pair if there are two; "
+            "a number counts columns from 1",
         )
     for name in (text, pair, label):
         if name is not None and names.count(name) > 1:
@@ -163,7 +164,8 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     if names and others and first not in others:
         raise InputError(
             f"{where}: is {_listed(rows[0])} a header? none of it is a name known here",
-            fix="if so, name the columns: text=…, label=…; if not, give their numbers, from 1",
+            fix="if so, name the columns: --text, --label (text=… in Python); "
+            "if not, give their numbers, from 1",
         )
 
 
@@ -174,7 +176,7 @@ def _label(names: Sequence[str], where: str) -> str | None:
         if len(found) > 1:
             raise InputError(
                 f"{where}: which column holds the label? {_listed(found)} may",
-                fix="name it: label=…",
+                fix="name it: --label NAME (label=… in Python)",
             )
         if found:
             return found[0]

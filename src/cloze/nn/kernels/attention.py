@@ -50,13 +50,16 @@ def _keep_halves(
 
 
 @triton.jit
-def _weights(q1, q2, k1, k2, size, window, scale, LENGTH: tl.constexpr):
-    """softmax(QKᵀ·scale) over the keys that are there and near."""
+def _weights(q1, q2, k1, k2, size, window, scale, LENGTH: tl.constexpr, CAUSAL: tl.constexpr):
+    """softmax(QKᵀ·scale) over the keys that are there and near; if causal, not ahead."""
     scores = tl.dot(q1, tl.trans(k1))
     scores = tl.dot(q2, tl.trans(k2), scores) * (scale * 1.4426950408889634)  # powers of 2, not e
     place = tl.arange(0, LENGTH)
-    far = tl.abs(place[:, None] - place[None, :]) > window
-    scores = tl.where((place[None, :] >= size) | far, -float("inf"), scores)
+    away = place[:, None] - place[None, :]
+    hidden = (place[None, :] >= size) | (tl.abs(away) > window)
+    if CAUSAL:
+        hidden |= away < 0
+    scores = tl.where(hidden, -float("inf"), scores)
     top = tl.max(scores, 1)
     top = tl.where(top == -float("inf"), 0.0, top)  # rows past the end see nothing
     raised = tl.exp2(scores - top[:, None])
@@ -67,7 +70,7 @@ def _weights(q1, q2, k1, k2, size, window, scale, LENGTH: tl.constexpr):
 def _attention_forward(
     qkv, bounds, cos, sin, seed, out, window, scale,
     HEADS: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr, TURNS: tl.constexpr,
-    SHARE: tl.constexpr,
+    SHARE: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     head, sequence = tl.program_id(0), tl.program_id(1)
     begin = tl.load(bounds + sequence)
@@ -81,7 +84,7 @@ def _attention_forward(
         q1, q2 = _halves(at, cos, sin, real, HALF, LENGTH, TURNS)
         k1, k2 = _halves(at + HEADS * D, cos, sin, real, HALF, LENGTH, TURNS)
         v = tl.load(at + 2 * HEADS * D + whole, real, 0.0)
-        p = _weights(q1, q2, k1, k2, size, window, scale, LENGTH)
+        p = _weights(q1, q2, k1, k2, size, window, scale, LENGTH, CAUSAL)
         if SHARE > 0:
             p *= factors(seed, (sequence * HEADS + head) * LENGTH + place, place, SHARE)
         mixed = tl.dot(p.to(v.dtype), v)
@@ -92,7 +95,7 @@ def _attention_forward(
 def _attention_reverse(
     qkv, bounds, cos, sin, seed, slope, grad, window, scale,
     HEADS: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr, TURNS: tl.constexpr,
-    SHARE: tl.constexpr,
+    SHARE: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     head, sequence = tl.program_id(0), tl.program_id(1)
     begin = tl.load(bounds + sequence)
@@ -108,7 +111,7 @@ def _attention_reverse(
         k1, k2 = _halves(at + HEADS * D, cos, sin, real, HALF, LENGTH, TURNS)
         v = tl.load(at + 2 * HEADS * D + whole, real, 0.0)
         dy = tl.load(slope + row * (HEADS * D) + head * D + whole, real, 0.0)
-        p = _weights(q1, q2, k1, k2, size, window, scale, LENGTH)
+        p = _weights(q1, q2, k1, k2, size, window, scale, LENGTH, CAUSAL)
         dp = tl.dot(dy, tl.trans(v))
         seen = p
         if SHARE > 0:
@@ -126,7 +129,13 @@ def _attention_reverse(
 
 
 def _launch(
-    kernel: Any, tensors: tuple[Tensor, ...], longest: int, window: int, share: float, warps: int
+    kernel: Any,
+    tensors: tuple[Tensor, ...],
+    longest: int,
+    window: int,
+    share: float,
+    causal: bool,
+    warps: int,
 ) -> None:
     qkv, bounds, cos, *_ = tensors
     _, parts, width = qkv.shape
@@ -137,6 +146,7 @@ def _launch(
         LENGTH=max(16, triton.next_power_of_2(longest)),
         TURNS=cos.numel() > 0,
         SHARE=share,
+        CAUSAL=causal,
         num_warps=warps,
     )
 
@@ -155,14 +165,17 @@ def tile_attention(
     longest: int,
     window: int,
     share: float,
+    causal: bool,
 ) -> Tensor:
     """softmax(QKᵀ/√d)·V within each sequence, n h d, of queries, keys and values n 3h d.
 
     The bounds must cover the row, and no sequence be longer than `longest`. With a
     table of angles (`longest` d/2; else of no numbers) queries and keys are turned by their places.
+    No one looks further than `window` places, nor, where it is causal, ahead.
     """
     qkv, out = qkv.contiguous(), _out(qkv)
-    _launch(_attention_forward, (qkv, bounds, cos, sin, seed, out), longest, window, share, 4)
+    tensors = (qkv, bounds, cos, sin, seed, out)
+    _launch(_attention_forward, tensors, longest, window, share, causal, 4)
     return out
 
 
@@ -177,12 +190,12 @@ def _tile_attention_backward(
     longest: int,
     window: int,
     share: float,
+    causal: bool,
 ) -> Tensor:
     qkv, slope = qkv.contiguous(), slope.contiguous()
     grad = torch.empty_like(qkv)
-    _launch(
-        _attention_reverse, (qkv, bounds, cos, sin, seed, slope, grad), longest, window, share, 8
-    )
+    tensors = (qkv, bounds, cos, sin, seed, slope, grad)
+    _launch(_attention_reverse, tensors, longest, window, share, causal, 8)
     return grad
 
 
@@ -191,13 +204,13 @@ _tile_attention_backward.register_fake(lambda _, qkv, *more: torch.empty_like(qk
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.longest, ctx.window, ctx.share = inputs
+    *tensors, ctx.longest, ctx.window, ctx.share, ctx.causal = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _back(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-    how = ctx.longest, ctx.window, ctx.share
-    return _tile_attention_backward(slope, *ctx.saved_tensors, *how), *[None] * 7
+    how = ctx.longest, ctx.window, ctx.share, ctx.causal
+    return _tile_attention_backward(slope, *ctx.saved_tensors, *how), *[None] * 8
 
 
 tile_attention.register_autograd(_back, setup_context=_keep)

@@ -1,0 +1,45 @@
+"""`cloze pretrain` left to right, and a classifier from what it learned."""
+
+import json
+
+ASKED = [
+    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--length=32", "--steps=6"),
+    *("--batch-tokens=256", "--workers=1", "--threads=1", "--device=cpu"),
+]
+SETTINGS = [
+    "objective.kind=left-to-right",
+    "run.fast=true",
+    "run.log_every=1",
+    "model.width=16",
+    "model.positions=32",
+    "corpus.hold_out=0.2",
+]
+
+
+def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
+    text, out, labelled = tmp_path / "a.txt", tmp_path / "m", tmp_path / "t.tsv"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(120)]
+    text.write_text("\n\n".join(stories))
+    ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
+    assert ran.returncode == 0, ran.stderr
+    for words in ("held-out loss", "held-out perplexity", "next words right", "commonest word"):
+        assert words in ran.stdout
+    assert "LM accuracy" in ran.stderr
+    assert json.loads((out / "config.json").read_text())["is_decoder"] is True
+
+    ran = run("fill", out, "the [MASK] sat.")
+    assert ran.returncode == 1
+    assert "reads left to right" in ran.stderr
+
+    rows = [f"it saw a {'cat' if n % 2 else 'dog'}.\t{'c' if n % 2 else 'd'}" for n in range(64)]
+    labelled.write_text("\n".join(["text\tlabel", *rows]))
+    ran = run(
+        *("finetune", "classify", out, "--train", labelled, "--dev", labelled),
+        *("--out", tmp_path / "c", "--epochs=12", "--rate=0.02", "--batch=16", "--json"),
+        *("--quiet", "--threads=1", "--device=cpu"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    # the words differ after [CLS]: who read that one alone could not tell them apart
+    assert json.loads(ran.stdout)["score"] == 1.0
+    ran = run("classify", tmp_path / "c", "it saw a cat.", "--json")
+    assert json.loads(ran.stdout)[0]["label"] == "c"

@@ -1,0 +1,63 @@
+"""A causal BERT and transformers' `is_decoder`, both ways."""
+
+import pytest
+import torch
+import transformers
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.interop.huggingface import write_config
+from cloze.models import BertConfig, fresh
+from helpers import PIECES, scramble, tiny_tokenizer
+
+pytestmark = pytest.mark.parity
+TOLERANCE = 1e-5
+CONFIG = BertConfig(
+    vocab_size=len(PIECES), width=16, layers=3, heads=2, hidden=32, positions=24, causal=True
+)
+CLASSES = {
+    (): transformers.BertModel,
+    ("mlm",): transformers.BertForMaskedLM,
+    ("token",): transformers.BertForTokenClassification,
+}
+
+
+def assert_alike(module, peer):
+    """Every layer at every real token, of rows padded on the right, on the left and not at all."""
+    ids = torch.randint(5, len(PIECES), (3, 11), generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([[1] * 11, [1] * 4 + [0] * 7, [0] * 5 + [1] * 6])
+    types = (torch.arange(11) > 5).long().expand(3, -1)
+    for real in (mask, None):
+        with torch.no_grad():
+            ours = list(module.layers(ids, real, types))
+            theirs = peer(
+                input_ids=ids, attention_mask=real, token_type_ids=types, output_hidden_states=True
+            ).hidden_states
+        at = torch.ones_like(mask).bool() if real is None else real.bool()
+        assert len(ours) == len(theirs) == CONFIG.layers + 1
+        for own, other in zip(ours, theirs, strict=True):
+            assert (own[at] - other[at]).abs().max() <= TOLERANCE
+            assert own.isfinite().all()
+
+
+@pytest.mark.parametrize("heads", CLASSES)
+def test_what_we_write_they_read(heads, tmp_path):
+    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
+    peer, loading = CLASSES[heads].from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not any(loading.values()), loading
+    assert peer.config.is_decoder
+    assert_alike(module, peer.eval())
+
+
+@pytest.mark.parametrize("kind", [*CLASSES.values(), transformers.BertLMHeadModel])
+def test_what_they_write_we_read(kind, tmp_path):
+    values = write_config(CONFIG, ())
+    peer = scramble(kind(transformers.AutoConfig.for_model(**values))).eval()
+    peer.save_pretrained(tmp_path / "m")
+    tiny_tokenizer().save(tmp_path / "m")
+    model = cloze.load(tmp_path / "m")
+    assert not model.report.missing
+    assert not model.report.unexpected
+    assert model.config == CONFIG
+    assert_alike(model.module, peer)

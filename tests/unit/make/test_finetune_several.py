@@ -1,0 +1,190 @@
+"""`finetune` with several runs: seeds, the search, and what a signal leaves of them."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError
+from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.run import Watch
+from cloze.models import BertConfig
+from tunings import FAST, body, texts, tune, weights
+
+QUICK = [one for one in FAST if one.startswith(("run.device", "transfer."))]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return body(BertConfig)
+
+
+def test_seeds_give_mean_and_deviation(base, tmp_path):
+    ended = tune(base, tmp_path / "m", "run.epochs=1.0", "run.seeds=3")
+    assert [trial.name for trial in ended.trials] == ["seed-0", "seed-1", "seed-2"]
+    scores = [trial.score for trial in ended.trials]
+    assert ended.mean == pytest.approx(np.mean(scores))
+    assert ended.deviation == pytest.approx(np.std(scores, ddof=1))
+    assert ended.score == max(scores)
+    assert ended.runs == 3
+    assert cloze.load(tmp_path / "m").labels == ("no", "yes")
+    assert len(json.loads((tmp_path / "m" / "trials.json").read_text())) == 3
+
+
+@pytest.fixture
+def grid(monkeypatch):
+    monkeypatch.setattr("cloze.make.finetune.RATES", (1e-6, 5e-3))
+    monkeypatch.setattr("cloze.make.finetune.BATCHES", (8,))
+    monkeypatch.setattr("cloze.make.finetune.EPOCHS", (1, 2))
+
+
+def search(base, out, *settings):
+    given = {"dev": texts(40, seed=1), "settings": [*QUICK, "run.search=true", *settings]}
+    return finetune("classify", base, texts(160), out, **given)
+
+
+def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
+    ended = search(base, tmp_path / "m")
+    assert len(ended.trials) == ended.runs == 4
+    best = max(ended.trials, key=lambda trial: trial.score)
+    assert best.rate == 5e-3
+    assert ended.score == best.score
+    assert cloze.load(tmp_path / "m").task.name == "classify"
+    left = list((tmp_path / "m").glob("rate-*/model.safetensors"))
+    assert not left  # the weights of the others are not kept
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("optimiser.rate=1e-3", ["rate-0.001-batch-8-epochs-1", "rate-0.001-batch-8-epochs-2"]),
+        ("run.steps=2", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
+        ("run.epochs=0.5", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
+    ],
+)
+def test_what_is_given_is_not_searched(base, tmp_path, grid, setting, names):
+    ended = search(base, tmp_path / "m", setting)
+    assert [trial.name for trial in ended.trials] == names
+    written = finetune_recipe(tmp_path / "m" / names[0] / "recipe.toml")
+    table, _, value = setting.partition("=")
+    room, _, name = table.partition(".")
+    assert getattr(getattr(written, room), name) == float(value)
+    if room == "run":
+        assert (ended.steps, written.run.fixed) == ({"run.steps": 2, "run.epochs": 10}[table], ())
+
+
+def test_a_batch_that_is_given_is_not_searched(base, tmp_path, grid):
+    ended = search(base, tmp_path / "m", "run.batch=16", "run.steps=1")
+    assert {trial.batch for trial in ended.trials} == {16}
+    with pytest.raises(ConfigError, match="there is nothing to search"):
+        search(base, tmp_path / "n", "run.batch=16", "run.steps=1", "optimiser.rate=1e-3")
+
+
+def test_flags_fix_the_search_as_settings_do():
+    flags = {"run": {"search": True, "minutes": 1.0}, "optimiser": {"rate": 1e-3}}
+    made = finetune_recipe(flags=flags)
+    assert made.run.fixed == ("epochs", "rate")
+    assert finetune_recipe(made, settings=["run.batch=4"]).run.fixed == ("batch", "epochs", "rate")
+    assert finetune_recipe(settings=["run.batch=4"]).run.fixed == ()
+
+
+# Stopped by a signal
+
+
+def stopping(*at):
+    """A signal after so many steps of all runs."""
+    taken = 0
+
+    def steps(some, _):
+        nonlocal taken
+        for step in some:
+            taken += 1
+            if taken in at:
+                signal.raise_signal(signal.SIGTERM)
+            yield step
+
+    return Watch(steps=steps)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("several")
+    body(BertConfig).save(folder / "base")
+    rows = "".join(f"{one.text}\t{one.label}\n" for one in texts(80))
+    (folder / "train.tsv").write_text(f"text\tlabel\n{rows}")
+    return {
+        "task": "classify",
+        "model": folder / "base",
+        "train": folder / "train.tsv",
+        "dev": folder / "train.tsv",
+    }
+
+
+SEEDS = [*FAST, "run.epochs=2.0", "run.seeds=3"]  # 10 steps to an epoch, 20 to a run
+
+
+@pytest.fixture(scope="module")
+def straight(files, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    return finetune(**files, out=out, settings=SEEDS)
+
+
+@pytest.mark.parametrize(("at", "finished"), [(3, 0), (15, 0), (27, 1), (59, 2)])
+def test_a_signal_ends_all_runs(files, straight, tmp_path, at, finished):
+    out = tmp_path / "m"
+    ended = finetune(**files, out=out, settings=SEEDS, watch=stopping(at))
+    assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", finished, 3)
+    scores = [trial.score for trial in straight.trials[:finished]]
+    assert ended.mean == (pytest.approx(np.mean(scores)) if scores else None)
+    assert not (out / f"seed-{finished + 1}").exists() or finished == 2
+    assert cloze.load(out).labels == ("no", "yes")  # what there is can be used
+
+    again = resume_finetune(out, watch=stopping())
+    assert (again.stopped, again.runs) == (None, 3)
+    assert [(t.name, t.score) for t in again.trials] == [(t.name, t.score) for t in straight.trials]
+    assert again.score == straight.score
+    ours, theirs = (weights(cloze.load(folder)) for folder in (out, straight.folder))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not list(out.glob("seed-*/model.safetensors"))
+
+
+def test_a_finished_run_is_not_repeated(files, straight):
+    def no_step(steps, _):
+        pytest.fail("it should not have begun")
+        yield from steps
+
+    again = resume_finetune(straight.folder, watch=Watch(steps=no_step))
+    assert (again.score, again.steps, again.trials) == (
+        straight.score,
+        straight.steps,
+        straight.trials,
+    )
+
+
+def test_a_stopped_search_goes_on(files, tmp_path, grid):
+    settings = [*QUICK, "run.search=true", "run.seeds=2", "run.steps=4"]
+    ended = finetune(**files, out=tmp_path / "m", settings=settings, watch=stopping(6))
+    assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", 1, 4)
+    assert ended.mean is None  # of no seed
+    ended = resume_finetune(tmp_path / "m", watch=stopping(3))  # in the first seed
+    assert (ended.stopped, len(ended.trials)) == ("SIGTERM", 2)
+    ended = resume_finetune(tmp_path / "m")
+    names = ["rate-1e-06-batch-8", "rate-0.005-batch-8", "seed-0", "seed-1"]
+    assert [trial.name for trial in ended.trials] == names
+    assert {trial.rate for trial in ended.trials[2:]} == {
+        max(ended.trials[:2], key=lambda trial: trial.score).rate
+    }
+    assert not list((tmp_path / "m").glob("*-*/model.safetensors"))
+
+
+def test_another_begins_anew_where_one_was_stopped(files, straight, tmp_path):
+    finetune(**files, out=tmp_path / "m", settings=SEEDS, watch=stopping(27))
+    anew = finetune(**files, out=tmp_path / "m", settings=SEEDS, force=True, watch=stopping())
+    assert [t.score for t in anew.trials] == [t.score for t in straight.trials]
+    rows = (tmp_path / "m" / "seed-1" / "metrics.jsonl").read_text().splitlines()
+    steps = [row["step"] for row in map(json.loads, rows) if row["kind"] == "train"]
+    assert steps == list(range(1, 21))

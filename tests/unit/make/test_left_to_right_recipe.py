@@ -1,0 +1,152 @@
+"""Left to right in a run: its recipe, what it tells and keeps, what it goes on from."""
+
+import json
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.state import newest_state, read_state
+from cloze.errors import ConfigError
+from cloze.make.card import _held_out
+from cloze.make.plan import plan
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.recipe import recipe
+from helpers import files_of
+
+SMALL = [
+    "model.preset=tiny",
+    "model.width=16",
+    "model.positions=32",
+    "vocabulary.size=120",
+    "samples.length=32",
+    "samples.pairs=none",
+    "batch.tokens=256",
+    "corpus.hold_out=0.2",
+    "run.steps=6",
+    "run.log_every=1",
+    "run.evaluate_every=3",
+    "run.device=cpu",
+    "run.fast=true",
+    "corpus.workers=1",
+]
+ASKED = [*SMALL, "objective.kind=left-to-right"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
+    path.write_text("\n\n".join(stories))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "left"
+    pretrain(text, out, recipe(settings=ASKED))
+    return out
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_step_and_judgement_tells_of_next_words(made):
+    rows = metrics(made)
+    steps = [row for row in rows if row["kind"] == "train"]
+    judged = [row for row in rows if row["kind"] == "eval"]
+    assert [row["step"] for row in steps] == list(range(1, 7))
+    assert [row["step"] for row in judged] == [3, 6]
+    for row in rows:
+        assert {"loss", "lm_accuracy"} <= row.keys()
+        assert not any(name.startswith(("mlm", "nsp")) for name in row)
+    for row in judged:
+        assert row["perplexity"] == pytest.approx(torch.tensor(row["loss"]).exp().item())
+        assert 0 < row["unigram_accuracy"] < 1
+    assert "next words right, documents held out" in _held_out(rows)
+
+
+def test_what_knows_frequencies_alone_is_judged_by_the_same_words(made):
+    """The full stop is the commonest: three of a story's tokens, [SEP] among them."""
+    (last, *_) = [row for row in metrics(made) if row["kind"] == "eval"]
+    model = cloze.load(made)
+    ids = model.tokenizer.encode("the cat number 3 sat. it saw a dog. the dog ran.").ids
+    assert last["unigram_accuracy"] == pytest.approx(3 / (len(ids) - 1), abs=0.05)
+
+
+def test_the_folder_holds_a_causal_model(made):
+    model = cloze.load(made)
+    assert not model.report
+    assert model.config.causal
+    assert model.heads == ("mlm",)
+    assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
+    assert not (made / "fills.json").exists()
+
+
+def test_the_report_shows_what_was_learned(made):
+    page = (made / "report.html").read_text()
+    for words in ("LM accuracy", "Next tokens guessed right", "perplexity"):
+        assert words in page
+    assert "MLM accuracy" not in page
+
+
+def test_a_resumed_run_ends_with_the_same_bits(made, text, tmp_path):
+    out = tmp_path / "again"
+    pretrain(text, out, recipe(settings=[*ASKED, "run.save_every=4", "run.keep=9"]))
+    for path in (out / "state").iterdir():
+        if not path.name.endswith("-step-4"):
+            for name in files_of(path):
+                (path / name).unlink()
+            path.rmdir()
+    (out / "model.safetensors").unlink()
+    assert resume_run(out).steps == 6
+    assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
+    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
+    few = ["run.steps=1"]
+    on = [*ASKED, *few, f"model.start={made}"]
+    assert "eval.lm" in pretrain(text, tmp_path / "on", recipe(settings=on)).scores
+    assert cloze.load(tmp_path / "on").config.causal
+    plain = tmp_path / "plain"
+    pretrain(text, plain, recipe(settings=[*SMALL, *few]))
+    back = recipe(settings=[*ASKED, *few, f"model.start={plain}"])
+    with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
+        pretrain(text, tmp_path / "a", back)
+    for kind in ("mlm", "detection", "both"):
+        other = recipe(settings=[*SMALL, *few, f"objective.kind={kind}", f"model.start={made}"])
+        with pytest.raises(ConfigError, match=f"'{kind}', .* reads left to right\n.*both sides"):
+            pretrain(text, tmp_path / kind, other)
+
+
+def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.2)
+    left, plain = (plan(text, tmp_path / "m", recipe(settings=s)) for s in (ASKED, SMALL))
+    assert left.parameters == plain.parameters
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["samples.pairs=nsp"], "samples.pairs is 'nsp', and left to right.*\n.*--pairs none"),
+        (["samples.pairs=sop"], "samples.pairs is 'sop'"),
+        (["model.family=modernbert"], "'modernbert' does not learn\n.*family to \"bert\""),
+        (['distill.teacher="x"'], "a student learns from its teacher\n.*leave the objective"),
+    ],
+)
+def test_what_cannot_be(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=[*ASKED, *settings])
+
+
+@pytest.mark.parametrize(
+    "settings", [["run.device=cpu"], ["run.fast=false"], ["masking.whole_words=true"]]
+)
+def test_it_needs_batches_made_on_the_device(settings):
+    asked = [one for one in ASKED if not one.startswith("run.fast")]
+    with pytest.raises(ConfigError, match="needs batches made on the device.*\n.*--dtype bf16"):
+        recipe(settings=[*asked, *settings]).is_fast("cpu", 1)

@@ -1,0 +1,147 @@
+"""A BERT that reads left to right: what it sees, what its heads read, how it is kept."""
+
+import json
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Features
+from cloze.data.labelled.batch import Item
+from cloze.errors import ConfigError, InputError
+from cloze.explain.capture import capture
+from cloze.make.grow import grown
+from cloze.make.student import student
+from cloze.models import BertConfig, fresh
+from cloze.nn.attention import Attention
+from cloze.nn.packed import Packed
+from cloze.nn.varlen import Varlen
+from cloze.tasks.features import features
+from helpers import PIECES, scramble, tiny_tokenizer
+
+SHAPE = {"vocab_size": len(PIECES), "width": 16, "layers": 2, "heads": 2, "hidden": 32}
+CONFIG = BertConfig(**SHAPE, positions=12, causal=True)
+
+
+def built(*heads, config=CONFIG):
+    module = scramble(fresh(config, heads, rng=torch.Generator())).eval()
+    return Model(module=module, config=config, tokenizer=tiny_tokenizer())
+
+
+def some_ids(*shape):
+    return torch.randint(5, len(PIECES), shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_pictures_show_no_look_ahead():
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
+    for allowed in (mask, None):
+        module = built().module
+        with capture(module, Attention) as seen:
+            module(some_ids(2, 6), allowed)
+        assert len(seen) == 2
+        for weights in seen:
+            real = weights[:, :, :4]  # what padding sees is no one's concern
+            assert (real.triu(1) == 0).all()
+            torch.testing.assert_close(real.sum(-1), torch.ones(2, 2, 4))
+
+
+def test_a_mask_of_queries_is_kept_beside_it():
+    """Two texts in one row, told apart by a mask."""
+    ids, module = some_ids(1, 7), built().module
+    apart = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4))[None]
+    both = module(ids, apart)
+    torch.testing.assert_close(both[:, :3], module(ids[:, :3]), rtol=1e-4, atol=1e-5)
+    before = module(ids, apart.tril())
+    torch.testing.assert_close(both, before, rtol=0, atol=0)
+
+
+def test_a_window_and_the_past_go_together():
+    packed = Packed.of([5]).near(2).past()
+    seen = packed.allowed(5)
+    assert torch.equal(seen, torch.ones(5, 5).tril().triu(-2).bool())
+    assert torch.equal(Packed.of([5]).past().allowed(3), torch.ones(3, 3).tril().bool())
+    row = Varlen(torch.tensor([0, 5]).int(), torch.arange(5), 5)
+    assert (row.past().causal, row.near(2).past().window, row.causal) == (True, 2, False)
+
+
+@pytest.mark.parametrize("head", ["sequence", "choice"])
+def test_a_text_is_read_at_its_end(head):
+    module = built(head).module
+    lengths, ids = (3, 5, 1), some_ids(9)
+    packed = Packed.of(lengths)
+    hidden = module(ids, packed)
+    read = module.gathered(head, hidden, packed.starts, packed)
+    assert torch.equal(read, hidden[[2, 7, 8]])
+    real = torch.arange(5) < torch.tensor(lengths)[:, None]
+    rows = torch.zeros(3, 5, dtype=torch.long)
+    rows[real] = ids
+    firsts = torch.arange(0, 15, 5)
+    padded = module.gathered(head, module(rows, real), firsts, real)
+    torch.testing.assert_close(padded, read, rtol=1e-4, atol=1e-5)
+    whole = module(rows)
+    assert torch.equal(module.gathered(head, whole, firsts, None), whole[:, -1])
+
+
+def test_tokens_are_read_where_they_stand():
+    module = built("token").module
+    hidden, places = module(some_ids(2, 4)), torch.tensor([1, 6])
+    read = module.gathered("token", hidden, places, None)
+    assert torch.equal(read, hidden.flatten(0, 1)[places])
+
+
+def test_a_folder_keeps_it(tmp_path):
+    model = built("mlm")
+    opened = cloze.load(model.save(tmp_path / "m"))
+    assert opened.config == CONFIG
+    assert not opened.report
+    assert opened.module.causal
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["is_decoder"] is True
+    texts = ["the cat sat", "a b c d e"]
+    assert (cloze.embed(opened, texts) == cloze.embed(model, texts)).all()
+    told = cloze.info(tmp_path / "m")
+    assert told.shape["sees"] == "left to right"
+    assert "fill" not in told.verbs
+
+
+@pytest.mark.parametrize("said", [None, False])
+def test_others_are_as_they_were(said, tmp_path):
+    config = BertConfig(**SHAPE, positions=12)
+    folder = built("mlm", config=config).save(tmp_path / "m")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"is_decoder": said}))
+    assert cloze.load(folder).config == config
+    assert "fill" in cloze.info(folder).verbs
+    assert "sees" not in cloze.info(folder).shape
+
+
+def test_what_goes_on_from_it_is_causal_too():
+    model = grown(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
+    assert model.config.causal
+    assert model.module.causal
+
+
+def test_it_fills_no_blanks():
+    with pytest.raises(InputError, match="reads left to right.*\n.*learned masked words"):
+        cloze.fill(built("mlm"), "the [MASK] sat")
+
+
+def test_its_first_token_is_no_vector_of_a_text():
+    items = [Item(ids=(2, 6, 3), type_ids=(0, 0, 0), places=(0,))]
+    for ask in (
+        lambda: cloze.embed(built(), ["a b"], pooling="cls"),
+        lambda: features(built(), items, Features(width=16), pooled=True, batch_tokens=64),
+    ):
+        with pytest.raises(InputError, match="sees nothing of the text\n.*by mean or max"):
+            ask()
+    (vector,) = features(
+        built(), items, Features(width=16, pooling="mean"), pooled=True, batch_tokens=64
+    )
+    assert vector.shape == (1, 16)
+    assert cloze.embed(built(), ["a b"]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_it_teaches_no_student(family):
+    with pytest.raises(ConfigError, match="teacher reads left to right.*\n.*both sides"):
+        student(built("mlm"), family=family)

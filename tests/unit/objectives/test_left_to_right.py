@@ -1,0 +1,80 @@
+"""The next token of every token, against a plain computation."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cloze.data.batch import NO_LABEL
+from cloze.data.packing import Batches, Batching
+from cloze.data.resident import Resident, ResidentBatches, TokenRow
+from cloze.data.samples import Sampling
+from cloze.models import BertConfig, fresh
+from cloze.objectives.left_to_right import NextBatch, left_to_right, next_tokens
+from corpora import numbered_tokenizer, small_corpus, some_documents
+from helpers import scramble
+
+CPU = torch.device("cpu")
+LENGTH, PLACES = 24, 192
+TOKENIZER = numbered_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    corpus = small_corpus(tmp_path_factory.mktemp("corpus"), some_documents())
+    sampling = Sampling(pairs="none", length=LENGTH, short=0.3)
+    plain = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
+    made = ResidentBatches(Resident(corpus, TOKENIZER, CPU), plain, longest=LENGTH, rate=0.15)
+    last = len(plain.epoch(0)) - 1  # the one that is not full
+    return [NextBatch.of(made.step(number)[0]) for number in (0, 1, last)]
+
+
+def learner():
+    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": LENGTH}
+    config = BertConfig(vocab_size=TOKENIZER.size, **shape, causal=True)
+    return scramble(fresh(config, ["mlm"], rng=torch.Generator())).eval()
+
+
+def by_hand(model, batch):
+    """One sequence after another, and all scores at once."""
+    row, loss, hits, count = batch.row(), 0.0, 0, 0
+    for first, length in zip(np.cumsum([0, *batch.lengths]), batch.lengths, strict=False):
+        ids = row.ids[first : first + length]
+        scores = model.logits("mlm", model(ids[None])[0, :-1])
+        loss = loss + F.cross_entropy(scores, ids[1:], reduction="sum")
+        hits, count = hits + (scores.argmax(-1) == ids[1:]).sum().item(), count + len(ids) - 1
+    return loss, hits, count
+
+
+def test_it_is_the_plain_computation(batches):
+    model = learner()
+    for batch in batches:
+        terms = left_to_right(model, batch)
+        loss, hits, count = by_hand(model, batch)
+        assert set(terms) == {"lm", "lm.accuracy"}
+        assert terms["lm"].item() == pytest.approx(loss.item(), rel=1e-5)
+        assert terms["lm.accuracy"].item() == hits
+        assert batch.counts == {"lm": count}
+        weights = list(model.parameters())
+        ours, plain = (
+            torch.autograd.grad(one, weights, allow_unused=True) for one in (terms["lm"], loss)
+        )
+        for a, b in zip(ours, plain, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_the_last_of_a_sequence_and_padding_ask_for_nothing():
+    ids = torch.tensor([2, 7, 3, 2, 8, 9, 3, 0, 0])
+    positions = torch.tensor([0, 1, 2, 0, 1, 2, 3, 0, 0])
+    row = TokenRow(ids, *(torch.zeros(9),) * 7)._replace(positions=positions)
+    no = NO_LABEL
+    assert next_tokens(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
+
+
+def test_parts_of_a_batch_ask_for_as_much(batches):
+    parts = batches[0].split(3)
+    assert len(parts) > 1
+    assert sum(part.counts["lm"] for part in parts) == batches[0].counts["lm"]
+    model = learner()
+    whole = left_to_right(model, batches[0])["lm"].item()
+    assert sum(left_to_right(model, part)["lm"].item() for part in parts) == pytest.approx(whole)
