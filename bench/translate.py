@@ -36,7 +36,7 @@ from torch import nn
 
 import cloze
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import lines_of
+from cloze.data.parallel import rows_of
 from cloze.models.transformer import Transformer
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.translate import padded, translate
@@ -295,7 +295,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
     model = cloze.load(given.model, device="cpu")
-    texts = [line for line in lines_of(given.file) if line.strip()][: given.sentences]
+    texts = [row.text for row in rows_of(given.file) if row.text.strip()][: given.sentences]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "ct2"
         place.mkdir()
