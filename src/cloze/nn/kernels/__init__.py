@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-_AVAILABLE = find_spec("triton") is not None
+_AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
 _HALF = (torch.bfloat16, torch.float16)
 _LONGEST, _WIDTHS = 128, (32, 64, 128)  # of a sequence and of a head that a tile can hold
 
