@@ -1,7 +1,5 @@
 """Left to right in a run: its recipe, what it tells and keeps, what it goes on from."""
 
-import json
-
 import pytest
 import torch
 
@@ -13,32 +11,14 @@ from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipe
 from helpers import files_of
+from smallruns import FAST, metrics, stories
 
-SMALL = [
-    "model.preset=tiny",
-    "model.width=16",
-    "model.positions=32",
-    "vocabulary.size=120",
-    "samples.length=32",
-    "samples.pairs=none",
-    "batch.tokens=256",
-    "corpus.hold_out=0.2",
-    "run.steps=6",
-    "run.log_every=1",
-    "run.evaluate_every=3",
-    "run.device=cpu",
-    "run.fast=true",
-    "corpus.workers=1",
-]
-ASKED = [*SMALL, "objective.kind=left-to-right"]
+ASKED = [*FAST, "objective.kind=left-to-right"]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "a.txt"
-    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
-    path.write_text("\n\n".join(stories))
-    return path
+    return stories(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +26,6 @@ def made(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "left"
     pretrain(text, out, recipe(settings=ASKED))
     return out
-
-
-def metrics(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_every_step_and_judgement_tells_of_next_words(made):
@@ -113,19 +89,19 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     assert "eval.lm" in pretrain(text, tmp_path / "on", recipe(settings=on)).scores
     assert cloze.load(tmp_path / "on").config.causal
     plain = tmp_path / "plain"
-    pretrain(text, plain, recipe(settings=[*SMALL, *few]))
+    pretrain(text, plain, recipe(settings=[*FAST, *few]))
     back = recipe(settings=[*ASKED, *few, f"model.start={plain}"])
     with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
         pretrain(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
-        other = recipe(settings=[*SMALL, *few, f"objective.kind={kind}", f"model.start={made}"])
+        other = recipe(settings=[*FAST, *few, f"objective.kind={kind}", f"model.start={made}"])
         with pytest.raises(ConfigError, match=f"'{kind}', .* reads left to right\n.*both sides"):
             pretrain(text, tmp_path / kind, other)
 
 
 def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
     monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.2)
-    left, plain = (plan(text, tmp_path / "m", recipe(settings=s)) for s in (ASKED, SMALL))
+    left, plain = (plan(text, tmp_path / "m", recipe(settings=s)) for s in (ASKED, FAST))
     assert left.parameters == plain.parameters
 
 

@@ -10,39 +10,26 @@ from cloze.make.pretrain import pretrain
 from cloze.make.recipe import recipe
 from cloze.make.student import student
 from helpers import tiny_model
+from smallruns import SMALL, stories
 
-SMALL = [
+MODERN = [
+    *SMALL,
     "model.family=modernbert",
-    "model.preset=tiny",
     "model.layers=3",
-    "model.width=16",
-    "model.positions=32",
     "model.global_every=3",
     "model.window=6",
-    "vocabulary.size=120",
-    "samples.length=32",
-    "samples.pairs=none",
-    "batch.tokens=256",
-    "corpus.hold_out=0.2",
-    "run.steps=6",
-    "run.log_every=1",
-    "run.device=cpu",
-    "corpus.workers=1",
 ]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "a.txt"
-    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
-    path.write_text("\n\n".join(stories))
-    return path
+    return stories(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "m"
-    pretrain(text, out, recipe(settings=SMALL))
+    pretrain(text, out, recipe(settings=MODERN))
     return out
 
 
@@ -79,7 +66,7 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
 
 
 def test_dropout_is_of_the_embeddings_and_the_nets():
-    asked = recipe(settings=[*SMALL, "model.dropout=0.2", "model.attention_dropout=0.3"])
+    asked = recipe(settings=[*MODERN, "model.dropout=0.2", "model.attention_dropout=0.3"])
     config = asked.model.config(30)
     assert (config.dropout, config.hidden_dropout, config.attention_dropout) == (0.2, 0.2, 0.3)
     assert recipe("bert-tiny").model.config(30).dropout == 0.1
@@ -96,7 +83,7 @@ def test_dropout_is_of_the_embeddings_and_the_nets():
 )
 def test_what_it_cannot_have(settings, message):
     with pytest.raises(ConfigError, match=message):
-        recipe(settings=[*SMALL, *settings])
+        recipe(settings=[*MODERN, *settings])
 
 
 def test_a_bert_has_no_preset_of_ours():

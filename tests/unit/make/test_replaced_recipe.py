@@ -1,7 +1,5 @@
 """Replaced tokens in a run: its recipe, its batches, what it tells, keeps and resumes from."""
 
-import json
-
 import pytest
 import torch
 
@@ -14,34 +12,15 @@ from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipe
 from cloze.make.recipe_tables import ObjectiveTable
 from helpers import files_of
+from smallruns import FAST, metrics, stories
 
-SMALL = [
-    "model.family=modernbert",
-    "model.preset=tiny",
-    "model.layers=2",
-    "model.width=16",
-    "model.positions=32",
-    "vocabulary.size=120",
-    "samples.length=32",
-    "samples.pairs=none",
-    "batch.tokens=256",
-    "corpus.hold_out=0.2",
-    "run.steps=6",
-    "run.log_every=1",
-    "run.evaluate_every=3",
-    "run.device=cpu",
-    "run.fast=true",
-    "corpus.workers=1",
-]
+SMALL = [*FAST, "model.family=modernbert", "model.layers=2"]
 BOTH = [*SMALL, "objective.kind=both", "objective.correction=1.0"]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "a.txt"
-    stories = [f"the cat number {n} sat.\nit saw a dog.\nthe dog ran." for n in range(150)]
-    path.write_text("\n\n".join(stories))
-    return path
+    return stories(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +28,6 @@ def both(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "both"
     pretrain(text, out, recipe(settings=[*BOTH, "optimiser.name=muon"]))
     return out
-
-
-def metrics(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_every_step_tells_of_each_task(both):
