@@ -2,6 +2,13 @@
 
 import json
 
+import torch
+
+from cloze.checkpoint.state import newest_state, read_state
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.recipe import recipe
+from helpers import files_of
+
 SMALL = [
     "model.preset=tiny",
     "model.width=16",
@@ -29,3 +36,19 @@ def stories(folder):
 
 def metrics(out):
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def check_resumed(made, text, settings, out):
+    """The run in `made`, stopped after its fourth step and resumed in `out`: the same bits."""
+    pretrain(text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep=9"]))
+    for path in (out / "state").iterdir():
+        if not path.name.endswith("-step-4"):
+            for name in files_of(path):
+                (path / name).unlink()
+            path.rmdir()
+    (out / "model.safetensors").unlink()
+    assert resume_run(out).steps == 6
+    assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
+    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

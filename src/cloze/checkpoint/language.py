@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
-from cloze.checkpoint.own import check_version, put_weights, write_own
+from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
 from cloze.checkpoint.weights import read_json
 from cloze.config import from_mapping
 from cloze.errors import ConfigError, FolderError
@@ -39,7 +38,7 @@ _STRIP, _STRIPS, _STRETCH = 1000, 32, 64  # tokens of a strip at least, strips, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeuralModel:
+class NeuralModel(Saved):
     """A net with its tokenizer; a `LanguageModel`.
 
     An NNLM reads every sentence from its begin symbol. An LSTM knows none: it reads the text as one
@@ -152,18 +151,6 @@ class NeuralModel:
 
     def _tensor(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)
-
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all."""
-        target = Path(folder)
-        with whole_folder(target, overwrite=overwrite) as work:
-            self._write(work)
-        return target
-
-    def save_into(self, folder: Path) -> None:
-        """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_files(folder) as work:
-            self._write(work)
 
     def _write(self, work: Path) -> None:
         write_own(work, self.module, self.config, self.tokenizer)

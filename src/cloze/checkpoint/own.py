@@ -1,18 +1,39 @@
 """What the folders of our own families of nets share: config.json, model.safetensors, tokenizer."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from torch import nn
 
+from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.weights import SINGLE, check, read_weights, stored_weights
 from cloze.config import to_mapping
 from cloze.errors import FolderError
 from cloze.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
+
+
+class Saved:
+    """A record of a net that can be written to a folder."""
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, whole or not at all."""
+        target = Path(folder)
+        with whole_folder(target, overwrite=overwrite) as work:
+            self._write(work)
+        return target
+
+    def save_into(self, folder: Path) -> None:
+        """Put the model's files into a folder that holds other things too, each of them whole."""
+        with whole_files(folder) as work:
+            self._write(work)
+
+    def _write(self, work: Path) -> None:
+        raise NotImplementedError
 
 
 def write_own(

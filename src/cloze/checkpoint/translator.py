@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.model import device_of
-from cloze.checkpoint.own import check_version, put_weights, write_own
+from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
 from cloze.checkpoint.weights import read_json
 from cloze.config import from_mapping, in_range
 from cloze.errors import ConfigError, FolderError
@@ -26,7 +25,7 @@ CONFIGS: dict[str, type[Config]] = {"transformer": TransformerConfig, "seq2seq":
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translator:
+class Translator(Saved):
     """What `cloze.load` gives for a translator's folder, and `translate` takes."""
 
     module: Module
@@ -57,18 +56,6 @@ class Translator:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; a byte that is no part of a character becomes �."""
         return self.tokenizer.decode(list(ids)).removeprefix(" ")
-
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all."""
-        target = Path(folder)
-        with whole_folder(target, overwrite=overwrite) as work:
-            self._write(work)
-        return target
-
-    def save_into(self, folder: Path) -> None:
-        """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_files(folder) as work:
-            self._write(work)
 
     def _write(self, work: Path) -> None:
         write_own(work, self.module, self.config, self.tokenizer, longest_learned=self.longest)

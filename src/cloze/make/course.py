@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from math import isnan
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cloze.config import to_mapping
+from cloze.make.judged_run import JudgedRun
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.run import METRICS, STATE, Watch
 from cloze.objectives.core import Batch
@@ -33,21 +34,6 @@ Steps = Iterator[Step]
 FREE = ("device", "tensorboard", "save_every", "save_minutes", "log_every")
 
 
-class RunOptions(Protocol):
-    """What the recipes of such runs have in their table `run`."""
-
-    @property
-    def patience(self) -> int | None: ...
-    @property
-    def log_every(self) -> int: ...
-    @property
-    def save_minutes(self) -> float: ...
-    @property
-    def save_every(self) -> int | None: ...
-    @property
-    def tensorboard(self) -> bool: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Course:
     """How a run goes."""
@@ -56,7 +42,7 @@ class Course:
     identity: Mapping[str, Any]  # what must be the same for a run to be resumed
     budget: Budget
     schedule: Schedule
-    options: RunOptions
+    options: JudgedRun
     watch: Watch
     every: int = 1  # steps from one judgement to the next
     judge: Callable[[], dict[str, float]] | None = None  # "score" is what chooses, higher is better
@@ -136,7 +122,7 @@ def keeping_best(steps: Steps, best: dict[str, Any], keep: Callable[[], object])
         yield step
 
 
-def written(steps: Steps, out: Path, options: RunOptions, meter: Meter) -> Steps:
+def written(steps: Steps, out: Path, options: JudgedRun, meter: Meter) -> Steps:
     """The steps, with their numbers going to the files that people look at."""
     every = options.log_every
     steps = writing_metrics(steps, out / METRICS, rows=meter.rows, every=every, after=meter.since)

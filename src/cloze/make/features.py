@@ -260,7 +260,7 @@ def _learn(
         ),
         model=reader,
         optimiser=optimiser(reader, recipe.optimiser),
-        config=recipe.loop(),
+        config=recipe.run.loop(),
     )
 
     def batch(number: int) -> VectorBatch:

@@ -8,14 +8,13 @@ from typing import Any, Literal
 from cloze.config import in_range, number, one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import budget_of, completed
+from cloze.make.judged_run import JudgedRun
+from cloze.make.recipe import completed
 from cloze.make.recipe_tables import UNITS
 from cloze.tasks.layers import CHOICES
 from cloze.text.length import POLICIES
-from cloze.train.budget import Budget
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig
 
 DEFAULT = "finetune"
 TRANSFERS = ("full", "last-N", "head", "features")
@@ -120,32 +119,20 @@ class LossTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTable:
-    """How long, how exactly, and what is kept."""
+class FinetuneRun(JudgedRun):
+    """A run that learns a task."""
 
     batch: int = 32  # examples to a step
-    epochs: float | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    seed: int = 0
     seeds: int = 1  # so many runs, with seeds from that one on
     search: bool = False  # try the paper's rates, batches and epochs on dev first
     fixed: tuple[str, ...] = ()  # which of rate, batch and epochs were asked for: not searched
-    device: str | None = None
-    precision: Literal["float32", "bf16"] = "float32"
-    clip_norm: float = 1.0
     measures: tuple[str, ...] = ()  # whose mean chooses the best; the task's own when left out
-    patience: int | None = None  # end after so many evaluations without a better one
     evaluations: int = 1  # in an epoch
     batch_tokens: int = 4096  # computed at once while judging
-    log_every: int = 10
-    save_minutes: float = 10.0
-    save_every: int | None = None
-    tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch", "seeds", "evaluations", "log_every", "batch_tokens"):
+        super().__post_init__()
+        for name in ("batch", "seeds", "evaluations", "batch_tokens"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         for unit in UNITS:
             value = getattr(self, unit)
@@ -153,17 +140,11 @@ class RunTable:
                 raise ConfigError(f"run.{unit} is {value}", fix="give a number above zero")
         for axis in self.fixed:
             one_of("run.fixed", axis, AXES)
-        if self.patience is not None:
-            in_range("run.patience", self.patience, 1, 1 << 30)
 
     @property
     def several(self) -> bool:
         """Whether one run is chosen from several."""
         return self.search or self.seeds > 1
-
-    def budget(self, steps_per_epoch: int) -> Budget:
-        """What may be spent."""
-        return budget_of(self, steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +158,7 @@ class FinetuneRecipe:
     loss: LossTable = field(default_factory=LossTable)
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-5))
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.1))
-    run: RunTable = field(default_factory=RunTable)
+    run: FinetuneRun = field(default_factory=FinetuneRun)
 
     def check(self) -> None:
         """What would change nothing in this task, or cannot be, is refused."""
@@ -222,12 +203,6 @@ class FinetuneRecipe:
                 f"transfer.kind is {kind!r}, and the model has {layers} layers",
                 fix=f"use last-{layers} or less, or full",
             )
-
-    def loop(self) -> LoopConfig:
-        """How each step is taken."""
-        return LoopConfig(
-            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
-        )
 
     def with_run(self, **changes: Any) -> "FinetuneRecipe":  # noqa: ANN401
         """The same with other settings of the run."""

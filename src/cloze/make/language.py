@@ -135,7 +135,7 @@ def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pre
         learner=Learner(net, language),
         model=net,
         optimiser=optimiser(net, recipe.optimiser),
-        config=recipe.loop(),
+        config=recipe.run.loop(),
     )
     judge = _Judge(model, lines.dev)
     taken = take(

@@ -8,14 +8,13 @@ from cloze.checkpoint.language import CONFIGS, Config
 from cloze.config import from_mapping, in_range, number, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import budget_of, completed
+from cloze.make.judged_run import JudgedRun
+from cloze.make.recipe import completed
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
 from cloze.models.nnlm import NNLMShape
-from cloze.train.budget import Budget
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig
 from cloze.train.word2vec.settings import Settings as Word2VecSettings
 from cloze.train.word2vec.settings import Text as Word2VecText
 
@@ -81,38 +80,20 @@ class Word2VecRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageRun:
-    """How long, how exactly, and what is kept."""
+class LanguageRun(JudgedRun):
+    """A run that learns what comes next."""
 
     batch: int = 64  # windows of an NNLM, strips of an LSTM
     length: int = 35  # tokens that gradients of an LSTM go back
     reset: float = 0.02  # share of an LSTM's strips that forget before each step
-    epochs: float | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    seed: int = 0
-    device: str | None = None
-    precision: Literal["float32", "bf16"] = "float32"
-    clip_norm: float = 1.0
     evaluate_epochs: float = 1.0  # from one judgement to the next
-    patience: int | None = None  # end after so many judgements without a better one
-    log_every: int = 10
-    save_minutes: float = 10.0
-    save_every: int | None = None
-    tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch", "length", "log_every"):
+        super().__post_init__()
+        for name in ("batch", "length"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         number("run.reset", self.reset, 0.0, 1.0)
         number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
-        if self.patience is not None:
-            in_range("run.patience", self.patience, 1, 1 << 30)
-
-    def budget(self, steps_per_epoch: int) -> Budget:
-        """What may be spent."""
-        return budget_of(self, steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +121,6 @@ class LanguageRecipe:
         assert shape is not None
         ids = {"vocab_size": vocab_size, "bos_id": BOS}
         return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
-
-    def loop(self) -> LoopConfig:
-        """How each step is taken."""
-        return LoopConfig(
-            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
-        )
 
 
 def language_recipe(

@@ -33,7 +33,6 @@ from cloze.make.recipe_tables import (
     ShapeTable,
     VocabularyTable,
 )
-from cloze.train.budget import Budget
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig
@@ -128,17 +127,6 @@ class Recipe:
             seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
         )
         return replace(base, guard=replace(base.guard, action=self.run.guard))
-
-
-def budget_of(table: Any, steps_per_epoch: int) -> Budget:  # noqa: ANN401 (any table of a run)
-    """What may be spent, by a table that says it in epochs, steps, tokens or minutes."""
-    given = {unit: getattr(table, unit) for unit in UNITS}
-    if all(value is None for value in given.values()):
-        raise ConfigError("the run has no budget", fix="give epochs, steps, tokens or minutes")
-    epochs = given.pop("epochs")
-    if all(value is None for value in given.values()):
-        return Budget(steps=max(1, round(epochs * steps_per_epoch)))
-    return Budget(**given)
 
 
 def recipe(

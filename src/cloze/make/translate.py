@@ -118,7 +118,7 @@ def _train(
         learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
         model=model.module,
         optimiser=optimiser(model.module, recipe.optimiser),
-        config=recipe.loop(),
+        config=recipe.run.loop(),
     )
     judge = Judge(model, dev, recipe, state) if dev else None
 

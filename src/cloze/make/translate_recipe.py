@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from cloze.checkpoint.translator import CONFIGS, Config
 from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
-from cloze.make.recipe import budget_of, completed, recipes
+from cloze.make.judged_run import JudgedRun
+from cloze.make.recipe import completed, recipes
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.budget import Budget
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig
 
 DEFAULT = "transformer"
 
@@ -68,38 +67,20 @@ class TranslateLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateRun:
-    """How long, how exactly, and what is kept."""
+class TranslateRun(JudgedRun):
+    """A run that learns to translate."""
 
     batch_tokens: int = 4096  # padded, of the longer side
-    epochs: float | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    seed: int = 0
-    device: str | None = None
-    precision: Literal["float32", "bf16"] = "float32"
-    clip_norm: float = 1.0
     evaluate_epochs: float = 1.0  # from one judgement on the dev data to the next
     beam: int = 1  # while judging
     bleu: str = "13a"  # how BLEU finds words; zh where the target is Chinese
-    patience: int | None = None  # end after so many judgements without a better one
-    log_every: int = 10
-    save_minutes: float = 10.0
-    save_every: int | None = None
-    tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "beam", "log_every"):
+        super().__post_init__()
+        for name in ("batch_tokens", "beam"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
         one_of("run.bleu", self.bleu, TOKENIZERS)
-        if self.patience is not None:
-            in_range("run.patience", self.patience, 1, 1 << 30)
-
-    def budget(self, steps_per_epoch: int) -> Budget:
-        """What may be spent."""
-        return budget_of(self, steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +114,6 @@ class TranslateRecipe:
         assert shape is not None
         ids = {"vocab_size": tokenizer.size, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
         return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
-
-    def loop(self) -> LoopConfig:
-        """How each step is taken."""
-        return LoopConfig(
-            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
-        )
 
 
 def translate_recipe(

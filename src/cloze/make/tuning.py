@@ -15,7 +15,7 @@ from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.data.randomness import Purpose, generator
 from cloze.errors import InputError
 from cloze.make.course import Course, exact, take
-from cloze.make.finetune_recipe import FinetuneRecipe, RunTable
+from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.report import write_report
@@ -135,7 +135,7 @@ def count_cut(groups: Sequence[Sequence[Item]], data: Labelled, watch: Watch) ->
 class Epochs:
     """Batches of so many examples, in another order every epoch."""
 
-    def __init__(self, name: str, groups: Sequence[Sequence[Item]], table: RunTable) -> None:
+    def __init__(self, name: str, groups: Sequence[Sequence[Item]], table: FinetuneRun) -> None:
         self._name, self._groups, self._table = name, groups, table
         self._epoch, self._order = -1, [0]
         self.per_epoch = -(-len(groups) // table.batch)
@@ -165,7 +165,7 @@ def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
         learner=PartlyFrozen(module, objective(data, recipe, model.device)),
         model=module,
         optimiser=optimiser(module, recipe.optimiser, rates(table, layers)),
-        config=recipe.loop(),
+        config=recipe.run.loop(),
     )
 
 

@@ -4,14 +4,12 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.state import newest_state, read_state
 from cloze.errors import ConfigError
 from cloze.make.card import _held_out
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain import pretrain
 from cloze.make.recipe import recipe
-from helpers import files_of
-from smallruns import FAST, metrics, stories
+from smallruns import FAST, check_resumed, metrics, stories
 
 ASKED = [*FAST, "objective.kind=left-to-right"]
 
@@ -68,19 +66,7 @@ def test_the_report_shows_what_was_learned(made):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(made, text, tmp_path):
-    out = tmp_path / "again"
-    pretrain(text, out, recipe(settings=[*ASKED, "run.save_every=4", "run.keep=9"]))
-    for path in (out / "state").iterdir():
-        if not path.name.endswith("-step-4"):
-            for name in files_of(path):
-                (path / name).unlink()
-            path.rmdir()
-    (out / "model.safetensors").unlink()
-    assert resume_run(out).steps == 6
-    assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
-    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_resumed(made, text, ASKED, tmp_path / "again")
 
 
 def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):

@@ -1,18 +1,16 @@
 """Replaced tokens in a run: its recipe, its batches, what it tells, keeps and resumes from."""
 
 import pytest
-import torch
 
 import cloze
 from cloze.checkpoint.state import newest_state, read_state
 from cloze.data.packing import Batching
 from cloze.errors import ConfigError
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain import pretrain
 from cloze.make.recipe import recipe
 from cloze.make.recipe_tables import ObjectiveTable
-from helpers import files_of
-from smallruns import FAST, metrics, stories
+from smallruns import FAST, check_resumed, metrics, stories
 
 SMALL = [*FAST, "model.family=modernbert", "model.layers=2"]
 BOTH = [*SMALL, "objective.kind=both", "objective.correction=1.0"]
@@ -63,20 +61,7 @@ def test_the_report_shows_what_was_learned(both):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
-    out = tmp_path / "again"
-    settings = [*BOTH, "optimiser.name=muon", "run.save_every=4", "run.keep=9"]
-    pretrain(text, out, recipe(settings=settings))
-    for path in (out / "state").iterdir():
-        if not path.name.endswith("-step-4"):
-            for name in files_of(path):
-                (path / name).unlink()
-            path.rmdir()
-    (out / "model.safetensors").unlink()
-    assert resume_run(out).steps == 6
-    assert (out / "model.safetensors").read_bytes() == (both / "model.safetensors").read_bytes()
-    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, both))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_resumed(both, text, [*BOTH, "optimiser.name=muon"], tmp_path / "again")
 
 
 def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
