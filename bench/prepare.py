@@ -14,7 +14,6 @@ runs the row before it a second time: what does it cost to find that nothing cha
 import argparse
 import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -23,19 +22,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from rich.console import Console
 from rich.table import Table
 
 from cloze.data.prepare import prepare
 from cloze.text.tokenizer import Tokenizer
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+from common import DATA, tell, versions
 
 
 def ours(files: list[str], vocab: str, folder: Path, workers: int) -> dict[str, int]:
@@ -143,13 +139,6 @@ def text_size(files: list[str]) -> int:
     return sum(len(row.text.encode()) + 1 for row in rows(list(files)))
 
 
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
-
-
 def round_of_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
     for name in ROWS:
         if name == "datasets.map" and find_spec("datasets") is None:
@@ -166,14 +155,8 @@ def round_of_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, 
 
 
 def compare(options: argparse.Namespace) -> None:
-    console = Console(width=100)
-    console.print(
-        f"python {platform.python_version()}, {os.cpu_count()} cores,",
-        *(f"{name} {installed(name)}," for name in ("numpy", "tokenizers", "datasets")),
-        f"{options.rounds} rounds",
-    )
     if find_spec("datasets") is None:
-        console.print("datasets is not installed: its rows are left out (pip install datasets)")
+        print("datasets is not installed: its rows are left out (pip install datasets)")
     results: dict[str, dict[str, float]] = {}
     for _ in range(options.rounds):
         for label, row in round_of_rows(options):
@@ -184,9 +167,13 @@ def compare(options: argparse.Namespace) -> None:
                 "cpu": min(row["cpu"], before["cpu"]),
                 "peak": max(row["peak"], before["peak"]),
             }
-    console.print(shown(results, text_size(options.files)))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    tell(
+        shown(results, text_size(options.files)),
+        f"{versions('numpy', 'tokenizers', 'datasets')}, {os.cpu_count()} cores, "
+        f"{options.rounds} rounds",
+        results=results,
+        file=options.json,
+    )
 
 
 def main() -> None:

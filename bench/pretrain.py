@@ -11,18 +11,14 @@ by step, several rounds, and each keeps its best round.
 """
 
 import argparse
-import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from cloze.checkpoint.model import Model
@@ -37,8 +33,8 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from common import TEXT, tell, versions
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "text" / "wiki-03.txt.xz"
 ROWS = 30_000  # lines of text that the corpus is made of
 IGNORED = -100
 
@@ -167,7 +163,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sizes", nargs="*", default=["mini", "base"])
-    parser.add_argument("--text", type=Path, default=DATA)
+    parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--vocabulary", type=int, default=30_000)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=4096, help="places in a packed batch")
@@ -200,15 +196,13 @@ def main() -> None:
             f"{row['ratio']:.2f}",
             f"{row['padding']:.1%}",
         )
-    console = Console(width=110)
-    console.print(table)
-    names = ("cloze", "torch", "transformers")
-    console.print(
-        f"python {platform.python_version()}  threads {given.threads}  length {given.length}  "
-        f"vocabulary {given.vocabulary:,}  " + "  ".join(f"{n} {version(n)}" for n in names)
+    tell(
+        table,
+        f"{versions('cloze', 'torch', 'transformers')}, {given.threads} threads, "
+        f"length {given.length}, vocabulary {given.vocabulary:,}",
+        results=results,
+        file=given.json,
     )
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

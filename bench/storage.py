@@ -12,18 +12,14 @@ model has not learned from. `cosine` is with the float32 vectors of the same tex
 
 import argparse
 import copy
-import json
-import platform
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 import cloze
@@ -33,6 +29,7 @@ from cloze.data.streams import rows
 from cloze.models import ModernBertConfig, on_meta
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
+from common import tell, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
 ROOM = 24_000_000  # bytes
@@ -59,9 +56,10 @@ def main() -> None:
         results = compare(given)
     else:
         parser.error("name a model and texts, or give --shapes")
-    show(results)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1))
+    table = Table(*results[0])
+    for row in results:
+        table.add_row(*map(str, row.values()))
+    tell(table, versions("torch"), results=results, file=given.json)
 
 
 def shape(vocabulary: int) -> dict[str, object]:
@@ -192,15 +190,6 @@ def nearest(vectors: np.ndarray) -> np.ndarray:
     likeness = vectors @ vectors.T
     np.fill_diagonal(likeness, -1)
     return likeness.argmax(1)
-
-
-def show(results: list[dict[str, object]]) -> None:
-    table = Table(*results[0])
-    for row in results:
-        table.add_row(*map(str, row.values()))
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"python {platform.python_version()}, torch {version('torch')}")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+from common import DATA, tell
+
 PAIR = 'run.measures=["accuracy","f1"]'
 TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
     # task, folder, train and dev files, settings of its own
@@ -140,14 +140,10 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     rows = scored(args.models, args)
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
     table = Table("model", *args.tasks, title="dev, mean ± deviation of the seeds")
     for model in args.models:
         table.add_row(Path(model).name, *(told(rows, model, task) for task in args.tasks))
-    console = Console(width=140)
-    console.print(table)
-    console.print(settings(args))
+    tell(table, settings(args), results=rows, file=args.json)
 
 
 if __name__ == "__main__":

