@@ -276,12 +276,15 @@ class _Done:
 def choose(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
     """Which documents are held out: those whose hash is low, so that others do not matter.
 
-    Where a share is asked for, at least one is held out, and at least one is not.
+    Where a share is asked for, both parts have at least two, for a pair of sentences that do not
+    belong together takes two documents; of two or three documents each part has at least one.
     """
     chosen = hashes < np.uint64(int(share * 2.0**64))
-    if share and len(hashes) > 1:
-        chosen[hashes.argmin()] = True
-        chosen[hashes.argmax()] = False
+    least = min(2, len(hashes) // 2)
+    if share and least:
+        order = hashes.argsort(kind="stable")
+        chosen[order[:least]] = True
+        chosen[order[-least:]] = False
     return chosen
 
 

@@ -160,7 +160,7 @@ class _Layout:
             box=Box(width=width, height=_HEIGHT, left=left, top=top, right=right, bottom=bottom),
             lines=lines,
             legend=[part for row in rows for part in row],
-            x=Scale.of(xs, start=left, end=right),
+            x=Scale.of(xs, start=left, end=right, whole=all(x == int(x) for x in xs)),
             y=y,
         )
 

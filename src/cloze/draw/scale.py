@@ -31,15 +31,24 @@ class Scale:
     start: float
     end: float
     log: bool = False
+    whole: bool = False  # what it counts has no halves
 
     @classmethod
-    def of(cls, values: Iterable[float], *, start: float, end: float, log: bool = False) -> Self:
+    def of(
+        cls,
+        values: Iterable[float],
+        *,
+        start: float,
+        end: float,
+        log: bool = False,
+        whole: bool = False,
+    ) -> Self:
         """All of `values`, which must be drawable; one value alone is put in the middle."""
         known = list(values) or [1.0]
         low, high = min(known), max(known)
         if high - low <= max(_SAME * max(abs(low), abs(high)), SMALLEST):
             low, high = _around(low, log=log)
-        return cls(low=low, high=high, start=start, end=end, log=log)
+        return cls(low=low, high=high, start=start, end=end, log=log, whole=whole)
 
     def rounded(self, about: int) -> Self:
         """The same axis, reaching to the round numbers outside its values."""
@@ -60,7 +69,8 @@ class Scale:
     def ticks(self, about: int) -> list[float]:
         """Some `about` round numbers from low to high, in order."""
         if not self.log:
-            return list(_even(self.low, self.high, about))
+            step = _round_step(self.high - self.low, about)
+            return list(_even(self.low, self.high, max(step, 1.0) if self.whole else step))
         exponents = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         stride = math.ceil(len(exponents) / (2 * about))
         for digits in ((1,), (1, 2, 5)):
@@ -68,7 +78,8 @@ class Scale:
             inside = [tick for tick in ticks if self.low <= tick <= self.high]
             if len(inside) >= 3:  # noqa: PLR2004 - fewer do not show that the axis is logarithmic
                 return inside
-        return [tick for tick in _even(self.low, self.high, about) if tick > 0]
+        step = _round_step(self.high - self.low, about)
+        return [tick for tick in _even(self.low, self.high, step) if tick > 0]
 
 
 def _around(value: float, *, log: bool) -> tuple[float, float]:
@@ -79,8 +90,7 @@ def _around(value: float, *, log: bool) -> tuple[float, float]:
     return value - abs(value) / 2, value + abs(value) / 2
 
 
-def _even(low: float, high: float, about: int) -> Iterator[float]:
-    step = _round_step(high - low, about)
+def _even(low: float, high: float, step: float) -> Iterator[float]:
     for count in range(math.ceil(low / step - _SAME), math.floor(high / step + _SAME) + 1):
         yield count * step
 

@@ -69,7 +69,8 @@ def detector(
     scores words through one back.
     """
     config = config_of(model)
-    shape = _smaller(config, layers or max(1, config.layers // 4), width or config.width)
+    layers = max(1, config.layers // 4) if layers is None else layers
+    shape = _smaller(config, layers, config.width if width is None else width)
     generator = fresh(shape, ["mlm"], rng=rng)
     if shape.width == config.width:
         generator.embeddings = model.embeddings

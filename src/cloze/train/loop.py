@@ -55,11 +55,13 @@ def run(
         if taken is None:
             parts = gradients(state, micro, agreed.counts, agreed.biggest)
             taken = update(state, parts)
-        state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, before.seconds)
+        # one process knows when the step was taken; several go by the time they agreed on
+        seconds = agreed.seconds if state.team.world > 1 else time.monotonic() - began
+        state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, seconds)
         step = Step(
             number=state.progress.step,
             tokens=state.progress.tokens,
-            seconds=agreed.seconds,
+            seconds=seconds,
             rate=rate,
             last=budget.spent(state.progress),
             sample_ids=[batch.sample_ids for batch in micro],

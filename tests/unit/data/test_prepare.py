@@ -462,6 +462,11 @@ def test_something_is_always_held_out_and_something_left():
     hashes = np.array([2**63, 2**64 - 1, 2**62], np.uint64)
     assert choose(hashes, 1e-9).tolist() == [False, False, True]
     assert choose(hashes, 0.999999999).tolist() == [True, False, True]
+    four = np.append(
+        hashes, np.uint64(1)
+    )  # two documents make a pair that does not belong together
+    assert choose(four, 1e-9).tolist() == [False, False, True, True]
+    assert choose(four, 0.999999999).tolist() == [False, False, True, True]
     assert not choose(hashes, 0.0).any()
     assert not choose(hashes[:1], 0.1).any()
 

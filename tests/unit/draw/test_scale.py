@@ -22,6 +22,12 @@ def test_ticks_are_round(values: tuple[float, float], ticks: list[float]) -> Non
     assert axis(*values).ticks(5) == pytest.approx(ticks)
 
 
+def test_what_has_no_halves_gets_none() -> None:
+    steps = Scale.of([1, 3], start=0, end=100, whole=True)
+    assert steps.ticks(8) == [1, 2, 3]
+    assert axis(1, 3).ticks(4) == [1, 1.5, 2, 2.5, 3]
+
+
 def test_an_axis_can_reach_to_round_numbers() -> None:
     rounded = axis(2.2, 9.1).rounded(5)
     assert (rounded.low, rounded.high) == (2, 10)

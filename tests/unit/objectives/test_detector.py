@@ -100,6 +100,7 @@ def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        ({"layers": 0}, "generator_layers is 0\n.*from 1 to 4"),
         ({"layers": 5}, "generator_layers is 5\n.*from 1 to 4"),
         ({"width": 32}, "generator_width is 32\n.*from 4 to 16"),
         ({"width": 2}, "generator_width is 2\n.*from 4 to 16"),

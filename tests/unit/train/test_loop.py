@@ -74,8 +74,8 @@ def test_a_budget_of_tokens_ends_with_the_tokens():
 
 
 def test_a_budget_of_minutes_goes_by_the_clock_of_all_sittings(monkeypatch):
-    """One tick of ten seconds to a step; the first sitting ended in the middle."""
-    clock = iter(range(1000, 9000, 10))
+    """A step takes five seconds, and its data five; the first sitting ended in the middle."""
+    clock = iter(range(1000, 9000, 5))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     state, budget, schedule = new_state(rate=1.0), Budget(minutes=1), Schedule(warmup=0.0)
     steps = run(state, data(), budget=budget, schedule=schedule)
@@ -83,8 +83,9 @@ def test_a_budget_of_minutes_goes_by_the_clock_of_all_sittings(monkeypatch):
     assert [step.seconds for step in first] == [10, 20, 30]
     steps.close()
     second = list(run(state, data(), budget=budget, schedule=schedule))
-    assert [step.seconds for step in second] == [40, 50]
-    assert [step.rate for step in second] == pytest.approx([1 / 3, 1 / 6])
+    assert [step.seconds for step in second] == [40, 50, 60]
+    assert [step.rate for step in second] == pytest.approx([5 / 12, 1 / 4, 1 / 12])
+    assert [step.last for step in second] == [False, False, True]
     assert state.progress.seconds == 60
     assert schedule(budget.fraction(state.progress)) == 0
 
