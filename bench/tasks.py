@@ -130,7 +130,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def settings(args: argparse.Namespace) -> str:
     return (
         f"batch {args.batch}, rate {args.rate}, {args.epochs} epochs (CoNLL 8; SST-2 3, "
-        f"batch 128, rate 2e-4), layer decay {args.layer_decay}, {args.dtype}, {args.seeds} seeds, {args.jobs} at a time"
+        f"batch 128, rate 2e-4), layer decay {args.layer_decay}, {args.dtype}, "
+        f"{args.seeds} seeds, {args.jobs} at a time"
     )
 
 
