@@ -25,6 +25,7 @@ from cloze.errors import ConfigError, FolderError
 from cloze.models.lstm import LSTM, LSTMConfig
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM, NNLMConfig
+from cloze.nn.meta import without_memory
 from cloze.text.tokenizer import Tokenizer
 
 Config = NNLMConfig | LSTMConfig
@@ -158,7 +159,7 @@ class NeuralModel(Saved):
 
 def on_meta(config: Config) -> Module:
     """The net without memory behind it: shapes to check, weights to be put in."""
-    with torch.device("meta"):
+    with without_memory():
         return MODULES[config.family](config)
 
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.weights import check, file_weights, read_weights
 from cloze.errors import FolderError
+from cloze.nn.meta import without_memory
 from cloze.nn.readers import READERS
 
 FILE = "reader.safetensors"
@@ -32,7 +32,7 @@ def read_reader(folder: Path, task: Task | None, outputs: int) -> nn.Module | No
         return None
     if not (folder / FILE).is_file():
         raise FolderError(f"{folder} lacks {FILE}", fix="fetch the folder again")
-    with torch.device("meta"):
+    with without_memory():
         reader = new_reader(task.features, outputs)
     stored, ours = file_weights(folder / FILE), reader.state_dict()
     if stored.keys() != ours.keys():

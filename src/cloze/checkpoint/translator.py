@@ -15,6 +15,7 @@ from cloze.config import from_mapping, in_range
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.nn.meta import without_memory
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
 
@@ -63,7 +64,7 @@ class Translator(Saved):
 
 def on_meta(config: Config) -> Module:
     """The module without memory behind it: shapes to check, weights to be put in."""
-    with torch.device("meta"):
+    with without_memory():
         if isinstance(config, TransformerConfig):
             return Transformer(config)
         return Seq2Seq(config)

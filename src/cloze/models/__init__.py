@@ -9,6 +9,7 @@ from cloze.models.bert import Bert, BertConfig
 from cloze.models.distilbert import DistilBert, DistilBertConfig
 from cloze.models.modernbert import ModernBert, ModernBertConfig
 from cloze.nn.encoder import Encoder
+from cloze.nn.meta import without_memory
 from cloze.nn.shape import EncoderConfig
 
 __all__ = [
@@ -42,7 +43,7 @@ MODELS = {
 
 def on_meta(config: EncoderConfig, heads: Iterable[str] = (), **parts: bool) -> Encoder:
     """The module without memory behind it: shapes to check or count, weights to be put in."""
-    with torch.device("meta"):
+    with without_memory():
         return MODELS[config.family].module(config, heads, **parts)  # type: ignore[arg-type]
 
 
