@@ -1,7 +1,9 @@
 """The alignment between characters, words and pieces of one text or of a pair."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import tokenizers
@@ -98,29 +100,59 @@ class Encoding:
 
 
 def from_library(whole: tokenizers.Encoding, kept: Kept | None = None) -> Encoding:
-    """Our record of the library's encoding, with its special tokens and the pieces that are kept.
+    """Our record of the library's encoding, with its special tokens and the pieces it keeps."""
+    return next(parts_of(whole, [kept]))
+
+
+def parts_of(whole: tokenizers.Encoding, parts: Iterable[Kept | None]) -> Iterator[Encoding]:
+    """Such records of one encoding: all of it (None) or the pieces that are kept.
 
     Taking pieces out of the finished encoding is right for every post-processor, because none of
-    them looks at the pieces that it frames.
+    them looks at the pieces that it frames. The library makes a list anew whenever it is asked for
+    one, so each is asked for once, however many parts there are.
     """
     sequences: list[int | None] = whole.sequence_ids
-    first, second = ([n for n, s in enumerate(sequences) if s == which] for which in (0, 1))
-    if kept is None:
-        kept = ((range(len(first)),) if first else (), (range(len(second)),) if second else ())
-    staying = {n for span in kept[0] for n in first[span.start : span.stop]}
-    staying |= {n for span in kept[1] for n in second[span.start : span.stop]}
-    stay = [n for n, s in enumerate(sequences) if s is None or n in staying]
+    special, *texts = ([n for n, s in enumerate(sequences) if s == which] for which in (None, 0, 1))
+    everything = Encoding(
+        ids=whole.ids,
+        pieces=whole.tokens,
+        offsets=whole.offsets,
+        words=whole.word_ids,
+        type_ids=whole.type_ids,
+        sequences=sequences,
+        kept=(_all_of(texts[0]), _all_of(texts[1])),
+    )
+    for kept in parts:
+        if kept is None:
+            yield everything
+            continue
+        staying = [
+            own[span.start : span.stop]
+            for own, spans in zip(texts, kept, strict=True)
+            for span in spans
+        ]
+        yield _taken(everything, sorted(chain(special, *staying)), kept)
 
+
+def _all_of(pieces: list[int]) -> tuple[range, ...]:
+    return (range(len(pieces)),) if pieces else ()
+
+
+def _taken(whole: Encoding, stay: list[int], kept: Kept) -> Encoding:
     def take(column: list[T]) -> list[T]:
-        return column if len(stay) == len(column) else [column[n] for n in stay]
+        return [column[n] for n in stay]
 
+    left_out = [
+        sum(map(len, before)) - sum(map(len, now))
+        for before, now in zip(whole.kept, kept, strict=True)
+    ]
     return Encoding(
         ids=take(whole.ids),
-        pieces=take(whole.tokens),
+        pieces=take(whole.pieces),
         offsets=take(whole.offsets),
-        words=take(whole.word_ids),
+        words=take(whole.words),
         type_ids=take(whole.type_ids),
-        sequences=take(sequences),
+        sequences=take(whole.sequences),
         kept=kept,
-        cut=(len(first) - sum(map(len, kept[0])), len(second) - sum(map(len, kept[1]))),
+        cut=(left_out[0], left_out[1]),
     )

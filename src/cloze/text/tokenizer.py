@@ -12,7 +12,7 @@ from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.text import files, length
 from cloze.text.backends import BYTES
-from cloze.text.encoding import Encoding, from_library
+from cloze.text.encoding import Encoding, from_library, parts_of
 from cloze.text.guard import check_text, library
 
 _KINDS = {"WordPiece": "wordpiece", "WordLevel": "word", "BPE": "bpe", "Unigram": "unigram"}
@@ -180,8 +180,8 @@ class Tokenizer:
             )
         spans = length.windows(len(whole) - fixed, limit - fixed, stride)
         if pair is None:
-            return [from_library(whole, ((span,), ())) for span in spans]
-        return [from_library(whole, ((range(counts[0]),), (span,))) for span in spans]
+            return list(parts_of(whole, (((span,), ()) for span in spans)))
+        return list(parts_of(whole, (((range(counts[0]),), (span,)) for span in spans)))
 
     def ids(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]:
         """Ids alone, the fastest way: no alignment, no limit."""
