@@ -288,3 +288,62 @@ def test_progress_is_for_terminals_and_not_when_quiet(monkeypatch: pytest.Monkey
 def test_complaints_are_plain_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     common.complain(InputError("it is broken", fix="mend it"))
     assert capsys.readouterr().err == "error: it is broken\nfix: mend it\n"
+
+
+def test_complaints_are_plain_where_no_colour_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(typer, "style", lambda text, **_: f"<{text}>")
+    common.complain(InputError("bad", fix="good"))
+    assert capsys.readouterr().err == "<error:> bad\n<fix:> good\n"
+    for name, value in (("NO_COLOR", ""), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            common.complain(InputError("bad", fix="good"))
+            assert capsys.readouterr().err == "error: bad\nfix: good\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tokenize", "FOLDER", "a"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+def test_a_full_disk_behind_the_output_is_told(arguments, tokenizer_folder: Path) -> None:
+    given = [str(tokenizer_folder) if word == "FOLDER" else word for word in arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cloze", *given],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: standard output: No space left")
+    assert "Traceback" not in done.stderr
+
+
+def test_nobody_behind_the_output_is_no_reason_to_fail(tokenizer_folder: Path) -> None:
+    command = f"{sys.executable} -m cloze tokenize {tokenizer_folder} a >&- 2>&-"
+    assert subprocess.run(["/bin/sh", "-c", command], check=False).returncode == 0
+
+
+def test_a_place_that_cannot_be_written_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def verb() -> None:
+        Path("/proc/nothing.txt").write_text("a")
+
+    with pytest.raises(typer.Exit) as ended:
+        common.door(verb)(as_json=False, device=None, dtype="", threads=None, seed=0, quiet=False)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.startswith("error: /proc/nothing.txt: ")
+
+
+@pytest.mark.parametrize("text", ["全角　空白", "می‌خواهم", "👩‍👩‍👧", "é, a\u0301"])
+def test_text_is_shown_as_it_is_written(text: str) -> None:
+    assert common.printable(text) == text
+
+
+def test_what_moves_the_cursor_is_shown_as_an_escape() -> None:
+    assert common.printable("a\x1b[2Jb\nc\u202ed\u2028") == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
+
+
+def test_json_never_says_nan() -> None:
+    with pytest.raises(InputError, match="NaN or infinite"):
+        common.print_json({"score": float("nan")})

@@ -3,12 +3,14 @@
 This module is imported by `cloze --help`: anything heavier than typer is imported where it is used.
 """
 
+import errno
 import functools
 import inspect
 import json
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -128,6 +130,9 @@ def door(verb: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError as error:
             let_go_of_stdout()
             raise typer.Exit(CLOSED_PIPE) from error
+        except OSError as error:
+            complain(refused(error))
+            raise typer.Exit(FAILED) from error
 
     added = [_parameter(name) for name in undeclared]
     whole = signature.replace(parameters=[*signature.parameters.values(), *added])
@@ -154,8 +159,28 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def complain(error: ClozeError) -> None:
     """The problem, then the remedy, on standard error."""
-    typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error.problem}", err=True)
-    typer.echo(f"{typer.style('fix:', fg='green', bold=True)} {error.fix}", err=True)
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    for word, colour, text in (("error:", "red", error.problem), ("fix:", "green", error.fix)):
+        shown = word if plain else typer.style(word, fg=colour, bold=True)
+        typer.echo(f"{shown} {text}", err=True)
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room there, or write to another disk",
+    errno.EDQUOT: "make room there, or write to another disk",
+    errno.EROFS: "write to another place",
+    errno.EACCES: "choose another place, or get leave to use this one",
+    errno.EPERM: "choose another place, or get leave to use this one",
+}
+
+
+def refused(error: OSError) -> ClozeError:
+    """What the system refused, told as our own errors are."""
+    place = error.filename if error.filename is not None else "standard output"
+    return InputError(
+        f"{place}: {error.strerror or error}",
+        fix=_REMEDIES.get(error.errno or 0, "name another place, whose folder is there"),
+    )
 
 
 def let_go_of_stdout() -> None:
@@ -232,8 +257,15 @@ def picture_path(path: "Path | None", force: bool) -> None:
 
 
 def print_json(value: object) -> None:
-    """One line of JSON, characters as they are."""
-    print(json.dumps(value, ensure_ascii=False))
+    """One line of JSON, characters as they are; JSON knows no NaN."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise InputError(
+            "a number of the result is none (NaN or infinite)",
+            fix="look at the model's weights and the data: they may be broken",
+        ) from error
+    print(line)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -258,11 +290,21 @@ def _grouped(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
+# They turn the direction of all that follows, to the end of the line and beyond.
+_TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
 def printable(text: str) -> str:
-    """The same without characters that move the cursor, break the line or cannot be seen."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """The same without characters that move the cursor, break the line or turn its direction.
+
+    Joiners, which letters and emoji are written with, and spaces of any width stay.
+    """
+    return text if text.isprintable() else "".join(map(_seen, text))
+
+
+def _seen(character: str) -> str:
+    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _TURNS
+    return character.encode("unicode_escape").decode() if harmful else character
 
 
 @contextmanager
