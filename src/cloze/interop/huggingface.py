@@ -77,10 +77,14 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
             "config.json has no vocab_size", fix="add the number of rows in the table"
         )
     given.setdefault("tied", True)
-    _check_switches(given)
-    config = MODELS[family].config(
-        **given, labels=_labels(values), problem=_problem(values.get("problem_type"))
-    )
+    labels, problem = _labels(values), _problem(values.get("problem_type"))
+    try:
+        _check_switches(given)
+        config = MODELS[family].config(**given, labels=labels, problem=problem)
+    except ConfigError as error:  # says our name of a setting, where they wrote their own
+        name, _, rest = error.problem.partition(" ")
+        said = f"config.json: {layout.settings.get(name, name)} {rest}"
+        raise ConfigError(said, fix=error.fix) from error
     known = {*layout.settings.values(), *layout.silent, *NEUTRAL, *ADMINISTRATIVE}
     ignored = tuple(sorted(str(key) for key in values if key not in known))
     return Published(config, _heads(values, layout, set(stored)), ignored)
@@ -201,7 +205,13 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:
             "id2label does not number its labels 0, 1, 2 …",
             fix='write it as {"0": "first label", "1": "second label"}',
         )
-    return tuple(str(names[str(number)]) for number in range(len(names)))
+    labels = tuple(str(names[str(number)]) for number in range(len(names)))
+    if None in names.values() or len(set(labels)) < len(labels):
+        raise ConfigError(
+            f"id2label has labels of one name, or of none: {', '.join(labels)}",
+            fix="give each label a name of its own",
+        )
+    return labels
 
 
 def _problem(theirs: object) -> str | None:
