@@ -40,7 +40,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 }
 FIRST = next(iter(RUNS))
 TASKS = ["MRPC", "sst2", "CoLA", "STS-B"]
-WORDS = ("eval.mlm.accuracy", "eval.lm.accuracy")
+WORDS = ("mlm_accuracy", "lm_accuracy")
 
 
 def command(name: str, args: argparse.Namespace) -> list[str]:
@@ -80,7 +80,7 @@ def pretrained(name: str, args: argparse.Namespace) -> dict[str, Any]:
 def cells(ended: dict[str, Any]) -> list[str]:
     scores, rate = ended["scores"], ended["tokens_per_second"]
     words = next((scores[name] for name in WORDS if name in scores), None)
-    shares = (words, scores.get("eval.nsp.accuracy"))
+    shares = (words, scores.get("nsp_accuracy"))
     return [
         f"{ended['tokens'] / 1e6:,.1f} M",
         f"{rate:,.0f}" if rate else "",

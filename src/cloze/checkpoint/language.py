@@ -4,7 +4,7 @@ b rows, t tokens, n order, v vocabulary.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,10 +22,12 @@ from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
 from cloze.checkpoint.weights import read_json
 from cloze.config import from_mapping
 from cloze.errors import ConfigError, FolderError
+from cloze.models.language import batches
 from cloze.models.lstm import LSTM, LSTMConfig
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM, NNLMConfig
 from cloze.nn.meta import without_memory
+from cloze.nn.recurrent import State
 from cloze.text.tokenizer import Tokenizer
 
 Config = NNLMConfig | LSTMConfig
@@ -35,7 +37,7 @@ Floats = NDArray[np.float32]
 CONFIGS: dict[str, type[Config]] = {"nnlm": NNLMConfig, "lstm": LSTMConfig}
 MODULES: dict[str, Callable[[Any], Module]] = {"nnlm": NNLM, "lstm": LSTM}
 _WINDOWS = 2048  # scored at once
-_STRIP, _STRIPS, _STRETCH = 1000, 32, 64  # tokens of a strip at least, strips, tokens at a time
+_STRETCH = 512  # tokens whose scores of all words are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,18 +109,21 @@ class NeuralModel(Saved):
         return found[0].cpu().numpy()  # v
 
     @torch.inference_mode()
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Floats]:
+    def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
         """For each sequence log p of every word but its first.
 
         An LSTM takes them for one text and carries its state from each to the next, as it learned
-        to. A long text it reads in strips side by side, each from a state that knows nothing.
+        to.
         """
-        if not sequences:
-            return []
-        score = self._windows if isinstance(self.module, NNLM) else self._strips
-        flat = np.concatenate(list(score(sequences)))
-        ends = accumulate(len(one) - 1 for one in sequences)
-        return [flat[end - len(one) + 1 : end] for one, end in zip(sequences, ends, strict=True)]
+        state = None if isinstance(self.module, NNLM) else self.module.start(1)
+        for batch in batches(sequences):
+            if state is None:
+                flat = np.concatenate(list(self._windows(batch)))
+            else:
+                flat, state = self._running(batch, state)
+            ends = accumulate(len(one) - 1 for one in batch)
+            for one, end in zip(batch, ends, strict=True):
+                yield flat[end - len(one) + 1 : end]
 
     def _windows(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
         reach = self.config.order - 1  # type: ignore[union-attr]
@@ -131,24 +136,17 @@ class NeuralModel(Saved):
             part = slice(at, at + _WINDOWS)
             yield _chosen(self.module(self._tensor(contexts[part])), self._tensor(targets[part]))
 
-    def _strips(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
+    def _running(self, sequences: Sequence[Sequence[int]], state: State) -> tuple[Floats, State]:
         assert isinstance(self.module, LSTM)
-        targets = np.concatenate([one[1:] for one in sequences])
-        inputs = np.concatenate([one[:-1] for one in sequences])
-        rows = max(1, min(_STRIPS, len(targets) // _STRIP))
-        length = -(-len(targets) // rows)
-        padded = np.zeros((2, rows * length), np.int64)
-        padded[:, : len(targets)] = inputs, targets
-        table = padded.reshape(2, rows, length)
-        found = np.empty((rows, length), np.float32)
-        state = self.module.start(rows)
-        for at in range(0, length, _STRETCH):
-            stretch, said = (self._tensor(side[:, at : at + _STRETCH]) for side in table)
-            vectors, state = self.module(stretch, state)
-            logits = self.module.logits(vectors.flatten(0, 1))
-            chosen = _chosen(logits, said.flatten())
-            found[:, at : at + _STRETCH] = chosen.reshape(rows, -1)
-        yield found.reshape(-1)[: len(targets)]
+        inputs, targets = (
+            np.concatenate([one[part] for one in sequences]) for part in (slice(-1), slice(1, None))
+        )
+        found = []
+        for at in range(0, len(targets), _STRETCH):
+            part = slice(at, at + _STRETCH)
+            vectors, state = self.module(self._tensor(inputs[part])[None], state)
+            found.append(_chosen(self.module.logits(vectors[0]), self._tensor(targets[part])))
+        return np.concatenate(found), state
 
     def _tensor(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)

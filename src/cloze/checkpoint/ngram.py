@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -24,6 +24,7 @@ from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
 from cloze.errors import FolderError
 from cloze.interop.arpa import read_arpa, write_arpa
+from cloze.models.language import batches
 from cloze.models.ngram import (
     BOS,
     EOS,
@@ -141,12 +142,13 @@ class NGramModel:
         """Log p(w | context) for every word."""
         return self.module.next_log_probs(context)  # v
 
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Floats]:
+    def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
         """For each sequence log p of every word but its <s>."""
-        flat = np.fromiter((id_ for one in sequences for id_ in one), dtype=np.int64)
-        found = self.module.log_probs(flat)
-        ends = accumulate(len(one) for one in sequences)
-        return [found[end - len(one) + 1 : end] for one, end in zip(sequences, ends, strict=True)]
+        for batch in batches(sequences):
+            flat = np.fromiter((id_ for one in batch for id_ in one), dtype=np.int64)
+            found = self.module.log_probs(flat)
+            for one, end in zip(batch, accumulate(map(len, batch)), strict=True):
+                yield found[end - len(one) + 1 : end]
 
     def path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
         """The back-off weights that were multiplied, and the probability they lead to."""

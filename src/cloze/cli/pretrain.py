@@ -32,7 +32,7 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from cloze.make.kinds import AnyRecipe
     from cloze.make.plan import Plan
@@ -65,7 +65,6 @@ FLAGS = {
     "batch.per_step": "--accumulate",
     "optimiser.rate": "--rate",
 }
-_PLACES = {"loss": 3, "perplexity": 1}  # decimals
 
 
 def pretrain(
@@ -240,33 +239,10 @@ def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> Non
     if as_json:
         print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
         return
-    scores = {
-        "eval.mlm": ("held-out loss", "{:.3f}"),
-        "eval.lm": ("held-out loss", "{:.3f}"),
-        "eval.perplexity": ("held-out perplexity", "{:,.1f}"),
-        "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
-        "eval.lm.accuracy": ("next words right", "{:.1%}"),
-        "eval.mlm.teacher": ("by the teacher", "{:.1%}"),
-        "eval.unigram": ("by the commonest word", "{:.1%}"),
-        "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
-        "eval.commoner": ("by the commoner answer", "{:.1%}"),
-        "eval.detection.accuracy": ("tokens told apart", "{:.1%}"),
-        "eval.detection.original": ("by calling all original", "{:.1%}"),
-        "eval.cosine": ("1 − cosine with the teacher", "{:.4f}"),
-    }
     rows: list[tuple[str, object]] = [
         *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
         ("time", _duration(ended.seconds)),
-        *(
-            (name, f.format(ended.scores[k]))
-            for k, (name, f) in scores.items()
-            if k in ended.scores
-        ),
-        *(
-            (name, f"{value:,.{_PLACES.get(name, 0)}f}")
-            for name, value in ended.scores.items()
-            if name not in scores and "." not in name
-        ),
+        *_scores(ended.scores),
     ]
     if ended.steps:
         rows.append(("report", str(ended.folder / "report.html")))
@@ -274,6 +250,20 @@ def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> Non
     if ended.stopped:
         again = f"cloze {verb} --resume --out {ended.folder}"
         typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+
+
+def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
+    """What is worth telling at the end, then what only this kind of model has."""
+    from cloze.draw.measures import MEASURES
+    from cloze.draw.numbers import percent
+
+    for key, measure in MEASURES.items():
+        if key in found and measure.result:
+            share = measure.write is percent
+            yield measure.result, f"{found[key]:.1%}" if share else measure.write(found[key])
+    for name, value in found.items():
+        if name not in MEASURES:
+            yield name, f"{value:,.0f}"
 
 
 def _duration(seconds: float) -> str:

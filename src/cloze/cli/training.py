@@ -1,7 +1,6 @@
 """What the commands that train share: flags that a recipe can say too, bars, the live display."""
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -115,17 +114,12 @@ def shown(
     steps: "Iterator[Step]", meter: "Meter", *, before: ExitStack, title: str, quiet: bool
 ) -> "Iterator[Step]":
     """The steps, with a live display around them in place of the bars of the preparation."""
+    from cloze.train.consumers import telling
     from cloze.train.display import Display
 
     before.close()
     if quiet:
         yield from steps
         return
-    waiting: deque[Step] = deque()  # on their way from a GPU, which nobody waits for
     with Display(title=title) as display:
-        for step in steps:
-            waiting.append(step)
-            while waiting and (waiting[0].ready or waiting[0].last):
-                for row in meter.rows(waiting.popleft()):
-                    display.show(row)
-            yield step
+        yield from telling(steps, display.show, rows=meter.rows)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cloze.config import in_range, number
 from cloze.decode.core import Hypothesis, S, Stepper
+from cloze.nn.precise import precise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +76,16 @@ def sample(  # noqa: PLR0913 - the choices are keyword-only arguments
         never: tokens that are not drawn, whatever their probability.
     """
     in_range("limit", limit, 1, 1 << 30)
+    place = precise(first.device)  # of all but the model
     draws = torch.rand(len(first), limit, generator=rng, dtype=torch.float64).T.contiguous()
-    draws = draws.to(first.device)  # t b
-    banned = torch.tensor(sorted(set(never)), dtype=torch.long, device=first.device)
-    tokens, alive = first, torch.ones(len(first), dtype=torch.bool, device=first.device)
+    draws = draws.to(place)  # t b
+    banned = torch.tensor(sorted(set(never)), dtype=torch.long, device=place)
+    tokens, alive = first, torch.ones(len(first), dtype=torch.bool, device=place)
     said: list[Tensor] = []
-    logs = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+    logs = torch.zeros(len(first), dtype=torch.float64, device=place)
     for at in range(limit):
-        scores, state = stepper.step(tokens, state)  # b v
+        scores, state = stepper.step(tokens.to(first.device), state)  # b v
+        scores = scores.to(place)
         found, ids = shares(scores.index_fill(-1, banned, -torch.inf), how)
         # the first place where the sum passes the draw; rounding must not lead past what may be
         most = (found > 0).sum(-1) - 1

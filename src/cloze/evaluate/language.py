@@ -1,14 +1,12 @@
 """How well a language model foretells a text: perplexity, and bits per byte."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from cloze.errors import InputError
-from cloze.models.language import LanguageModel
-
-_BATCH = 1000  # texts scored at once
+from cloze.models.language import LanguageModel, batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +40,28 @@ class LanguageScore:
 
 
 def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
-    """Score a text line by line, each on its own from its begin symbol to its end.
+    """Score a text, a sentence to a line; whether lines depend on those before is the model's way.
 
     A line may come with its newline, as from an open file, or without.
     """
-    lines = tokens = words = size = unknown = 0
+    counts = Counter(dict.fromkeys(("texts", "tokens", "words", "bytes", "unknown"), 0))
+
+    def sequences() -> Iterator[list[int]]:
+        for batch in batches(text.removesuffix("\n") for text in texts if text.strip()):
+            counts["texts"] += len(batch)
+            counts["words"] += sum(len(text.split()) + 1 for text in batch)
+            counts["bytes"] += sum(len(text.encode()) + 1 for text in batch)
+            for sequence in model.sequences(batch):
+                counts["unknown"] += sum(id_ == model.unknown for id_ in sequence)
+                yield sequence
+
     log_p = 0.0
-    for batch in _batches(text.removesuffix("\n") for text in texts if text.strip()):
-        sequences = model.sequences(batch)
-        for sequence, found in zip(sequences, model.log_probs(sequences), strict=True):
-            tokens += len(found)
-            log_p += float(found.sum(dtype="float64"))
-            unknown += sum(id_ == model.unknown for id_ in sequence)
-        lines += len(batch)
-        words += sum(len(text.split()) + 1 for text in batch)
-        size += sum(len(text.encode()) + 1 for text in batch)
-    if not lines:
+    for found in model.log_probs(sequences()):
+        counts["tokens"] += len(found)
+        log_p += float(found.sum(dtype="float64"))
+    if not counts["texts"]:
         raise InputError("there is no text to score", fix="give some text that is not blank")
-    return LanguageScore(
-        texts=lines, tokens=tokens, words=words, bytes=size, unknown=unknown, log_p=log_p
-    )
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    stream = iter(texts)
-    while batch := list(islice(stream, _BATCH)):
-        yield batch
+    return LanguageScore(**counts, log_p=log_p)
 
 
 def _exp(value: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cloze import __version__
 from cloze.data.files import PathLike
+from cloze.draw.measures import MEASURES
 from cloze.draw.numbers import percent, short, size
 from cloze.errors import FolderError, InputError
 from cloze.make.curves import extent, measured
@@ -121,15 +122,15 @@ def _rows(text: str) -> Iterator[dict[str, Any]]:
 def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
     nothing: Mapping[str, Any] = {}
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
-    next_words = measured(last, "lm_accuracy")
-    kind, key = ("masked", "mlm_accuracy") if next_words is None else ("next", "lm_accuracy")
+    left = measured(last, "lm_accuracy") is not None
+    kind, key = ("next", "lm_accuracy") if left else ("masked", "mlm_accuracy")
     right, unigram = measured(last, key), measured(last, "unigram_accuracy")
     perplexity = measured(last, "perplexity")
     found: dict[str, float | str] = {}
     if right is not None:
-        found[f"{kind} words right, documents held out"] = right
+        found[f"{MEASURES[key].result}, documents held out"] = right
     if unigram is not None:
-        found["the same by always saying the commonest word"] = unigram
+        found[f"the same {MEASURES['unigram_accuracy'].result}"] = unigram
     if perplexity is not None:
         found[f"perplexity of {kind} words, documents held out"] = short(perplexity)
     return found

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from math import isnan
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from cloze.config import to_mapping
 from cloze.make.judged_run import JudgedRun
 from cloze.make.metrics import Meter, eval_row
-from cloze.make.run import METRICS, STATE, Watch
+from cloze.make.run import METRICS, STATE, Logged, Watch
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (
@@ -93,8 +94,9 @@ def take(state: TrainState, batch: Callable[[int], Batch], course: Course) -> Ta
         steps = saving(
             steps, saved, every=course.options.save_every, minutes=course.options.save_minutes
         )
-        steps = written(steps, course.out, course.options, Meter(budget, 1.0, since))
-        ended = deque(course.watch.steps(steps, Meter(budget, 1.0, since)), maxlen=1)
+        meter = partial(Meter, budget, 1.0, since)  # each measures the speed between its own rows
+        steps = written(steps, course.out, course.options, meter, after=since.step)
+        ended = deque(course.watch.steps(steps, meter()), maxlen=1)
     unjudged = bool(ended) and not ended[0].scores and budget.spent(state.progress)
     if course.judge is not None and unjudged:
         # a budget of minutes shows only afterwards which step was the last
@@ -122,12 +124,15 @@ def keeping_best(steps: Steps, best: dict[str, Any], keep: Callable[[], object])
         yield step
 
 
-def written(steps: Steps, out: Path, options: JudgedRun, meter: Meter) -> Steps:
+def written(
+    steps: Steps, out: Path, options: Logged, meter: Callable[[], Meter], *, after: int
+) -> Steps:
     """The steps, with their numbers going to the files that people look at."""
     every = options.log_every
-    steps = writing_metrics(steps, out / METRICS, rows=meter.rows, every=every, after=meter.since)
+    steps = writing_metrics(steps, out / METRICS, rows=meter().rows, every=every, after=after)
     if options.tensorboard:
-        steps = writing_tensorboard(steps, out / "tensorboard", every=every)
+        board = out / "tensorboard"
+        steps = writing_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
     return steps
 
 

@@ -10,24 +10,18 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from cloze.draw.chart import LineChart, Series, Style
-from cloze.draw.numbers import duration, percent, short
+from cloze.draw.measures import MEASURES, SCORES, Chart, Measure
+from cloze.draw.numbers import duration, percent
 from cloze.draw.page import Section
 from cloze.draw.parts import Fact, Facts, Grid, Part
 
 Row: TypeAlias = Mapping[str, Any]
 
-# What labelled data are scored by (cloze.evaluate.measures), as people write it.
-SCORES = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "f1_macro": "F1, mean of classes",
-    "matthews": "Matthews",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-    "precision": "precision",
-    "recall": "recall",
-    "exact": "exact",
-}
+_FACTS = (
+    *("bleu", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
+    *(key for key, measure in MEASURES.items() if measure.chart is SCORES),
+    *("detection_accuracy", "nsp_accuracy"),
+)
 _NOISY = 100  # points from which on a running mean is easier to read than all of them
 _STRETCHES = 40  # of a run: each is as long as the running mean's window
 _TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
@@ -82,159 +76,61 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
 
 
 def _facts(last: Row) -> Iterator[Fact]:
-    if (value := measured(last, "bleu")) is not None:
-        yield Fact(label="BLEU", text=f"{value:.1f}", value=value, detail="from 0 to 100")
-    yield from _words(last)
-    if (value := measured(last, "mlm_loss")) is not None:
-        yield Fact(label="loss", text=short(value), value=value, detail="nats a masked token")
-    if (value := measured(last, "perplexity")) is not None:
-        yield Fact(label="perplexity", text=short(value), value=value)
-    if (value := measured(last, "cosine_loss")) is not None:
-        yield Fact(label="cosine loss", text=short(value), value=value, detail="1 − cos, a token")
-    yield from _scores(last)
-    if (value := measured(last, "detection_accuracy")) is not None:
-        original = measured(last, "original_accuracy")
-        known = "" if original is None else f"calling all original {percent(original)}"
-        yield Fact(label="tokens told apart", text=percent(value), value=value, detail=known)
-    if (value := measured(last, "nsp_accuracy")) is not None:
-        commoner = measured(last, "commoner_pair_accuracy")
-        known = "" if commoner is None else f"always the commoner answer {percent(commoner)}"
-        yield Fact(label="NSP accuracy", text=percent(value), value=value, detail=known)
-
-
-def _words(last: Row) -> Iterator[Fact]:
-    """Words guessed right: the masked ones, or left to right the next."""
-    unigram = measured(last, "unigram_accuracy")
-    others = {"teacher": measured(last, "teacher_accuracy"), "unigram baseline": unigram}
-    known = ", ".join(f"{who} {percent(it)}" for who, it in others.items() if it is not None)
-    for label, key in (("MLM accuracy", "mlm_accuracy"), ("LM accuracy", "lm_accuracy")):
+    for key in _FACTS:
         if (value := measured(last, key)) is None:
             continue
-        yield Fact(label=label, text=percent(value), value=value, detail=known)
-        if unigram:
+        measure = MEASURES[key]
+        detail = ", ".join(_details(last, measure))
+        yield Fact(label=measure.label, text=measure.write(value), value=value, detail=detail)
+        unigram = measured(last, "unigram_accuracy")
+        if unigram and measure.chart and "unigram_accuracy" in measure.chart.against:
             times = value / unigram
             yield Fact(label="times the baseline", text=f"{times:.1f}×", value=times)
 
 
-def _scores(last: Row) -> Iterator[Fact]:
-    known = {
-        name: value for key, name in SCORES.items() if (value := measured(last, key)) is not None
-    }
-    for label, value in known.items():
-        yield Fact(label=label, text=percent(value), value=value)
+def _details(last: Row, measure: Measure) -> Iterator[str]:
+    """What a number is in, and what others reach."""
+    if measure.chart is None:
+        return
+    if measure.chart.unit:
+        yield measure.chart.unit
+    for key in measure.chart.against:
+        if (value := measured(last, key)) is not None:
+            yield f"{MEASURES[key].result} {MEASURES[key].write(value)}"
 
 
 def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
-    held_out = [row for row in rows if _is_held_out(row)]
-    # The sum of both losses is not measured on held-out text; that of the masked tokens is.
+    # The sum of all losses is not measured on held-out text; that of the masked tokens is.
     words = any(measured(row, "mlm_loss") is not None for row in rows)
-    yield LineChart(
-        title="Loss",
-        y_label="nats a masked token" if words else "",
-        x_label="step",
-        series=_both(rows, "mlm_loss" if words else "loss"),
-        wide=True,
-    )
-    yield LineChart(
-        title="MLM accuracy",
-        x_label="step",
-        percent=True,
-        include=[0],
-        series=_beside(
-            _both(rows, "mlm_accuracy"),
-            *_level(rows, "unigram_accuracy", "unigram"),
-            *_level(held_out, "teacher_accuracy", "teacher"),
-        ),
-        note="Unigram is what always saying the most frequent token gets.",
-    )
-    yield LineChart(
-        title="LM accuracy",
-        x_label="step",
-        percent=True,
-        include=[0],
-        series=_beside(_both(rows, "lm_accuracy"), *_level(rows, "unigram_accuracy", "unigram")),
-        note="Next tokens guessed right. Unigram is what always saying the most frequent one gets.",
-    )
-    yield LineChart(
-        title="Soft targets",
-        y_label="T²·KL, nats a masked token",
-        x_label="step",
-        series=_both(rows, "soft_loss"),
-        note="How far the guesses are from the teacher's.",
-    )
-    yield LineChart(
-        title="Cosine loss",
-        y_label="1 − cos, a token",
-        x_label="step",
-        series=_both(rows, "cosine_loss"),
-        note="How far the vectors of the last layer are from the teacher's.",
-    )
-    yield LineChart(
-        title="BLEU",
-        x_label="step",
-        include=[0],
-        series=_series(held_out, "bleu", "held out", colour=_HELD_OUT),
-        note="Of the dev sentences, by which the model is chosen.",
-    )
-    yield LineChart(
-        title="Scores",
-        x_label="step",
-        percent=True,
-        series=[one for key, name in SCORES.items() for one in _series(held_out, key, name)],
-        note="On the dev data, after every epoch.",
-    )
-    yield LineChart(
-        title="Replaced tokens",
-        x_label="step",
-        percent=True,
-        series=[
-            *_both(rows, "detection_accuracy"),
-            *_level(held_out, "original_accuracy", "original"),
-        ],
-        note="Tokens told apart: is it the text's or the generator's? Original is what calling "
-        "all of them the text's gets, at the end.",
-    )
-    yield LineChart(
-        title="Generator accuracy",
-        x_label="step",
-        percent=True,
-        include=[0],
-        series=_both(rows, "generator_accuracy"),
-        note="Masked tokens that the generator would guess right.",
-    )
-    yield LineChart(
-        title="Correction accuracy",
-        x_label="step",
-        percent=True,
-        include=[0],
-        series=_both(rows, "correction_accuracy"),
-        note="Tokens the model restores where the generator has put others.",
-    )
-    yield LineChart(
-        title="NSP accuracy",
-        x_label="step",
-        percent=True,
-        include=[0.45],  # so that a line at chance does not lie on the axis
-        series=_beside(
-            _both(rows, "nsp_accuracy"), *_level(rows, "commoner_pair_accuracy", "commoner")
-        ),
-        note="Pairs told right: do they follow each other? Commoner is what always saying the "
-        "commoner answer gets; short samples make the two uneven.",
-    )
-    yield LineChart(
-        title="Learning rate", x_label="step", include=[0], series=_series(rows, "lr", "rate")
-    )
-    yield LineChart(
-        title="Tokens a second",
-        x_label="step",
-        include=[0],
-        series=_training(rows, "tokens_per_second"),
-    )
+    together: dict[Chart, list[str]] = {}
+    for key, measure in MEASURES.items():
+        if measure.chart is not None:
+            together.setdefault(measure.chart, []).append(key)
+    for chart, keys in together.items():
+        if words and keys == ["loss"]:
+            continue
+        yield LineChart(
+            title=chart.title,
+            x_label="step",
+            y_label=chart.unit,
+            percent=all(MEASURES[key].write is percent for key in keys),
+            include=chart.include,
+            series=_beside(_lines(rows, chart, keys), rows, chart.against),
+            note=chart.note,
+            wide=chart.wide,
+        )
 
 
-def _both(rows: Sequence[Row], key: str) -> list[Series]:
+def _lines(rows: Sequence[Row], chart: Chart, keys: Sequence[str]) -> list[Series]:
     held_out = [row for row in rows if _is_held_out(row)]
-    return [*_training(rows, key), *_series(held_out, key, "held out", colour=_HELD_OUT)]
+    if chart.lines == "set" or len(keys) > 1:
+        told = rows if chart.lines == "set" else held_out
+        return [one for key in keys for one in _series(told, key, MEASURES[key].label)]
+    (key,) = keys
+    learned = _training(rows, key) if chart.lines != "held out" else []
+    if chart.lines == "training":
+        return learned
+    return [*learned, *_series(held_out, key, "held out", colour=_HELD_OUT)]
 
 
 def _training(rows: Sequence[Row], key: str) -> list[Series]:
@@ -250,18 +146,17 @@ def _training(rows: Sequence[Row], key: str) -> list[Series]:
     ]
 
 
-def _beside(series: list[Series], *levels: Series) -> list[Series]:
+def _beside(series: list[Series], rows: Sequence[Row], keys: Sequence[str]) -> list[Series]:
     """Series with the baselines that they are held against; without any no baselines either."""
-    return [*series, *levels] if series else []
-
-
-def _level(rows: Sequence[Row], key: str, name: str) -> list[Series]:
-    """A baseline as a line from end to end; none if it was not measured."""
-    value = measured(_latest(rows), key)
-    if value is None:
+    if not series:
         return []
     ends = [rows[0]["step"], rows[-1]["step"]]
-    return [Series(name=name, x=ends, y=[value, value], style="reference")]
+    last = _latest(row for row in rows if _is_held_out(row))
+    return series + [
+        Series(name=MEASURES[key].label, x=ends, y=[value, value], style="reference")
+        for key in keys
+        if (value := measured(last, key)) is not None
+    ]
 
 
 def _series(

@@ -30,6 +30,8 @@ from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.run import Watch
 from cloze.make.tuning import Tuned, count_cut, tell, weights_of
+from cloze.nn.modes import settled
+from cloze.nn.precise import precise
 from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Objective, Terms, correct
 from cloze.tasks.features import features, read_features
@@ -161,8 +163,9 @@ def _regress(
     C there is 1/penalty here; the intercept is not punished. The loss of classes is that of
     `objectives.labelled.classes`, with its weights and its smoothing.
     """
-    x = vectors.double()
-    dense = reader.dense.double().requires_grad_(True)
+    home = reader.dense.weight.device
+    x = vectors.to(precise(home)).double()
+    dense = reader.dense.to(x.device).double().requires_grad_(True)
     with torch.no_grad():
         dense.weight.zero_()
         dense.bias.zero_()
@@ -191,7 +194,7 @@ def _regress(
         return total
 
     search.step(loss)
-    reader.float().requires_grad_(False)
+    reader.float().to(home).requires_grad_(False)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,8 +278,8 @@ def _learn(
 
     def scores() -> dict[str, float]:
         assert dev is not None
-        reader.eval()
-        judged = dev.judged(model)
+        with settled(reader):
+            judged = dev.judged(model)
         return {**judged.scores, "score": data.score(judged)}
 
     course = Course(

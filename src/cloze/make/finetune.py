@@ -44,6 +44,7 @@ from cloze.make.run import (
     STATE,
     UNNAMED,
     Watch,
+    check_extras,
     recipe_in,
     write_recipe,
 )
@@ -130,6 +131,7 @@ def finetune(
     data = replace(made.data, train=_named(train), dev=_named(dev))
     made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
     made.check()
+    check_extras(made.run)
     folder = fresh_path(out, force)
     base = _opened(model, made)
     labelled = gather(made, train, dev)
@@ -152,6 +154,7 @@ def resume_finetune(
     """
     folder = Path(out)
     made = finetune_recipe(recipe_in(folder), settings=settings)
+    check_extras(made.run)
     if UNNAMED in (made.model, *made.data.train, *made.data.dev):
         raise InputError(
             "this run began with objects in Python, which a folder cannot name",

@@ -27,6 +27,7 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
 from cloze.errors import InputError
+from cloze.evaluate.language import score_language
 from cloze.make.course import Course, exact, take
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
@@ -40,6 +41,7 @@ from cloze.make.run import (
     STATE,
     UNNAMED,
     Watch,
+    check_extras,
     named,
     recipe_in,
     write_recipe,
@@ -47,6 +49,7 @@ from cloze.make.run import (
 from cloze.make.tuning import SUMMARY
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
+from cloze.nn.modes import settled
 from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
 from cloze.text.tokenizer import Tokenizer
@@ -82,6 +85,7 @@ def pretrain_language(
         watch: who wants to see it.
     """
     made = language_recipe(recipe, settings=settings)
+    check_extras(made.run)
     texts = _listed(sources) or list(made.corpus.sources)
     judged = _listed(dev) or list(made.corpus.dev)
     corpus = replace(made.corpus, sources=named(texts), dev=named(judged))
@@ -109,6 +113,7 @@ def resume_language(
     The text is named again where it has moved, or where the recipe could not name it.
     """
     made = language_recipe(recipe_in(out), settings=settings)
+    check_extras(made.run)
     texts = _listed(sources) or list(made.corpus.sources)
     judged = _listed(dev) or list(made.corpus.dev)
     if UNNAMED in (*texts, *judged):
@@ -172,18 +177,17 @@ class _Judge:
     """The perplexity of lines that the model does not learn from."""
 
     def __init__(self, model: NeuralModel, lines: Sequence[str]) -> None:
-        self._model = model
-        self._sequences = model.sequences(lines) if lines else []
-        flat = [id_ for one in self._sequences for id_ in one]
+        self._model, self._lines = model, lines
+        flat = [id_ for one in model.sequences(lines) for id_ in one] if lines else []
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
 
     def __bool__(self) -> bool:
-        return bool(self._sequences)
+        return bool(self._lines)
 
     def __call__(self) -> dict[str, float]:
-        self._model.module.eval()  # the loop sets it to learning again
-        logs = self._model.log_probs(self._sequences)
-        loss = -sum(float(one.sum(dtype="float64")) for one in logs) / sum(map(len, logs))
+        with settled(self._model.module):
+            found = score_language(self._model, self._lines)
+        loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "score": -loss}
 
 

@@ -3,36 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cloze.draw.measures import MEASURES
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
-TASKS = ("classify", "tag", "answer", "choose", "translate")
-
-# the loop's names -> the names people read
-_TRAIN = {
-    "mlm": "mlm_loss",
-    "nsp": "nsp_loss",
-    "mlm.accuracy": "mlm_accuracy",
-    "nsp.accuracy": "nsp_accuracy",
-    "lm.accuracy": "lm_accuracy",
-    "mlm.teacher": "teacher_accuracy",
-    "soft": "soft_loss",
-    "cosine": "cosine_loss",
-    "generator": "generator_loss",
-    "generator.accuracy": "generator_accuracy",
-    "detection": "detection_loss",
-    "detection.accuracy": "detection_accuracy",
-    "detection.original": "original_accuracy",
-    "correction": "correction_loss",
-    "correction.accuracy": "correction_accuracy",
-    **{f"{task}.accuracy": "accuracy" for task in TASKS},
-}
-_EVAL = {f"eval.{ours}": theirs for ours, theirs in _TRAIN.items()} | {
-    "eval.lm": "loss",  # as other language models are judged; there is no second loss beside it
-    "eval.perplexity": "perplexity",
-    "eval.unigram": "unigram_accuracy",
-    "eval.commoner": "commoner_pair_accuracy",
-}
+_TRAIN = {term: key for key, measure in MEASURES.items() for term in measure.terms}
+# as other language models are judged; there is no second loss beside it
+_HELD_OUT = {**_TRAIN, "lm": "loss"}
 
 
 class Meter:
@@ -40,7 +17,6 @@ class Meter:
 
     def __init__(self, budget: Budget, real_share: float, since: Progress) -> None:
         self._budget, self._real_share = budget, real_share
-        self.since = since.step
         self._tokens, self._seconds = since.tokens, since.seconds
 
     def rows(self, step: Step) -> list[dict[str, Any]]:
@@ -68,5 +44,9 @@ class Meter:
 
 def eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     """A row about an evaluation."""
-    named = {_EVAL.get(name, name): value for name, value in scores.items()}
-    return {"kind": "eval", "step": step, **named}
+    return {"kind": "eval", "step": step, **scores}
+
+
+def scores_of(terms: Mapping[str, float]) -> dict[str, float]:
+    """What an objective measured on held-out text, by the names of metrics.jsonl."""
+    return {_HELD_OUT.get(name, name): value for name, value in terms.items()}

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from math import exp
 from pathlib import Path
@@ -26,7 +27,8 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.errors import InputError
-from cloze.make.metrics import Meter, eval_row
+from cloze.make.course import written
+from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.recipe import recipe as complete
@@ -39,6 +41,7 @@ from cloze.make.run import (
     STATE,
     UNNAMED,
     Watch,
+    check_extras,
     recipe_in,
     write_recipe,
 )
@@ -55,13 +58,7 @@ from cloze.make.workshop import (
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.train.compiled import compile_parts
-from cloze.train.consumers import (
-    append_metrics,
-    evaluating,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
-)
+from cloze.train.consumers import append_metrics, evaluating, saving
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
@@ -123,6 +120,7 @@ def asked(
 ) -> tuple[list[Source], Recipe]:
     """The text to read, and the complete recipe with its name."""
     made = complete(recipe, settings=settings)
+    check_extras(made.run)
     texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
     texts = texts or list(made.corpus.sources)
     if not texts:
@@ -195,16 +193,9 @@ def _train(
         )
         if team.first:
             share = workshop.batches.epoch(0).packing.real_share
-            steps = writing_metrics(
-                steps,
-                out / METRICS,
-                rows=Meter(budget, share, state.progress).rows,
-                every=recipe.run.log_every,
-                after=state.progress.step,
-            )
-            if recipe.run.tensorboard:
-                steps = writing_tensorboard(steps, out / "tensorboard", every=recipe.run.log_every)
-            steps = watch.steps(steps, Meter(budget, share, state.progress))
+            meter = partial(Meter, budget, share, state.progress)
+            steps = written(steps, out, recipe.run, meter, after=state.progress.step)
+            steps = watch.steps(steps, meter())
         evaluated = _take(steps)
         scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
         trained = _whole_model(model)
@@ -279,16 +270,16 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
     judged = batches if workshop.resident is None else workshop.held_out_resident()
     baselines = {}
     if (targets := workshop.guessed(batches)) is not None:
-        baselines["eval.unigram"] = unigram_accuracy(workshop.corpus, targets)
+        baselines["unigram"] = unigram_accuracy(workshop.corpus, targets)
     if (commoner := commoner_label(batches)) is not None:
-        baselines["eval.commoner"] = commoner
+        baselines["commoner"] = commoner
 
     def judge() -> dict[str, float]:
         means = averages(state, judged)
-        scores = {f"eval.{name}": value for name, value in means.items()}
+        scores = {**means, **baselines}
         for words in means.keys() & {"mlm", "lm"}:
-            scores["eval.perplexity"] = exp(means[words])
-        return scores | baselines
+            scores["perplexity"] = exp(means[words])
+        return scores_of(scores)
 
     return judge
 

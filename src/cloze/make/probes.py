@@ -11,6 +11,7 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.data.corpus import View
+from cloze.nn.modes import settled
 from cloze.tasks.fill import fill
 from cloze.text.tokenizer import Tokenizer
 
@@ -48,10 +49,8 @@ def probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[P
 
 def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
     """The model's best words for each text's blank, with their probabilities."""
-    was_training = model.module.training
-    model.module.eval()
-    filled = fill(model, [probe.text for probe in asked], top=top)
-    model.module.train(was_training)
+    with settled(model.module):
+        filled = fill(model, [probe.text for probe in asked], top=top)
     return [[(g.word, g.score) for g in one.blanks[0].guesses] for one in filled]
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cloze import __version__
 from cloze.config import to_toml
@@ -12,6 +12,7 @@ from cloze.data.files import PathLike
 from cloze.errors import FolderError
 from cloze.make.metrics import Meter
 from cloze.make.workshop import Say
+from cloze.train.consumers import need_tensorboard
 from cloze.train.step import Step
 
 if TYPE_CHECKING:
@@ -27,6 +28,22 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+
+
+class Logged(Protocol):
+    """What a recipe's table `run` says of the files that tell how it goes."""
+
+    @property
+    def log_every(self) -> int: ...
+
+    @property
+    def tensorboard(self) -> bool: ...
+
+
+def check_extras(run: Logged) -> None:
+    """Say what a run lacks before anything is read or overwritten for it."""
+    if run.tensorboard:
+        need_tensorboard()
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:

@@ -24,7 +24,17 @@ from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.errors import ConfigError, InputError
 from cloze.make.course import Course, exact, take
 from cloze.make.report import write_report
-from cloze.make.run import METRICS, RECIPE, REPORT, STATE, UNNAMED, Watch, recipe_in, write_recipe
+from cloze.make.run import (
+    METRICS,
+    RECIPE,
+    REPORT,
+    STATE,
+    UNNAMED,
+    Watch,
+    check_extras,
+    recipe_in,
+    write_recipe,
+)
 from cloze.make.translate_judge import SAMPLES, Judge
 from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
 from cloze.make.tuning import SUMMARY
@@ -82,6 +92,7 @@ def train_translator(
         watch: who wants to see it.
     """
     made = translate_recipe(recipe, settings=settings)
+    check_extras(made.run)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
     train, judged = parallel(source, target), parallel(*dev) if dev else None
@@ -99,6 +110,7 @@ def resume_translator(
 ) -> Trained:
     """Go on with the run in a folder, by the recipe that lies there."""
     made = translate_recipe(recipe_in(out), settings=settings)
+    check_extras(made.run)
     if UNNAMED in (*made.data.train, *made.data.dev) or not made.data.train:
         raise InputError(
             "this run began with sentences in Python, which a folder cannot name",

@@ -9,6 +9,7 @@ from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.evaluate.bleu import bleu
 from cloze.make.translate_recipe import TranslateRecipe
+from cloze.nn.modes import settled
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
 from cloze.train.state import TrainState
@@ -43,9 +44,7 @@ class Judge:
 
     def __call__(self) -> dict[str, float]:
         means = averages(self._state, self._batches) if self._batches else {}
-        module = self._model.module
-        module.eval()
-        try:
+        with settled(self._model.module):
             found = translate(
                 self._model,
                 list(self._dev.source),
@@ -53,8 +52,6 @@ class Judge:
                 on_error=lambda *_: None,  # counts as a blank translation
                 batch_tokens=4 * self._run.batch_tokens,
             )
-        finally:
-            module.train()
         said = [one.text for one in found]
         self._samples = [
             {"source": source, "reference": reference, "translation": text}

@@ -1,12 +1,16 @@
 """What every language model can do: say how likely the next piece is.  v vocabulary."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Logs: TypeAlias = NDArray[np.floating[Any]]  # natural logarithms
+T = TypeVar("T")
+
+_BATCH = 1000  # texts at once
 
 
 class LanguageModel(Protocol):
@@ -42,5 +46,16 @@ class LanguageModel(Protocol):
     def next_log_probs(self, context: Sequence[int]) -> Logs:
         """Log p(w | context) for every w of the vocabulary: v numbers."""
 
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[Logs]:
-        """For each sequence log p of every piece but the first, given those before it."""
+    def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Logs]:
+        """For each sequence log p of every piece but the first, given those before it.
+
+        A model that reads its sequences as one text goes on from each to the next. They are taken
+        a batch at a time, so there may be more of them than the memory holds.
+        """
+
+
+def batches(stream: Iterable[T]) -> Iterator[list[T]]:
+    """Texts or sequences, as many as are worth computing at once."""
+    left = iter(stream)
+    while batch := list(islice(left, _BATCH)):
+        yield batch

@@ -4,13 +4,12 @@ n tokens of a packed batch, m places in it, p places of one item, c scores of th
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import accumulate, islice
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
@@ -19,6 +18,7 @@ from cloze.config import in_range
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
+from cloze.nn.modes import settled
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.embed import BATCH_TOKENS, Progress
@@ -51,7 +51,7 @@ def logits(
     if model.reader is not None:
         return _read_by_reader(model, items, head, most, progress)
     found: dict[int, Tensor] = {}
-    with _settled(model.module):
+    with settled(model.module):
         for batch in by_tokens([len(item.ids) for item in items], most):
             parts = _scores(model, [items[n] for n in batch], head)
             found.update(zip(batch, parts, strict=True))
@@ -68,7 +68,7 @@ def _read_by_reader(
     assert model.task.features is not None
     pooled = head != "token"
     filled = [n for n, item in enumerate(items) if item.places]  # it cannot read nothing
-    with _settled(model.module), _settled(model.reader):
+    with settled(model.module), settled(model.reader):
         vectors = features(
             model,
             [items[n] for n in filled],
@@ -97,17 +97,6 @@ def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...
     read = model.module.gathered(head, vectors, at, packed)  # m d
     scores = model.module.logits(head, read).float().cpu()  # m c
     return scores.split([len(item.places) for item in items])
-
-
-@contextmanager
-def _settled(module: nn.Module) -> Iterator[None]:
-    """Without dropout, and afterwards as it was: in the midst of training it is asked too."""
-    training = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(training)
 
 
 def task_for(verb: str, model: Model, task: Task | None = None) -> Task:

@@ -4,7 +4,7 @@
     steps = evaluating(steps, evaluate, every=1000)
     steps = early_stopping(steps, state.notes, score="eval.mlm")
     steps = saving(steps, lambda: save(state, folder, recipe), every=500)
-    steps = writing_metrics(steps, out / "metrics.jsonl", after=state.progress.step)
+    steps = writing_metrics(steps, out / "metrics.jsonl", rows=rows, after=state.progress.step)
     for step in steps: ...
 
 A consumer that ends the run ends the iteration, and those around it then close their books: so
@@ -17,11 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cloze.config import one_of, suggest
 from cloze.errors import ConfigError, MissingExtraError
 from cloze.train.step import Step
+
+Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # what a step has to tell
 
 SECONDS = 60
 BETTER: dict[str, Callable[[float, float], bool]] = {
@@ -95,51 +97,69 @@ def saving(
         save()
 
 
-def writing_metrics(
+def telling(
     steps: Iterable[Step],
-    path: Path,
+    tell: Callable[[Mapping[str, Any]], object],
     *,
-    rows: Callable[[Step], Iterable[Mapping[str, Any]]] = lambda step: [step.record()],
+    rows: Rows,
     every: int = 1,
-    after: int = 0,
+) -> Iterator[Step]:
+    """Tell the rows of every so many steps, and of each with scores.
+
+    A row is told as soon as its numbers have come from the device, without waiting for them; in the
+    end, whatever the reason for ending, those that are still on their way are waited for.
+    """
+    waiting: deque[Step] = deque()
+
+    def arrived(*, wait: bool) -> None:
+        while waiting and (wait or waiting[0].ready):
+            for row in rows(waiting.popleft()):
+                tell(row)
+
+    try:
+        for step in steps:
+            if step.scores or step.number % every == 0:
+                waiting.append(step)
+            arrived(wait=False)
+            yield step
+    finally:
+        arrived(wait=True)
+
+
+def writing_metrics(
+    steps: Iterable[Step], path: Path, *, rows: Rows, every: int = 1, after: int = 0
 ) -> Iterator[Step]:
     """One JSON object to a line for every so many steps, and for each with scores.
 
-    A line is written as soon as its numbers have come from the device, without waiting for them.
     `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,
     which are now taken again, is cut off first.
     """
     rewind(path, after)
-    waiting: deque[Step] = deque()
-    with path.open("a", encoding="utf-8") as file:
-
-        def write(*, wait: bool) -> None:
-            while waiting and (wait or waiting[0].ready):
-                file.writelines(map(_line, rows(waiting.popleft())))
-            file.flush()
-
-        try:
-            for step in steps:
-                if step.scores or step.number % every == 0:
-                    waiting.append(step)
-                write(wait=False)
-                yield step
-        finally:
-            write(wait=True)
+    with path.open("a", encoding="utf-8", buffering=1) as file:  # each line is on disk at once
+        yield from telling(steps, lambda row: file.write(_line(row)), rows=rows, every=every)
 
 
-def writing_tensorboard(steps: Iterable[Step], folder: Path, *, every: int = 1) -> Iterator[Step]:
-    """The same numbers as curves in TensorBoard."""
+def writing_tensorboard(
+    steps: Iterable[Step], folder: Path, *, rows: Rows, every: int = 1, after: int = 0
+) -> Iterator[Step]:
+    """The numbers of metrics.jsonl as curves in TensorBoard, such as train/lr and eval/mlm_loss."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    def tell(row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            if name != "step" and isinstance(value, int | float):
+                writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+
+    with SummaryWriter(str(folder), purge_step=after + 1) as writer:
+        yield from telling(steps, tell, rows=rows, every=every)
+
+
+def need_tensorboard() -> None:
+    """Say what is missing before the work, not in the middle of it."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        import torch.utils.tensorboard  # noqa: F401
     except ImportError:
         raise MissingExtraError("writing for TensorBoard", extra="tensorboard") from None
-    with SummaryWriter(str(folder)) as writer:
-        for step in steps:
-            if step.scores or step.number % every == 0:
-                for name, value in step.record().items():
-                    writer.add_scalar(name, value, step.number)
-            yield step
 
 
 def append_metrics(path: Path, record: Mapping[str, Any]) -> None:

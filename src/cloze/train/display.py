@@ -1,19 +1,18 @@
-"""What people look at while a model trains: one more consumer around the rows of metrics.
+"""What people look at while a model trains.
 
-    for row in showing(rows): ...
+    with Display(title="pretrain") as display:
+        for step in telling(steps, display.show, rows=meter.rows): ...
 
-On a terminal it is a panel that stays in place, elsewhere a plain line now and then. A row may hold
-`kind` (train or eval), `step`, `tokens`, `seconds`, `fraction` (of the budget), `lr`, `loss`,
-`mlm_loss`, `nsp_loss`, `mlm_accuracy`, `nsp_accuracy`, `grad_norm`, `tokens_per_second`,
-`real_share`, `perplexity` and `unigram_accuracy`; what is missing is not shown.
+On a terminal it is a panel that stays in place, elsewhere a plain line now and then. A row has a
+`kind` (train or eval) and what was measured; what it lacks is not shown.
 """
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -21,63 +20,23 @@ from rich.text import Text
 
 from cloze.train.panel import HEIGHT, WIDTH, Ascii, Row, Seen, held_out_line, panel, training_line
 
-R = TypeVar("R", bound=Row)
-
-EVERY = 10.0  # seconds between two plain lines
+_PAUSE = 10.0  # seconds from one plain line to the next; evaluations are always told
 _REFRESH = 0.2  # seconds between two pictures of the panel
-
-
-def showing(
-    rows: Iterable[R],
-    *,
-    title: str = "training",
-    quiet: bool = False,
-    console: Console | None = None,
-    seconds: float = EVERY,
-    logs: int | None = None,
-) -> Iterator[R]:
-    """Show rows and pass them on.
-
-    Args:
-        rows: of metrics, as they come.
-        title: of the panel.
-        quiet: show nothing.
-        console: where to show them; by default on standard error.
-        seconds: from one plain line to the next; evaluations are always told.
-        logs: count rows instead of seconds: a line for every so many.
-    """
-    with Display(title=title, quiet=quiet, console=console, seconds=seconds, logs=logs) as display:
-        for row in rows:
-            display.show(row)
-            yield row
 
 
 class Display:
     """Shows one row after another. Whatever happens to the terminal, training goes on."""
 
-    def __init__(
-        self,
-        *,
-        title: str = "training",
-        quiet: bool = False,
-        console: Console | None = None,
-        seconds: float = EVERY,
-        logs: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, *, title: str = "training", console: Console | None = None) -> None:
         self._title = title
-        self._off = quiet
+        self._off = False  # something went wrong here
         self._console = console or _Console(stderr=True)
-        self._seconds, self._logs = seconds, logs
-        self._clock = clock
         self._seen = Seen()
         self._live: Live | None = None
         self._unshown = 0  # rows since the last line or picture
         self._shown_at: float | None = None
 
     def __enter__(self) -> Self:
-        if self._off:
-            return self
         with self._survived():
             if self._console.is_terminal and not self._console.is_dumb_terminal:
                 self._live = Live(
@@ -115,10 +74,8 @@ class Display:
                 self._show()
 
     def _due(self) -> bool:
-        if self._live is None and self._logs is not None:
-            return self._unshown >= self._logs
-        pause = self._seconds if self._live is None else _REFRESH
-        return self._shown_at is None or self._clock() - self._shown_at >= pause
+        pause = _PAUSE if self._live is None else _REFRESH
+        return self._shown_at is None or time.monotonic() - self._shown_at >= pause
 
     def _show(self, *, held_out: bool = False) -> None:
         if self._live is not None:
@@ -129,7 +86,7 @@ class Display:
             if held_out:  # does not count as news of training
                 return
         self._unshown = 0
-        self._shown_at = self._clock()
+        self._shown_at = time.monotonic()
 
     def _picture(self) -> RenderableType:
         width, height = self._console.size

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from cloze.nn.modes import settled
 from cloze.objectives.core import B, counted_as
 from cloze.train.precision import precision
 from cloze.train.state import TrainState
@@ -17,11 +18,10 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
     as FSDP needs it: those that have no batch left compute one again and do not count it.
     """
     team, learner = state.team, state.learner
-    sums: dict[str, torch.Tensor] = {}
+    # added up in the end, on the CPU: not every device has float64, and none is to be waited for
+    sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, int] = {}
-    training = learner.training
-    learner.eval()
-    try:
+    with settled(learner):
         for first in range(0, len(batches), team.world):
             mine = first + team.rank
             batch = batches[min(mine, len(batches) - 1)]
@@ -29,10 +29,9 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
                 terms = learner(batch)
             for name, total in terms.items():
                 real = mine < len(batches)
-                sums[name] = sums.get(name, 0.0) + total.double() * real
+                sums.setdefault(name, []).append(total * real)
                 counts[name] = counts.get(name, 0) + batch.counts[counted_as(name)] * real
-    finally:
-        learner.train(training)
-    everywhere = team.total([*(float(total) for total in sums.values()), *counts.values()])
+    totals = [float(torch.stack(parts).cpu().double().sum()) for parts in sums.values()]
+    everywhere = team.total([*totals, *counts.values()])
     means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)
     return {name: total / count for name, (total, count) in zip(sums, means, strict=True) if count}

@@ -1,7 +1,7 @@
 """Metrics as a person reads them off a terminal: as a panel, or in one line."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,59 +11,19 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from cloze.draw.numbers import duration, percent, short
+from cloze.draw.measures import MEASURES
 
 Row: TypeAlias = Mapping[str, Any]
-Write: TypeAlias = Callable[[float], str]
 
 WIDTH, HEIGHT = 64, 15  # that a panel needs
 _WIDEST = 88
 _SPARK = 28  # letters of the spark line
 _BESIDE = 44  # columns that the panel needs beside it
 _KEPT = 16 * _SPARK  # values that it is drawn from, however long the run
-_LARGE = 1000  # for a loss
 _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.,-=*%#"
 _PLAIN = str.maketrans({"·": "|", "\N{NO-BREAK SPACE}": " ", "–": "-", "…": "."})
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _loss(value: float) -> str:
-    """Always with the same decimals, so that the number does not jump about."""
-    return f"{value:.3f}" if abs(value) < _LARGE else short(value)
-
-
-def _bleu(value: float) -> str:
-    return f"{value:.1f}"
-
-
-# How each number is told in words.
-_WORDS: Mapping[str, tuple[str, Write]] = {
-    "step": ("step {}", _count),
-    "tokens": ("{} tokens", short),
-    "loss": ("loss {}", _loss),
-    "mlm_loss": ("MLM loss {}", _loss),
-    "perplexity": ("perplexity {}", short),
-    "mlm_accuracy": ("MLM accuracy {}", percent),
-    "lm_accuracy": ("LM accuracy {}", percent),
-    "unigram_accuracy": ("unigram {}", percent),
-    "teacher_accuracy": ("teacher {}", percent),
-    "cosine_loss": ("cosine loss {}", _loss),
-    "nsp_accuracy": ("NSP accuracy {}", percent),
-    "detection_accuracy": ("told apart {}", percent),
-    "original_accuracy": ("all original {}", percent),
-    "accuracy": ("accuracy {}", percent),
-    "bleu": ("BLEU {}", _bleu),
-    "score": ("score {}", percent),
-    "lr": ("learning rate {}", short),
-    "tokens_per_second": ("{} tokens/s", short),
-    "real_share": ("{} real", percent),
-    "seconds": ("{}", duration),
-    "fraction": ("{} done", percent),
-    "left": ("{} left", duration),
-}
 _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "left")
 _TRAINING = (
@@ -79,21 +39,10 @@ _HELD_OUT = (
     *("accuracy", "bleu", "score"),
 )
 # What a panel shows of both, each beside the other.
-_ROWS: Sequence[tuple[str, str, Write]] = (
-    ("loss", "loss", _loss),
-    ("MLM loss", "mlm_loss", _loss),
-    ("NSP loss", "nsp_loss", _loss),
-    ("soft targets", "soft_loss", _loss),
-    ("cosine loss", "cosine_loss", _loss),
-    ("MLM accuracy", "mlm_accuracy", percent),
-    ("LM accuracy", "lm_accuracy", percent),
-    ("NSP accuracy", "nsp_accuracy", percent),
-    ("told apart", "detection_accuracy", percent),
-    ("accuracy", "accuracy", percent),
-    ("BLEU", "bleu", _bleu),
-    ("score", "score", percent),
-    ("learning rate", "lr", short),
-    ("gradient norm", "grad_norm", short),
+_ROWS = (
+    *("loss", "mlm_loss", "nsp_loss", "soft_loss", "cosine_loss"),
+    *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "detection_accuracy"),
+    *("accuracy", "bleu", "score", "lr", "grad_norm", "tokens_per_second"),
 )
 # Where one of these is measured it is what chooses the model: "score" repeats it, and is no share.
 _CHOOSING = {"bleu", "perplexity"}
@@ -203,6 +152,7 @@ def _numbers(seen: Seen, spark: str) -> Table:
         "lm_accuracy": _said(seen.held_out, "perplexity", "unigram_accuracy"),
         "detection_accuracy": _said(seen.held_out, "original_accuracy"),
         "accuracy": _said(seen.held_out, "perplexity"),
+        "tokens_per_second": _said(seen.training, "real_share"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)
@@ -211,14 +161,12 @@ def _numbers(seen: Seen, spark: str) -> Table:
     table.add_column(no_wrap=True)
     if seen.held_out:
         table.add_row("", Text("training", "dim"), Text("held out", "dim"), "")
-    for label, key, write in _ROWS:
+    for key in _ROWS:
         numbers = [known.get(key) for known in (seen.training, seen.held_out)]
         if numbers != [None, None]:
-            cells = ["" if number is None else write(number) for number in numbers]
-            table.add_row(label, *cells, Text(beside.get(key, "")))
-    if "tokens_per_second" in seen.training:
-        real = _said(seen.training, "real_share")
-        table.add_row("tokens/s", short(seen.training["tokens_per_second"]), "", real)
+            measure = MEASURES[key]
+            cells = ["" if number is None else measure.write(number) for number in numbers]
+            table.add_row(measure.label, *cells, Text(beside.get(key, "")))
     return table
 
 
@@ -234,8 +182,7 @@ def _progress(known: Mapping[str, float]) -> Table:
 
 
 def _said(known: Mapping[str, float], *keys: str) -> str:
-    told = ((known[key], *_WORDS[key]) for key in keys if key in known)
-    return " · ".join(words.format(write(number)) for number, words, write in told)
+    return " · ".join(MEASURES[key].said(known[key]) for key in keys if key in known)
 
 
 def _number(value: object) -> float | None:

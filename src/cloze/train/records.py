@@ -8,7 +8,7 @@ its counts, the learning rate; dropout draws from the seed that is set before ea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,7 +78,12 @@ class Records:
             record.counts[name].fill_(count)
         with keyed(state.device, state.config.seed, state.progress.step, state.team.rank, 0):
             record.graph.replay()
-        return record.taken
+        return replace(record.taken, names=present(record.taken.names, counts))
+
+
+def present(names: Sequence[str | None], counts: Mapping[str, float]) -> tuple[str | None, ...]:
+    """The names of what there were targets for; the rest is recorded too, but is no mean."""
+    return tuple(name if name and counts[counted_as(name)] else None for name in names)
 
 
 def _recordable(state: "TrainState", micro: Sequence[Batch]) -> bool:

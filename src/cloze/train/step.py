@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ class Later:
     """
 
     def __init__(self, values: Tensor) -> None:
-        self._values = values.detach().to("cpu", non_blocking=True)
+        # only CUDA says when a copy has arrived, so only there it is not waited for
+        self._values = values.detach().to("cpu", non_blocking=values.is_cuda)
         self._arrived = torch.cuda.Event() if values.is_cuda else None
         if self._arrived is not None:
             self._arrived.record()
@@ -43,7 +43,7 @@ class Step:
     rate: float
     last: bool  # the budget is spent with it; one of minutes shows that only afterwards
     sample_ids: Sequence[np.ndarray]  # in this process, by micro-batch
-    names: tuple[str, ...]
+    names: tuple[str | None, ...]  # None: of this the batch had no target
     numbers: Later  # the means in the order of `names`, the gradient's norm, 1 for a bad step
     scores: Mapping[str, float] = field(default_factory=dict)  # of an evaluation after this step
 
@@ -55,7 +55,8 @@ class Step:
     @cached_property
     def means(self) -> Mapping[str, float]:
         """Losses, accuracies …: the mean of each over the global batch."""
-        return dict(zip(self.names, self._read, strict=False))
+        named = zip(self.names, self._read, strict=False)
+        return {name: value for name, value in named if name is not None}
 
     @property
     def norm(self) -> float:
@@ -70,16 +71,3 @@ class Step:
     @cached_property
     def _read(self) -> list[float]:
         return self.numbers.read()
-
-    def record(self) -> dict[str, Any]:
-        """All of it as one flat table, ready for JSON."""
-        return {
-            "step": self.number,
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 3),
-            "rate": self.rate,
-            **self.means,
-            "norm": self.norm,
-            **({"skipped": True} if self.bad else {}),
-            **self.scores,
-        }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Taken:
     """What a step came to: the means by name, then the gradient's norm and 1 for a bad step."""
 
-    names: tuple[str, ...]
+    names: tuple[str | None, ...]  # None: of this the batch had no target
     numbers: Tensor
 
 

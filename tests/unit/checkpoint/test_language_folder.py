@@ -1,6 +1,7 @@
 """The folder of a neural language model, and what other verbs say of it."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,33 +47,27 @@ def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
     lines = ["the cat sat", "a dog slept on the mat"]
     for variety, alone in (("nnlm", True), ("lstm", False)):
         model = language_model(variety)
-        both = model.log_probs(model.sequences(lines))
-        second = model.log_probs(model.sequences(lines[1:]))[0]
+        both = list(model.log_probs(model.sequences(lines)))
+        (second,) = model.log_probs(model.sequences(lines[1:]))
         assert np.allclose(both[1], second, atol=1e-6) == alone
         whole = [*model.sequences(lines)[0], *model.sequences(lines)[1][1:]]
         if not alone:
-            assert np.allclose(np.concatenate(both), model.log_probs([whole])[0], atol=1e-5)
-        assert model.log_probs([]) == []
+            assert np.allclose(np.concatenate(both), *model.log_probs([whole]), atol=1e-5)
+        assert not list(model.log_probs([]))
 
 
-def test_a_long_text_is_read_in_strips():
+@torch.inference_mode()
+def test_an_lstm_goes_on_through_a_long_text_word_by_word():
     model = language_model("lstm")
-    lines = TEXT * 60  # some 4,000 words: four strips
-    found = np.concatenate(model.log_probs(model.sequences(lines)))
-    flat = [EOS] + [word for one in model.sequences(lines) for word in one[1:]]
-    rows = len(found) // 1000
-    assert rows > 1
-    length = -(-len(found) // rows)
-    for row in range(rows):  # each strip from a state that knows nothing
-        part = flat[row * length : (row + 1) * length + 1]
-        logs = _read(model, part)
-        assert np.allclose(found[row * length : (row + 1) * length], logs, atol=1e-4)
-
-
-def _read(model, ids):
-    vectors, _ = model.module(torch.tensor([ids[:-1]]), model.module.start(1))
-    logs = model.module.logits(vectors[0]).log_softmax(-1)
-    return logs[range(len(ids) - 1), ids[1:]].detach().numpy()
+    sequences = model.sequences(TEXT * 100)  # more than are computed at once
+    state, wanted = model.module.start(1), []
+    for sequence in sequences:
+        for word, then in pairwise(sequence):
+            logs, state = model.module.step(torch.tensor([word]), state)
+            wanted.append(logs[0, then])
+    found = list(model.log_probs(iter(sequences)))
+    assert [len(one) for one in found] == [len(one) - 1 for one in sequences]
+    assert np.allclose(np.concatenate(found), torch.stack(wanted), atol=1e-4)
 
 
 def test_subwords_spell_any_text():

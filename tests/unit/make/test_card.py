@@ -76,7 +76,7 @@ def test_everything_that_was_measured_is_told(run, model):
         "2,544 documents, 320,742 sentences, 8,720,638 words, 11,051,469 tokens; 26 of the",
         "1,234 steps · 1,234,567 tokens · 20:00 of training, on one card, with cloze ",
         "| masked words right, documents held out | 61.2\N{NO-BREAK SPACE}% |",
-        "| the same by always saying the commonest word | 4.8\N{NO-BREAK SPACE}% |",
+        "| the same by the commonest word | 4.8\N{NO-BREAK SPACE}% |",
         "| perplexity of masked words, documents held out | 7.254 |",
         "| SST-2 dev | 89.5\N{NO-BREAK SPACE}% |",
         "| STS-B dev | 82.1 ± 0.3 |",

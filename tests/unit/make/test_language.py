@@ -59,6 +59,14 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     assert (tmp_path / "run/report.html").is_file()
 
 
+def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
+    lines = TEXT * 90  # more than are computed at once, and an LSTM reads them as one text
+    ended = trained([TEXT], tmp_path / "run", "lstm", "run.steps=2", dev=[lines])
+    found = score_language(cloze.load(tmp_path / "run", device="cpu"), lines)
+    assert found.texts == len(lines) > 1000
+    assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-6)
+
+
 @pytest.mark.parametrize("kind", TINY)
 def test_a_run_that_stopped_goes_on_exactly(kind, text, tmp_path):
     settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3")

@@ -72,7 +72,7 @@ def test_a_resumed_run_ends_with_the_same_bits(made, text, tmp_path):
 def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     few = ["run.steps=1"]
     on = [*ASKED, *few, f"model.start={made}"]
-    assert "eval.lm" in pretrain(text, tmp_path / "on", recipe(settings=on)).scores
+    assert "loss" in pretrain(text, tmp_path / "on", recipe(settings=on)).scores
     assert cloze.load(tmp_path / "on").config.causal
     plain = tmp_path / "plain"
     pretrain(text, plain, recipe(settings=[*FAST, *few]))

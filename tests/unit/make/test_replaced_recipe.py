@@ -56,7 +56,7 @@ def test_the_folder_holds_the_model_alone_and_the_state_all(both):
 
 def test_the_report_shows_what_was_learned(both):
     page = (both / "report.html").read_text()
-    for words in ("tokens told apart", "Replaced tokens", "Generator accuracy", "all original"):
+    for words in ("told apart", "Replaced tokens", "Generator accuracy", "all original"):
         assert words in page
 
 
@@ -68,8 +68,8 @@ def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
     settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
     settings += ["model.heads=4", "run.steps=2", "run.precision=bf16"]
     ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
-    assert ended.scores.keys() >= {"eval.detection.accuracy", "eval.generator"}
-    assert not any(name.startswith(("eval.mlm", "eval.perplexity")) for name in ended.scores)
+    assert ended.scores.keys() >= {"detection_accuracy", "generator_loss"}
+    assert not any(name.startswith(("mlm", "perplexity")) for name in ended.scores)
     assert cloze.embed(cloze.load(tmp_path / "m"), ["the cat sat."]).shape == (1, 16)
 
 
@@ -79,7 +79,7 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
     pretrain(text, tmp_path / "plain", recipe(settings=settings))
     settings += [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
     ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
-    assert ended.scores.keys() >= {"eval.nsp.accuracy", "eval.detection", "eval.mlm"}
+    assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
     assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
 
 
@@ -89,7 +89,7 @@ def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
         pretrain(text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"]))
         for kind in ("mlm", "both")
     )
-    for name in ("eval.mlm", "eval.mlm.accuracy", "eval.unigram"):
+    for name in ("mlm_loss", "mlm_accuracy", "unigram_accuracy"):
         assert plain.scores[name] == shared.scores[name]
 
 

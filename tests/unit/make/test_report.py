@@ -152,10 +152,10 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     (facts,) = part(folder(tmp_path, metrics=rows), "Result")
     found = {fact["label"]: fact for fact in facts["facts"]}
     assert found["MLM accuracy"]["value"] == 0.45
-    assert found["MLM accuracy"]["detail"] == "unigram baseline 5.0\xa0%"
+    assert found["MLM accuracy"]["detail"] == "by the commonest word 5.0\xa0%"
     assert found["times the baseline"]["text"] == "9.0×"
     assert found["perplexity"]["value"] == 12.18
-    assert found["NSP accuracy"]["detail"] == "always the commoner answer 55.0\xa0%"
+    assert found["NSP accuracy"]["detail"] == "by the commoner answer 55.0\xa0%"
 
 
 def test_a_translator_is_told_by_its_bleu(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_measure_that_is_missing_leaves_no_hole(tmp_path: Path, key: str) -> N
     if key == "mlm_loss":  # then the sum is all there is
         assert charts(run)["Loss"]["training"]["y"][0] == 9.0
     else:
-        names = {"lr": "rate", "unigram_accuracy": "unigram"}
+        names = {"lr": "learning rate", "unigram_accuracy": "unigram"}
         assert f'"name":"{names.get(key, key)}"' not in html
 
 
@@ -267,7 +267,7 @@ def test_a_line_cut_off_by_a_kill_is_counted_and_the_rest_is_shown(tmp_path: Pat
     run = folder(tmp_path, metrics=metrics(5))
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'[1, 2]\n{"kind": "train", "ste')
-    assert charts(run)["Learning rate"]["rate"]["x"] == [1, 2, 3, 4, 5]
+    assert charts(run)["Learning rate"]["learning rate"]["x"] == [1, 2, 3, 4, 5]
     (said,) = part(run, "Left out")
     assert said["text"] == "metrics.jsonl: 2 lines are no rows of metrics"
 

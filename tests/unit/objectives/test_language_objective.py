@@ -14,7 +14,7 @@ def test_the_loss_is_what_the_model_says_of_the_words():
     ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
     batch = Windows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
     found = language(model.module, batch)
-    said = model.log_probs(model.sequences(["the cat sat on the mat"]))[0]
+    (said,) = model.log_probs(model.sequences(["the cat sat on the mat"]))
     assert np.isclose(found[NAME].item(), -said.sum(), rtol=1e-5)
     assert 0 <= found[f"{NAME}.accuracy"] <= len(ids)
     assert not found[f"{NAME}.accuracy"].requires_grad

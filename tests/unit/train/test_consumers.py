@@ -1,14 +1,23 @@
 import json
 import os
 import signal
+import sys
 import threading
 
 import pytest
 import torch
 
-from cloze.errors import ConfigError
+from cloze.errors import ConfigError, MissingExtraError
 from cloze.train.budget import Budget
-from cloze.train.consumers import early_stopping, evaluating, rewind, saving, writing_metrics
+from cloze.train.consumers import (
+    early_stopping,
+    evaluating,
+    need_tensorboard,
+    rewind,
+    saving,
+    writing_metrics,
+    writing_tensorboard,
+)
 from cloze.train.evaluate import averages
 from cloze.train.guard import TrainingError
 from cloze.train.loop import run
@@ -34,6 +43,12 @@ def steps(numbers, *, seconds=1.0, last=None, norm=1.0):
         )
 
 
+def told(step):
+    """A row with the step's numbers."""
+    row = {"kind": "train", "step": step.number, **step.means, "norm": step.norm}
+    return [row, *([{"kind": "eval", "step": step.number, **step.scores}] if step.scores else [])]
+
+
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -47,7 +62,6 @@ def test_evaluation_comes_every_so_often_and_at_the_end_of_the_budget():
         6: {"eval.mlm": 2.0},
         7: {"eval.mlm": 1.0},
     }
-    assert seen[2].record()["eval.mlm"] == 3.0
 
 
 def stopped_at(values, notes=None, **options):
@@ -128,16 +142,15 @@ def test_what_stops_inside_is_saved_outside():
 
 def test_metrics_are_one_object_to_a_line(tmp_path):
     path = tmp_path / "run" / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 4), norm=float("nan")), path))
+    list(writing_metrics(steps(range(1, 4), norm=float("nan")), path, rows=told))
     assert lines(path) == [
-        {"step": n, "tokens": 10 * n, "seconds": n, "rate": 0.1, "mlm": 2.0, "norm": None}
-        for n in (1, 2, 3)
+        {"kind": "train", "step": n, "mlm": 2.0, "norm": None} for n in (1, 2, 3)
     ]
 
 
 def test_metrics_are_on_disk_as_soon_as_they_are_known(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    writer = writing_metrics(steps(range(1, 99)), path)
+    writer = writing_metrics(steps(range(1, 99)), path, rows=told)
     for expected in (1, 2, 3):
         next(writer)
         assert len(lines(path)) == expected
@@ -148,7 +161,7 @@ def test_metrics_are_on_disk_as_soon_as_they_are_known(tmp_path):
 def test_metrics_do_not_wait_for_a_device(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     monkeypatch.setattr(Later, "ready", False)
-    writer = writing_metrics(steps(range(1, 99)), path)
+    writer = writing_metrics(steps(range(1, 99)), path, rows=told)
     next(writer), next(writer)
     assert lines(path) == []
     monkeypatch.setattr(Later, "ready", True)
@@ -163,24 +176,67 @@ def test_metrics_do_not_wait_for_a_device(tmp_path, monkeypatch):
 def test_metrics_of_some_steps_and_of_each_evaluation(tmp_path):
     path = tmp_path / "metrics.jsonl"
     evaluated = evaluating(steps(range(1, 10)), lambda: {"eval.mlm": 1.0}, every=5)
-    list(writing_metrics(evaluated, path, every=4))
-    assert [line["step"] for line in lines(path)] == [4, 5, 8]
+    list(writing_metrics(evaluated, path, rows=told, every=4))
+    assert [(line["step"], line["kind"]) for line in lines(path)] == [
+        (4, "train"), (5, "train"), (5, "eval"), (8, "train"),
+    ]  # fmt: skip
 
 
 def test_metrics_go_on_where_the_state_does(tmp_path):
     """The run was killed at step 6, in the middle of a line, and goes on after step 4."""
     path = tmp_path / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 7)), path))
+    list(writing_metrics(steps(range(1, 7)), path, rows=told))
     with path.open("a") as file:
         file.write('{"step": 7, "tok')
-    list(writing_metrics(steps(range(5, 8)), path, after=4))
+    list(writing_metrics(steps(range(5, 8)), path, rows=told, after=4))
     assert [line["step"] for line in lines(path)] == [1, 2, 3, 4, 5, 6, 7]
     assert [name.name for name in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
+def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch):
+    board = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    row = {"kind": "train", "lr": 0.5, "mlm_loss": 2.0, "tokens_per_second": None}
+
+    def sitting(numbers, after=0):
+        writer = writing_tensorboard(
+            evaluating(steps(numbers), lambda: {"loss": 1.5}, every=4),
+            tmp_path,
+            rows=lambda step: [row | {"step": step.number}, *told(step)[1:]],
+            every=2,
+            after=after,
+        )
+        monkeypatch.setattr(Later, "read", lambda _: pytest.fail("it waited"))
+        monkeypatch.setattr(Later, "ready", False)
+        passed = [next(writer).number for _ in numbers]
+        monkeypatch.undo()
+        writer.close()
+        return passed
+
+    assert sitting(range(1, 7)) == [1, 2, 3, 4, 5, 6]
+    sitting(range(5, 9), after=4)  # killed at step 6, it goes on after step 4
+    found = board.EventAccumulator(str(tmp_path)).Reload()
+    curves = {
+        tag: [(point.step, point.value) for point in found.Scalars(tag)]
+        for tag in found.Tags()["scalars"]
+    }
+    assert curves == {
+        "train/lr": [(n, 0.5) for n in (2, 4, 6, 8)],
+        "train/mlm_loss": [(n, 2.0) for n in (2, 4, 6, 8)],
+        "eval/loss": [(4, 1.5), (8, 1.5)],
+    }
+
+
+def test_tensorboard_that_is_missing_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(
+        MissingExtraError, match=r"writing for TensorBoard .*\n.*cloze\[tensorboard\]"
+    ):
+        need_tensorboard()
+
+
 def test_rewinding_leaves_a_sound_file_alone(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 4)), path))
+    list(writing_metrics(steps(range(1, 4)), path, rows=told))
     before = path.stat()
     rewind(path, 3)
     assert path.stat().st_ino == before.st_ino
@@ -249,7 +305,7 @@ def test_a_whole_run(tmp_path):
         )
         taken = early_stopping(taken, state.notes, score="eval.mlm", patience=99)
         taken = saving(taken, lambda: save(state, tmp_path / "state", {"rate": 5e-3}), every=4)
-        for step in writing_metrics(taken, tmp_path / "metrics.jsonl", after=after):
+        for step in writing_metrics(taken, tmp_path / "metrics.jsonl", rows=told, after=after):
             if step.number == upto:
                 break
         return state
@@ -257,7 +313,7 @@ def test_a_whole_run(tmp_path):
     sitting(upto=11)  # the last save was after step 8
     state = sitting(upto=None)
     written = lines(tmp_path / "metrics.jsonl")
-    assert [line["step"] for line in written] == list(range(1, 21))
+    assert [line["step"] for line in written if line["kind"] == "train"] == list(range(1, 21))
     assert [line["step"] for line in written if "eval.mlm" in line] == [5, 10, 15, 20]
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [
         "000004-step-16",

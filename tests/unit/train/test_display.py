@@ -3,14 +3,15 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cloze.train.display import Display, showing
+from cloze.train.display import Display
 from cloze.train.panel import Seen, Trace, held_out_line, panel, training_line
 
 
@@ -58,33 +59,26 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def run(display: Display, source: Iterator[dict[str, Any]]) -> None:
-    with display:
+def show(source: Iterable[dict[str, Any]], console: Console | None, title: str = "-") -> None:
+    with Display(console=console, title=title) as display:
         for row in source:
             display.show(row)
 
 
-class Clock:
-    """Moves on by a fixed time whenever it is read."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let the clock move on by a fixed time whenever it is read."""
 
-    def __init__(self, tick: float) -> None:
-        self.now, self.tick = 0.0, tick
+    def ticking(seconds: float) -> None:
+        monkeypatch.setattr("time.monotonic", count(step=seconds).__next__)
 
-    def __call__(self) -> float:
-        self.now += self.tick
-        return self.now
-
-
-def test_rows_pass_through_unchanged() -> None:
-    given = list(rows(20, evaluate=5))
-    assert list(showing(iter(given), console=plain())) == given
-    assert list(showing(iter(given), console=terminal())) == given
-    assert list(showing(iter(given), quiet=True)) == given
+    return ticking
 
 
-def test_a_file_gets_plain_lines_in_their_time() -> None:
+def test_a_file_gets_plain_lines_in_their_time(clock: Callable[[float], None]) -> None:
     console = plain()
-    run(Display(console=console, seconds=10, clock=Clock(1.0)), rows(100))
+    clock(1.0)
+    show(rows(100), console)
     lines = written(console).splitlines()
     assert 9 <= len(lines) <= 12
     assert lines[0].startswith("step 1 · 8,192 tokens · loss 8.950 · MLM accuracy 0.4\xa0%")
@@ -96,16 +90,10 @@ def test_a_file_gets_plain_lines_in_their_time() -> None:
     assert "\x1b" not in written(console)
 
 
-def test_lines_can_be_counted_in_rows() -> None:
+def test_evaluations_are_always_told(clock: Callable[[float], None]) -> None:
     console = plain()
-    run(Display(console=console, logs=40, clock=Clock(99)), rows(100))
-    steps = [line.split(" · ")[0] for line in written(console).splitlines()]
-    assert steps == ["step 40", "step 80", "step 100"]
-
-
-def test_evaluations_are_always_told() -> None:
-    console = plain()
-    run(Display(console=console, clock=Clock(0.0)), rows(100, evaluate=50))
+    clock(0.0)
+    show(rows(100, evaluate=50), console)
     lines = written(console).splitlines()
     assert [line.split(" · ")[0] for line in lines] == [
         "step 1",
@@ -119,24 +107,17 @@ def test_evaluations_are_always_told() -> None:
     )
 
 
-def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    for console in (plain(), terminal()):
-        list(showing(rows(10, evaluate=5), console=console, quiet=True))
-        assert written(console) == ""
-    list(showing(rows(10, evaluate=5), quiet=True))
-    assert capsys.readouterr() == ("", "")
-
-
 def test_by_default_it_speaks_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    list(showing(rows(10)))
+    show(rows(10), None)
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("step 1 ·")
 
 
-def test_a_terminal_gets_a_panel_that_stays_in_place() -> None:
+def test_a_terminal_gets_a_panel_that_stays_in_place(clock: Callable[[float], None]) -> None:
     console = terminal()
-    run(Display(console=console, title="pretrain [x]", clock=Clock(1.0)), rows(50, evaluate=25))
+    clock(1.0)
+    show(rows(50, evaluate=25), console, "pretrain [x]")
     text = written(console)
     last = text.rpartition("─ pretrain [x] ─")[2]
     for expected in (
@@ -156,13 +137,18 @@ def test_a_terminal_gets_a_panel_that_stays_in_place() -> None:
 
 def test_no_thread_draws_behind_our_back() -> None:
     before = threading.active_count()
-    for _ in showing(rows(3), console=terminal()):
-        assert threading.active_count() == before
+    with Display(console=terminal()) as display:
+        for row in rows(3):
+            display.show(row)
+            assert threading.active_count() == before
 
 
-def test_pictures_are_not_drawn_more_often_than_eyes_follow() -> None:
+def test_pictures_are_not_drawn_more_often_than_eyes_follow(
+    clock: Callable[[float], None],
+) -> None:
     console = terminal()
-    run(Display(console=console, title="pretrain", clock=Clock(0.01)), rows(1000))
+    clock(0.01)
+    show(rows(1000), console, "pretrain")
     assert written(console).count("pretrain") < 100
 
 
@@ -174,15 +160,17 @@ def test_the_cursor_comes_back_when_training_fails() -> None:
     console = terminal()
     before = sys.stdout, sys.stderr
     with pytest.raises(RuntimeError, match="the loss is NaN"):
-        list(showing(failing(), console=console))
+        show(failing(), console)
     assert written(console).endswith("\x1b[?25h")
     assert (sys.stdout, sys.stderr) == before
 
 
 def test_what_is_printed_meanwhile_to_a_file_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
     console = terminal()
-    for _ in showing(rows(2), console=console):
-        sys.stdout.write("result\n")
+    with Display(console=console) as display:
+        for row in rows(2):
+            display.show(row)
+            sys.stdout.write("result\n")
     assert capsys.readouterr().out == "result\nresult\n"
     assert "result" not in written(console)
 
@@ -191,20 +179,20 @@ def test_what_is_printed_meanwhile_to_a_file_goes_there(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("width", [1, 2, 10, 40, 63, 64, 65, 90, 300])
 def test_any_size_of_terminal_will_do(width: int, height: int) -> None:
     console = terminal(width, height)
-    list(showing(rows(5, evaluate=2), console=console))
+    show(rows(5, evaluate=2), console)
     assert "training goes on" not in written(console)
     assert ("╭" in written(console)) == (width >= 64 and height >= 15)
 
 
 def test_a_small_terminal_gets_one_line() -> None:
     console = terminal(40, 30)
-    list(showing(rows(1), console=console))
+    show(rows(1), console)
     assert "\x1b[2Kstep 1 · 8,192 tokens · loss 4.000 · ML…\n" in written(console)
 
 
 def test_a_terminal_without_a_cursor_gets_plain_lines() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
-    list(showing(rows(3), console=console))
+    show(rows(3), console)
     assert written(console).startswith("step 1 ·")
 
 
@@ -213,7 +201,7 @@ def test_a_terminal_of_few_letters_gets_few_letters() -> None:
         raw = io.BytesIO()
         file = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
         console = Console(file=file, width=80, height=30, force_terminal=force, _environ={})
-        list(showing(rows(60, evaluate=10), console=console, title="größe 北京"))
+        show(rows(60, evaluate=10), console, "größe 北京")
         text = raw.getvalue().decode("ascii")
         assert "step 60 | 492k tokens" in text
         assert "38.0 %" in text
@@ -242,20 +230,26 @@ class Gone(io.StringIO):
     [OSError(5, "Input/output error"), BrokenPipeError(), ValueError("I/O on closed file")],
     ids=["hung up", "closed pipe", "closed file"],
 )
-def test_a_terminal_that_goes_away_is_survived(error: Exception, force: bool, after: int) -> None:
+def test_a_terminal_that_goes_away_is_survived(
+    error: Exception, force: bool, after: int, clock: Callable[[float], None]
+) -> None:
+    clock(99.0)
     before = sys.stdout, sys.stderr
     console = Console(
         file=Gone(error, after), force_terminal=force, width=80, height=30, _environ={}
     )
-    assert len(list(showing(rows(50), console=console, seconds=0))) == 50
+    show(rows(50), console)
     assert (sys.stdout, sys.stderr) == before
 
 
 def test_a_closed_pipe_leaves_standard_output_alone(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    clock: Callable[[float], None],
 ) -> None:
+    clock(99.0)
     monkeypatch.setattr(sys, "stderr", Gone(BrokenPipeError(), 1))
-    assert len(list(showing(rows(50), seconds=0))) == 50
+    show(rows(50), None)
     os.write(1, b"still here")
     assert capfd.readouterr().out == "still here"
 
@@ -267,12 +261,11 @@ def test_a_real_terminal_that_is_closed_is_survived() -> None:
     try:
         console = Console(file=file, _environ={"TERM": "xterm", "COLUMNS": "80", "LINES": "30"})
         assert console.is_terminal
-        seen = 0
-        for row in showing(rows(50), console=console):
-            seen = row["step"]
-            if seen == 10:
-                os.close(ours)
-        assert seen == 50
+        with Display(console=console) as display:
+            for row in rows(50):
+                display.show(row)
+                if row["step"] == 10:
+                    os.close(ours)
     finally:
         with suppress(OSError):
             file.close()
@@ -284,8 +277,7 @@ def test_a_fault_of_the_display_itself_is_told_and_survived() -> None:
             raise ZeroDivisionError("trap")
 
     console = plain()
-    given = [{"step": 1}, {"step": Trap()}, {"step": 3}]
-    assert list(showing(given, console=console)) == given
+    show([{"step": 1}, {"step": Trap()}, {"step": 3}], console)
     assert written(console).splitlines() == [
         "step 1",
         "the display ended (ZeroDivisionError: trap), training goes on",
@@ -304,9 +296,12 @@ def test_a_fault_of_the_display_itself_is_told_and_survived() -> None:
         {"loss": "a text", "mlm_accuracy": [1], "kind": 7, "unknown": object()},
     ],
 )
-def test_rows_of_any_kind_are_shown_as_far_as_can_be(row: dict[str, Any]) -> None:
+def test_rows_of_any_kind_are_shown_as_far_as_can_be(
+    row: dict[str, Any], clock: Callable[[float], None]
+) -> None:
+    clock(99.0)
     for console in (plain(), terminal()):
-        list(showing([row, row, {"step": 5}], console=console, seconds=0))
+        show([row, row, {"step": 5}], console)
         assert "step 5" in written(console)
         assert "training goes on" not in written(console)
 

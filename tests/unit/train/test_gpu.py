@@ -2,13 +2,13 @@
 
 import copy
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
-from cloze.data.labelled.batch import Item, batch_of
+from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.models import fresh
 from cloze.objectives.core import Learner
 from cloze.objectives.labelled import classes
@@ -146,12 +146,12 @@ def labelled(number, length=12):
     )
 
 
-def tuned(batches, *, recording, dropout=0.0, steps=12):
+def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
     config = replace(tiny_bert(dropout).config, positions=32, labels=("a", "b", "c"))
     model = fresh(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = optimiser(model, OptimiserConfig(rate=1e-3))
-    state = TrainState(Learner(model, classes("sequence")), model, made, team=GPU)
+    state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)
     if not recording:
         state.records.take = lambda *_: None
     source = ([batches(number)] for number in range(steps))
@@ -173,6 +173,30 @@ def test_recorded_steps_are_the_steps(dropout):
         assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
     for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+class Sometimes(TaskBatch):
+    """A batch that has targets of a second kind where its first sequence is of class 0."""
+
+    @property
+    def counts(self):
+        return {**super().counts, "second": int(self.targets[0] == 0)}
+
+
+def test_a_recorded_loss_without_targets_is_not_reported():
+    def batches(number):
+        made = labelled(number)
+        return Sometimes(**{field.name: getattr(made, field.name) for field in fields(made)})
+
+    def objective(model, batch, rng=None):
+        terms = classes("sequence")(model, batch, rng)
+        return {**terms, "second": terms["classify"] * 0}
+
+    _, expected = tuned(batches, recording=False, objective=objective)
+    recorded, found = tuned(batches, recording=True, objective=objective)
+    assert len(recorded.records) == 1
+    assert {"second" in one for one in found[2:]} == {True, False}
+    assert [one.keys() for one in found] == [one.keys() for one in expected]
 
 
 def test_a_sound_run_on_a_gpu_warns_of_nothing():

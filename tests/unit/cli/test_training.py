@@ -1,0 +1,70 @@
+"""What the commands that train show of the steps."""
+
+from contextlib import ExitStack
+
+import pytest
+import torch
+
+from cloze.cli.training import shown
+from cloze.make.metrics import Meter
+from cloze.train.budget import Budget, Progress
+from cloze.train.step import Later, Step
+
+
+def steps(count):
+    """Steps of a run that goes on: none of them is known to be the last."""
+    for number in range(1, count + 1):
+        yield Step(
+            number=number,
+            tokens=10 * number,
+            seconds=float(number),
+            rate=0.1,
+            last=False,
+            sample_ids=[],
+            names=("mlm", "mlm.accuracy"),
+            numbers=Later(torch.tensor([2.0 / number, 0.25, 1.0, 0.0])),
+            scores={"mlm_loss": 1.5} if number == 2 else {},
+        )
+
+
+def watched(source, *, quiet=False):
+    meter = Meter(Budget(steps=100), 1.0, Progress())
+    return shown(source, meter, before=ExitStack(), title="a run", quiet=quiet)
+
+
+def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
+    bars, closed = ExitStack(), []
+    bars.callback(lambda: closed.append(True))
+    meter = Meter(Budget(steps=100), 1.0, Progress())
+    passed = shown(steps(3), meter, before=bars, title="a run", quiet=False)
+    assert [step.number for step in passed] == [1, 2, 3]
+    assert closed
+    out, err = capsys.readouterr()
+    told = err.replace("\xa0", " ").splitlines()
+    assert out == ""
+    assert told[0].startswith("step 1 · 10 tokens · loss 2.000 · MLM accuracy 25.0 %")
+    assert told[1] == "held out: step 2 · MLM loss 1.500"
+    assert told[2].startswith("step 3 · 30 tokens · loss 0.667")
+
+
+@pytest.mark.parametrize("ended", ["by the steps within", "by whom they are passed to"])
+def test_what_is_still_on_its_way_at_the_end_is_shown(ended, capsys, monkeypatch):
+    """A signal, a budget of minutes or early stopping: no step was told to be the last."""
+    monkeypatch.setattr(Later, "ready", False)
+    passed = watched(steps(3))
+    for _ in range(3):
+        next(passed)
+    assert capsys.readouterr().err == ""
+    if ended == "by the steps within":
+        assert next(passed, None) is None
+    else:
+        passed.close()
+    told = capsys.readouterr().err.splitlines()
+    assert told[1].startswith("held out: step 2")
+    assert told[-1].startswith("step 3")
+
+
+def test_quiet_is_quiet(capsys, monkeypatch):
+    monkeypatch.setattr(Later, "read", lambda _: pytest.fail("nobody asked for the numbers"))
+    assert len(list(watched(steps(3), quiet=True))) == 3
+    assert capsys.readouterr() == ("", "")

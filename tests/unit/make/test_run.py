@@ -1,0 +1,49 @@
+"""What all runs have in common."""
+
+import shutil
+import sys
+
+import pytest
+
+from cloze.errors import MissingExtraError
+from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.language import pretrain_language, resume_language
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.recipe import recipes
+from cloze.make.run import RECIPE
+from cloze.make.translate import resume_translator, train_translator
+
+BEGIN = {
+    "pretrain": lambda out, **how: pretrain("none.txt", out, **how),
+    "language": lambda out, **how: pretrain_language("none.txt", out, "lstm", **how),
+    "finetune": lambda out, **how: finetune("classify", "none", "none.tsv", out, **how),
+    "translate": lambda out, **how: train_translator("none.en", "none.de", out, **how),
+}
+AGAIN = {
+    "laptop": resume_run,
+    "lstm": resume_language,
+    "finetune": resume_finetune,
+    "transformer": resume_translator,
+}
+
+
+@pytest.mark.parametrize("verb", BEGIN)
+def test_a_missing_tensorboard_is_told_before_anything_is_read_or_overwritten(
+    verb, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    kept = tmp_path / "metrics.jsonl"
+    kept.write_text("of an earlier run")
+    with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
+        BEGIN[verb](tmp_path, settings=["run.tensorboard=true"], force=True)
+    assert kept.read_text() == "of an earlier run"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("recipe", AGAIN)
+def test_so_it_is_when_a_run_is_resumed(recipe, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    shutil.copy(recipes()[recipe], tmp_path / RECIPE)
+    settings = ["run.tensorboard=true", *(["task=classify"] if recipe == "finetune" else [])]
+    with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
+        AGAIN[recipe](tmp_path, settings=settings)
