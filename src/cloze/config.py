@@ -19,7 +19,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -> C:
-    """Build `cls` and the dataclasses in it, refusing any key it does not declare.
+    """Build `cls` and the dataclasses in it, of the keys it declares and all that it needs.
 
     `inside` is where the values stand, for the errors: "train." of a recipe.
     """
@@ -29,7 +29,15 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, known))
-        given[key] = _typed(hints[key], value, inside + key)
+        try:
+            given[key] = _typed(hints[key], value, inside + key)
+        except OverflowError:  # a whole number that no float holds
+            raise ConfigError(
+                f"{inside}{key} is far too large", fix="use a smaller number"
+            ) from None
+    for field in dataclasses.fields(cls):
+        if field.name not in given and not _has_default(field):
+            raise ConfigError(f"{inside}{field.name} is missing", fix="add it, with its value")
     return cls(**given)
 
 
@@ -113,6 +121,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
     choices = list(known)
     near = get_close_matches(word, choices, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
+
+
+def _has_default(field: "dataclasses.Field[Any]") -> bool:
+    none = dataclasses.MISSING
+    return field.default is not none or field.default_factory is not none
 
 
 def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401

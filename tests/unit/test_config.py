@@ -72,6 +72,24 @@ def test_a_whole_number_is_a_number():
     assert from_mapping(Outer, {"inner": {"rate": 1}}).inner.rate == 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Needy:
+    width: int
+    inner: Inner
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ConfigError, match="model.width is missing\n.*add it"):
+        from_mapping(Needy, {"inner": {}}, inside="model.")
+    with pytest.raises(ConfigError, match="inner is missing"):
+        from_mapping(Needy, {"width": 1})
+
+
+def test_a_number_that_no_float_holds():
+    with pytest.raises(ConfigError, match="inner.rate is far too large"):
+        from_mapping(Outer, {"inner": {"rate": 10**400}})
+
+
 def test_overrides():
     values = {"name": "x", "inner": {"rate": 0.1}}
     settings = ["inner.rate=1e-4", "inner.split=[1, 0]", "name=plain word", "fast=true"]

@@ -1,44 +1,48 @@
 """A folder appears whole or not at all."""
 
+import ctypes
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cloze.errors import FolderError
+from cloze.files import flush
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 @contextmanager
 def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder beside `target` that takes its name when all went well.
 
-    Every file is flushed to the disk before the name changes hands, and the parent after, so that
-    a crash leaves the old folder or the new one. What was there before is moved aside first and
-    removed last.
+    Every file is flushed to the disk before the name changes hands, and the parent after. Where the
+    system can swap two names at once, as Linux does on its own disks, a crash leaves the old folder
+    or the new one. Elsewhere the old one is moved aside first, and moved back if the new one cannot
+    take its place; a crash just between the two leaves it beside, as `.NAME.….old`.
     """
     if target.exists() and not overwrite:
         raise FolderError(
             f"{target} exists", fix="choose another name, or allow it to be overwritten (--force)"
         )
+    target = Path(os.path.realpath(target))  # a link stays one
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    work = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    work.mkdir()
     try:
-        work.chmod(0o777 & ~_umask())  # mkdtemp is for secrets; a model folder is shared
         yield work
         for path in sorted(work.rglob("*")):
             flush(path)
         flush(work)
-        aside = work.with_name(f"{work.name}.old")
-        if target.exists():
-            target.rename(aside)
-        work.rename(target)
+        if not target.exists():
+            work.rename(target)
+        elif not _exchange(work, target):
+            _replace(work, target)
         flush(target.parent)
-        if aside.exists():
-            shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _remove(work)  # half of the new one, or the old one
 
 
 @contextmanager
@@ -54,18 +58,32 @@ def whole_files(folder: Path) -> Iterator[Path]:
         else:
             path.replace(place)
     shutil.rmtree(written)
+    flush(folder)
 
 
-def flush(path: Path) -> None:
-    """Have the disk itself hold what was written to a file, or a folder's list of names."""
-    handle = os.open(path, os.O_RDONLY)
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once; False where the system or the disk cannot."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        call = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    return call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _replace(work: Path, target: Path) -> None:
+    """Let `work` take the place of `target`, and be what was there."""
+    aside = work.with_name(f"{work.name}.old")
+    target.rename(aside)
+    try:
+        work.rename(target)
+    except BaseException:
+        aside.rename(target)
+        raise
+    aside.rename(work)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -6,15 +6,17 @@ from typing import Any
 
 import torch
 
+from cloze.checkpoint.abilities import own_family
 from cloze.checkpoint.language import open_language
 from cloze.checkpoint.load import load as load_encoder
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa, open_ngram
+from cloze.checkpoint.own import CONFIG
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.translator import load_translator
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
 from cloze.checkpoint.vectors import open_vectors
-from cloze.checkpoint.weights import read_json
+from cloze.files import read_json
 
 OPENERS: dict[str, Callable[..., Any]] = {
     NGRAM: open_ngram,
@@ -43,10 +45,8 @@ def load(
     if is_arpa(source):
         return load_arpa(source)
     folder = find_folder(source)
-    path = folder / "config.json"
-    values = read_json(path) if path.is_file() else None
-    family = values.get("model_type") if isinstance(values, dict) else None
-    if isinstance(family, str) and family in OPENERS:
+    family = own_family(read_json(folder / CONFIG)) if (folder / CONFIG).is_file() else None
+    if family is not None:
         return OPENERS[family](folder, device=device)
     return load_encoder(
         folder, device=device, dtype=dtype, allow_missing=allow_missing, quiet=quiet

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
-from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
-from cloze.checkpoint.weights import read_json
+from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
 from cloze.config import from_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.models.language import batches
@@ -166,7 +165,7 @@ def open_language(
 ) -> NeuralModel:
     """The model in a folder; shapes are held against config.json before a weight is read."""
     place, where = Path(folder), device_of(device)
-    config = read_language_config(read_json(place / "config.json"))
+    config = _read_config(place)
     tokenizer = Tokenizer.load(place)
     words = len(Vocabulary(tokenizer).words)
     if words != config.vocab_size:
@@ -179,18 +178,12 @@ def open_language(
     return NeuralModel(module=module.to(where).eval(), tokenizer=tokenizer, config=config)
 
 
-def read_language_config(values: Any) -> Config:  # noqa: ANN401
-    """The configuration that a folder's config.json holds."""
-    check_version(values.get("format_version"))
-    own = {key: value for key, value in values.items() if key not in _OURS}
+def _read_config(folder: Path) -> Config:
+    family, values = read_settings(folder, CONFIGS, "a neural language model")
     try:
-        return from_mapping(CONFIGS[values["model_type"]], own)
-    except (ConfigError, TypeError) as error:
-        why = error.problem if isinstance(error, ConfigError) else "it lacks vocab_size or bos_id"
-        raise FolderError(f"config.json: {why}", fix="fetch the folder again") from None
-
-
-_OURS = ("model_type", "format_version")
+        return from_mapping(CONFIGS[family], values)
+    except ConfigError as error:
+        raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
 
 
 def _chosen(scores: Tensor, targets: Tensor) -> Floats:

@@ -16,8 +16,9 @@ from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import FILE, Task, read_task, task_of_head
-from cloze.checkpoint.weights import Stored, check, read_json, read_weights, stored_weights
+from cloze.checkpoint.weights import Stored, check, read_weights, stored_weights
 from cloze.errors import FolderError
+from cloze.files import read_json
 from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names
 from cloze.interop.sentence_transformers import Pooling, read_pooling
 from cloze.models import fresh, on_meta
@@ -117,8 +118,10 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
     pooling = read_pooling(lambda name: _optional_json(folder, name))
     if pooling and pooling.lowercase and not tokenizer.lowercase:
         tokenizer = tokenizer.lowered()
-    described = _optional_json(folder, FILE)
-    task = read_task(described) if described else task_of_head(next(iter(published.heads), None))
+    if (folder / FILE).is_file():
+        task: Task | None = read_task(read_json(folder / FILE))
+    else:
+        task = task_of_head(next(iter(published.heads), None))
     return Contents(
         folder=folder,
         published=published,

@@ -1,16 +1,15 @@
 """A model as everyone holds it: the net, its tokenizer, and what a folder says about them."""
 
-import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cloze.checkpoint.atomic import whole_files, whole_folder
+from cloze.checkpoint.own import CONFIG, Saved
 from cloze.checkpoint.reader import FILE as READER_FILE
 from cloze.checkpoint.reader import write_reader
 from cloze.checkpoint.task import FILE as TASK_FILE
@@ -18,6 +17,7 @@ from cloze.checkpoint.task import Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.errors import ConfigError
+from cloze.files import write_json
 from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
 from cloze.models import fresh
@@ -47,8 +47,10 @@ class LoadReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """What `cloze.load` gives and every verb takes."""
+class Model(Saved):
+    """What `cloze.load` gives and every verb takes; saved in the layout `transformers` opens."""
+
+    _optional: ClassVar[tuple[str, ...]] = (TASK_FILE, READER_FILE)
 
     module: Encoder
     tokenizer: Tokenizer
@@ -97,33 +99,18 @@ class Model:
     def dtype(self) -> torch.dtype:
         return self.module.embeddings.word.weight.dtype
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all, in the layout `transformers` opens."""
-        target = Path(folder)
-        with whole_folder(target, overwrite=overwrite) as work:
-            self._write(work)
-        return target
-
-    def save_into(self, folder: Path) -> None:
-        """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_files(folder) as work:
-            self._write(work)
-            for name in (TASK_FILE, READER_FILE):  # of a model that lay here before
-                if not (work / name).exists():
-                    (folder / name).unlink(missing_ok=True)
-
     def _write(self, work: Path) -> None:
         self._write_weights(work / SINGLE)
-        _write_json(work / "config.json", self._config_json())
+        write_json(work / CONFIG, self._config_json(), indent=2)
         self.tokenizer.save(work)
         if self.task and self.task != task_of_head(self.head):  # else the head says it all
-            _write_json(work / TASK_FILE, write_task(self.task))
+            write_json(work / TASK_FILE, write_task(self.task), indent=2)
         if self.reader is not None:
             write_reader(self.reader, work)
         if self.pooling:
             files = write_pooling(self.pooling, self.config.width, self.limit)
             for name, content in files.items():
-                _write_json(work / name, content)
+                write_json(work / name, content, indent=2)
 
     def _config_json(self) -> dict[str, object]:
         dtype = str(self.dtype).removeprefix("torch.")
@@ -162,8 +149,3 @@ def device_of(name: str | torch.device | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch raises either for a device not there
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {name} cannot be used: {reason}", fix="use cpu") from None
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

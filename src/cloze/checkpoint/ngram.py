@@ -9,6 +9,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from cloze.checkpoint.atomic import whole_folder
-from cloze.checkpoint.weights import SINGLE, file_weights, read_json, read_weights
+from cloze.checkpoint.own import Saved, read_settings, write_settings
+from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
 from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
-from cloze.errors import FolderError
+from cloze.errors import ConfigError, FolderError
+from cloze.files import whole_file
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.language import batches
 from cloze.models.ngram import (
@@ -41,7 +43,6 @@ from cloze.text.spaced import spaced
 from cloze.text.tokenizer import Tokenizer
 
 FAMILY = "ngram"
-VERSION = 1
 _KINDS = {"I64": "<i8", "F32": "<f4"}
 
 
@@ -96,7 +97,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NGramModel:
+class NGramModel(Saved):
     """An n-gram model with its tokenizer; a `LanguageModel`."""
 
     module: NGram
@@ -154,34 +155,22 @@ class NGramModel:
         """The back-off weights that were multiplied, and the probability they lead to."""
         return self.module.path(context, word)
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all."""
-        target = Path(folder)
-        with whole_folder(target, overwrite=overwrite) as work:
-            _write_arrays(work / SINGLE, _arrays(self.module))
-            settings = json.dumps(_settings(self.module), indent=2)
-            (work / "config.json").write_text(settings + "\n", encoding="utf-8")
-            self.tokenizer.save(work)
-        return target
-
     def save_arpa(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write an ARPA file, packed if its name ends in .gz."""
         target = fresh_path(path, force)
         packed = target.suffix == ".gz"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = target.with_name(f".{target.name}.part")
-        try:
-            with (
-                gzip.open(work, "wt", 6, encoding="utf-8", newline="\n")
-                if packed
-                else work.open("w", encoding="utf-8", newline="\n") as file
-            ):
-                for part in write_arpa(self.words, self.module):
-                    file.write(part)
-            work.replace(target)
-        finally:
-            work.unlink(missing_ok=True)
+        with (
+            whole_file(target) as file,
+            gzip.GzipFile(target.name, "wb", 6, file) if packed else nullcontext(file) as stream,
+        ):
+            for part in write_arpa(self.words, self.module):
+                stream.write(part.encode())
         return target
+
+    def _write(self, work: Path) -> None:
+        _write_arrays(work / SINGLE, _arrays(self.module))
+        write_settings(work, FAMILY, _settings(self.module))
+        self.tokenizer.save(work)
 
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
@@ -216,8 +205,6 @@ def open_ngram(
 def _settings(module: NGram) -> dict[str, object]:
     config = module.config
     return {
-        "model_type": FAMILY,
-        "format_version": VERSION,
         "order": config.order,
         "vocab_size": config.vocab_size,
         "counts": [len(level.keys) for level in module.levels],
@@ -227,13 +214,7 @@ def _settings(module: NGram) -> dict[str, object]:
 
 
 def _read_settings(folder: Path) -> tuple[NGramConfig, list[int]]:
-    values = read_json(folder / "config.json")
-    version = values.get("format_version")
-    if version != VERSION:
-        raise FolderError(
-            f"config.json says format_version {version}, this cloze reads {VERSION}",
-            fix="open it with the cloze that wrote it",
-        )
+    _, values = read_settings(folder, (FAMILY,), "an n-gram model")
     match values:
         case {
             "order": order,
@@ -244,12 +225,15 @@ def _read_settings(folder: Path) -> tuple[NGramConfig, list[int]]:
         } if all(type(count) is int and count >= 0 for count in counts) and all(
             isinstance(three, list) for three in discounts
         ):
-            config = NGramConfig(
-                order=order,
-                vocab_size=vocab_size,
-                discounts=tuple(map(tuple, discounts)),
-                fallback=tuple(fallback),
-            )
+            try:
+                config = NGramConfig(
+                    order=order,
+                    vocab_size=vocab_size,
+                    discounts=tuple(map(tuple, discounts)),
+                    fallback=tuple(fallback),
+                )
+            except ConfigError as error:
+                raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
             if len(counts) == order and counts[0] == vocab_size:
                 return config, counts
     raise FolderError(

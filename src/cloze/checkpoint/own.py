@@ -1,24 +1,29 @@
-"""What the folders of our own families of nets share: config.json, model.safetensors, tokenizer."""
+"""What saved models share, and the folders of our own families: a config.json with a version."""
 
-import json
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from safetensors.torch import save_file
 from torch import nn
 
+from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.atomic import whole_files, whole_folder
 from cloze.checkpoint.weights import SINGLE, check, read_weights, stored_weights
 from cloze.config import to_mapping
 from cloze.errors import FolderError
+from cloze.files import read_json, write_json
 from cloze.text.tokenizer import Tokenizer
 
+CONFIG = "config.json"
 FORMAT_VERSION = 1
 
 
 class Saved:
-    """A record of a net that can be written to a folder."""
+    """A record of a model that can be written to a folder."""
+
+    _optional: ClassVar[tuple[str, ...]] = ()  # files that not every such model has
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the folder, whole or not at all."""
@@ -31,6 +36,9 @@ class Saved:
         """Put the model's files into a folder that holds other things too, each of them whole."""
         with whole_files(folder) as work:
             self._write(work)
+            for name in self._optional:  # of a model that lay here before
+                if not (work / name).exists():
+                    (folder / name).unlink(missing_ok=True)
 
     def _write(self, work: Path) -> None:
         raise NotImplementedError
@@ -46,23 +54,37 @@ def write_own(
     """The three files; `facts` stand in config.json beside the configuration."""
     tensors = {name: one.cpu().contiguous() for name, one in module.state_dict().items()}
     save_file(tensors, work / SINGLE, metadata={"format": "pt"})
-    described = {
-        "model_type": config.family,
-        "format_version": FORMAT_VERSION,
-        **facts,
-        **to_mapping(config),
-    }
-    text = json.dumps(described, indent=2) + "\n"
-    (work / "config.json").write_text(text, encoding="utf-8")
+    write_settings(work, config.family, {**facts, **to_mapping(config)})
     tokenizer.save(work)
 
 
-def check_version(version: object) -> None:
-    """Refuse a folder that another version of cloze writes otherwise."""
+def write_settings(work: Path, family: str, values: Mapping[str, Any]) -> None:
+    """The config.json of a family of ours."""
+    described = {"model_type": family, "format_version": FORMAT_VERSION, **values}
+    write_json(work / CONFIG, described, indent=2)
+
+
+def read_settings(
+    folder: Path, families: Collection[str], wanted: str
+) -> tuple[str, dict[str, Any]]:
+    """The family of a folder, which must be one of these, and what else its config.json says."""
+    values: Any = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    family = own_family(values)
+    if family is None:
+        raise FolderError(f"{folder} does not hold {wanted}", fix="name a folder that does")
+    if family not in families:
+        raise refuse(folder, family, wanted=wanted)
+    check_version(values.pop("format_version", None), CONFIG)
+    del values["model_type"]
+    return family, values
+
+
+def check_version(version: object, file: str) -> None:
+    """Refuse a file that another version of cloze writes otherwise."""
     if version != FORMAT_VERSION:
         raise FolderError(
-            f"config.json has format_version {version!r}, this version reads {FORMAT_VERSION}",
-            fix="update cloze, or train again",
+            f"{file} has format_version {version!r}, this version reads {FORMAT_VERSION}",
+            fix="update cloze, or make the folder again",
         )
 
 

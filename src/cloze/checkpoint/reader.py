@@ -16,7 +16,8 @@ FILE = "reader.safetensors"
 
 def new_reader(features: Features, outputs: int) -> nn.Module:
     """A reader with weights still to be learned or loaded."""
-    shape = {"hidden": features.hidden, "depth": features.depth} if features.hidden else {}
+    deep = features.kind == "bilstm"
+    shape = {"hidden": features.hidden, "depth": features.depth} if deep else {}
     return READERS[features.kind](features.width, outputs, **shape)
 
 

@@ -25,9 +25,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cloze.checkpoint.atomic import flush, whole_folder
-from cloze.checkpoint.weights import read_json
+from cloze.checkpoint.atomic import whole_folder
 from cloze.errors import FolderError
+from cloze.files import flush, read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"

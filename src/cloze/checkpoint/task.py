@@ -3,17 +3,16 @@
 Others' folders have none, and what can be told from the head is told from it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cloze.checkpoint.own import FORMAT_VERSION, check_version
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.nn.readers import READERS
 from cloze.text.length import POLICIES
 
 FILE = "cloze.json"
-FORMAT_VERSION = 1
 TASKS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}  # and heads
 
 
@@ -30,7 +29,12 @@ class Features:
 
     def __post_init__(self) -> None:
         one_of("features.kind", self.kind, READERS)
-        for name, low, high in (("width", 1, 1 << 20), ("hidden", 0, 1 << 15), ("depth", 0, 16)):
+        some = 1 if self.kind == "bilstm" else 0
+        for name, low, high in (
+            ("width", 1, 1 << 20),
+            ("hidden", some, 1 << 15),
+            ("depth", some, 16),
+        ):
             in_range(f"features.{name}", getattr(self, name), low, high)
 
 
@@ -64,14 +68,11 @@ def task_of_head(head: str | None) -> Task | None:
     return Task(name=names[head], policy="window" if head == "span" else None)
 
 
-def read_task(values: Mapping[str, Any]) -> Task:
-    """The task of a `cloze.json`."""
-    version = values.get("format_version")
-    if version != FORMAT_VERSION:
-        raise FolderError(
-            f"{FILE} has format_version {version!r}, this version reads {FORMAT_VERSION}",
-            fix="update cloze, or fine-tune again",
-        )
+def read_task(values: object) -> Task:
+    """The task of a `cloze.json`, of which nothing is trusted."""
+    if not isinstance(values, dict):
+        raise FolderError(f"{FILE} holds no JSON object", fix="fetch the folder again")
+    check_version(values.get("format_version"), FILE)
     try:
         return from_mapping(Task, {k: v for k, v in values.items() if k != "format_version"})
     except ConfigError as error:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from cloze.checkpoint.model import device_of
-from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
-from cloze.checkpoint.weights import read_json
+from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
 from cloze.config import from_mapping, in_range
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -89,7 +88,7 @@ def load_translator(
 ) -> Translator:
     """The translator in a folder; shapes are held against config.json before a weight is read."""
     place, where = Path(folder), device_of(device)
-    config, longest = _read_config(read_json(place / "config.json"))
+    config, longest = _read_config(place)
     tokenizer = Tokenizer.load(place)
     if tokenizer.size > config.vocab_size or tokenizer.eos_id != config.eos_id:
         raise FolderError(
@@ -104,11 +103,11 @@ def load_translator(
     )
 
 
-def _read_config(values: Any) -> tuple[Config, int]:  # noqa: ANN401
-    check_version(values.pop("format_version", None))
+def _read_config(folder: Path) -> tuple[Config, int]:
+    family, values = read_settings(folder, CONFIGS, "a translator")
     try:
         longest = in_range("longest_learned", values.pop("longest_learned", 0), 0, 1 << 30)
-        return from_mapping(CONFIGS[values.pop("model_type")], values), longest
+        return from_mapping(CONFIGS[family], values), longest
     except ConfigError as error:
         raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
 

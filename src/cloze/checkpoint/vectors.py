@@ -4,7 +4,6 @@ A folder holds `config.json`, `model.safetensors` (`vectors`, and `grams` where 
 and `vocabulary.tsv` (word TAB count).
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -17,18 +16,19 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.atomic import whole_folder
-from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_json, read_weights
+from cloze.checkpoint.own import CONFIG, read_settings, write_settings
+from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_weights
 from cloze.config import from_mapping, in_range, to_mapping
 from cloze.data.files import PathLike, endings
 from cloze.data.unpack import open_bytes
 from cloze.errors import ConfigError, FolderError, InputError
+from cloze.files import whole_file
 from cloze.interop.word2vec import LONGEST, WIDEST, read_vectors, write_vectors
 from cloze.models.word2vec import Grams, WordVectors
 
-FAMILY, VERSION = "word2vec", 1
-CONFIG, VOCABULARY = "config.json", "vocabulary.tsv"
+FAMILY = "word2vec"
+VOCABULARY = "vocabulary.tsv"
 MOST = 1 << 31  # words
 
 
@@ -36,8 +36,6 @@ def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = Fa
     """Write a folder, which appears whole or not at all."""
     target = Path(folder)
     config = {
-        "model_type": FAMILY,
-        "format_version": VERSION,
         "vocab_size": len(vectors.words),
         "hidden_size": vectors.width,
         "lowercase": vectors.lowercase,
@@ -48,7 +46,7 @@ def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = Fa
     if vectors.gram_vectors is not None:
         tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
     with whole_folder(target, overwrite=overwrite) as work:
-        (work / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_settings(work, FAMILY, config)
         (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
         save_file(tensors, work / SINGLE, metadata={"format": "np"})
     return target
@@ -121,16 +119,8 @@ def export_vectors(
         raise InputError(
             "binary files begin with a header, always", fix="write text: a name not ending in .bin"
         )
-    place.parent.mkdir(parents=True, exist_ok=True)
-    work = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        with work.open("wb") as stream:
-            write_vectors(stream, vectors.words, vectors.vectors, binary=how, header=header)
-            stream.flush()
-            os.fsync(stream.fileno())
-        work.replace(place)
-    finally:
-        work.unlink(missing_ok=True)
+    with whole_file(place) as stream:
+        write_vectors(stream, vectors.words, vectors.vectors, binary=how, header=header)
     return place
 
 
@@ -170,19 +160,7 @@ def _imported(
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    values = read_json(path) if path.is_file() else None
-    if not isinstance(values, dict) or values.get("model_type") != FAMILY:
-        if (family := own_family(values)) is not None:
-            raise refuse(folder, family, wanted="word vectors")
-        raise FolderError(
-            f"{folder} does not hold word vectors", fix="name a folder that word2vec made"
-        )
-    if values.get("format_version") != VERSION:
-        raise FolderError(
-            f"{CONFIG} is of format_version {values.get('format_version')!r}, this reads {VERSION}",
-            fix="use a newer cloze, or save the vectors again",
-        )
+    _, values = read_settings(folder, (FAMILY,), "word vectors")
     try:
         in_range("vocab_size", values.get("vocab_size"), 1, MOST)
         in_range("hidden_size", values.get("hidden_size"), 1, WIDEST)

@@ -11,18 +11,17 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cloze.errors import FolderError
+from cloze.files import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEADER_CAP = 16 << 20  # bytes; the largest published encoders need a few hundred thousand
-JSON_CAP = 16 << 20
 MOST_SHARDS = 1000
 
 EIGHT_BITS = "F8_E4M3"  # one byte a number, without a scale
@@ -47,22 +46,6 @@ class Stored:
     file: Path
     kind: str
     shape: tuple[int, ...]
-
-
-def read_json(path: Path) -> Any:  # noqa: ANN401
-    """A small JSON file, or an error that names it."""
-    size = path.stat().st_size
-    if size > JSON_CAP:
-        raise FolderError(
-            f"{path.name} is {size:,} bytes, far more than such a file needs",
-            fix="the folder is broken or hostile; fetch it again from a source you trust",
-        )
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FolderError(
-            f"{path.name} is not valid JSON: {error}", fix="fetch the file again, or mend it"
-        ) from None
 
 
 def stored_weights(folder: Path) -> dict[str, Stored]:

@@ -68,6 +68,7 @@ def translate(
     from cloze.data.files import fresh_path
     from cloze.data.parallel import rows_of
     from cloze.errors import InputError
+    from cloze.files import write_text
     from cloze.tasks.translate import translate
 
     rows = [*inputs, *(rows_of(file) if file else [])]
@@ -102,7 +103,7 @@ def translate(
         _print(found, as_json=as_json, table=best > 1)
     else:
         text = "".join(f"{_flat(one.text)}\n" for one in found)
-        out.write_text(text, encoding="utf-8", newline="\n")
+        write_text(out, text)
         if not quiet:
             typer.echo(f"{len(found) - len(failed):,} of {len(found):,} lines: {out}", err=True)
     for error in failed:

@@ -5,7 +5,6 @@ A folder holds `shards/` and, written last, `corpus.json`, which lists what is i
 documents are held out. n tokens, s sentences, d documents.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,9 +18,11 @@ from numpy.typing import NDArray
 
 from cloze.data.shards import Array, read, read_arrays
 from cloze.errors import FolderError
+from cloze.files import read_json
 
 FORMAT = "cloze corpus"
 FORMAT_VERSION = 1
+_CAP = 1 << 28  # bytes of the description, which lists every shard
 DESCRIPTION = "corpus.json"
 SHARDS = "shards"
 _AT_ONCE = 2**20  # tokens
@@ -70,20 +71,15 @@ class Corpus:
     def open(cls, folder: str | PathLike[str]) -> Self:
         """Open a prepared folder; sizes are checked here, contents by `verify`."""
         path = Path(folder)
-        try:
-            description = json.loads((path / DESCRIPTION).read_bytes())
-        except FileNotFoundError as error:
+        if not (path / DESCRIPTION).is_file():
             half = (path / SHARDS).is_dir()
             raise FolderError(
                 f"{path} is a corpus only half prepared" if half else f"{path} is not a corpus",
                 fix="run the same preparation again: finished shards are kept"
                 if half
                 else "prepare one there, or check the path",
-            ) from error
-        except (OSError, ValueError) as error:
-            raise FolderError(
-                f"{path / DESCRIPTION} cannot be read ({error})", fix="prepare the corpus again"
-            ) from error
+            )
+        description = read_json(path / DESCRIPTION, cap=_CAP, fix="prepare the corpus again")
         _check_format(path, description)
         try:
             return cls(path, description)
@@ -179,9 +175,9 @@ def describe(
     summary: Summary,
     index: Path,
     shards: Sequence[Path],
-) -> bytes:
+) -> dict[str, Any]:
     """The contents of `corpus.json`."""
-    description = {
+    return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "fingerprint": fingerprint,
@@ -190,7 +186,6 @@ def describe(
         "index": _listing(index),
         "shards": [_listing(path) for path in shards],
     }
-    return (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _check_format(path: Path, description: object) -> None:

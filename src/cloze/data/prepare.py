@@ -22,10 +22,11 @@ from cloze.config import one_of
 from cloze.data.chunks import Chunk, Chunks
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
 from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
-from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write, write_whole
+from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write
 from cloze.data.streams import Source, inventory, rows
 from cloze.data.workers import Workers
 from cloze.errors import ConfigError, FolderError, InputError
+from cloze.files import write_bytes, write_json
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -168,7 +169,7 @@ class _Job:
             "documents": smallest(begins),
             "held_out": held_out.view(np.uint8),
         }
-        write_whole(index, safetensors.numpy.save(arrays))
+        write_bytes(index, safetensors.numpy.save(arrays))
         files = {*self._paths, index}
         summary = Summary(
             documents=len(counts),
@@ -189,7 +190,7 @@ class _Job:
             index=index,
             shards=self._paths,
         )
-        write_whole(self._folder / DESCRIPTION, description)
+        write_json(self._folder / DESCRIPTION, description)
         torn = self._folder.glob(f".{DESCRIPTION}.*")
         for path in {*(self._folder / SHARDS).iterdir(), *torn} - files:
             path.unlink(missing_ok=True)

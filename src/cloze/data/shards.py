@@ -24,6 +24,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from cloze.errors import FolderError
+from cloze.files import write_bytes
 
 Array: TypeAlias = NDArray[Any]
 
@@ -76,7 +77,7 @@ def write(path: Path, encoded: Encoded) -> None:
     }
     notes = {"unknown": encoded.unknown, "digest": _digest(*arrays.values())}
     # One note, for the library writes several in an order that differs from run to run.
-    write_whole(path, safetensors.numpy.save(arrays, {"cloze": json.dumps(notes)}))
+    write_bytes(path, safetensors.numpy.save(arrays, {"cloze": json.dumps(notes)}))
 
 
 def read(path: Path) -> Shard:
@@ -120,21 +121,6 @@ def smallest(numbers: Array) -> Array:
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name and rename it once the disk holds it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _flush_names(path.parent)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def cannot_write(folder: Path, error: OSError) -> FolderError:
     """What to tell a user whose disk refused; worker processes hand over the bare `OSError`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -162,11 +148,3 @@ def _digest(*arrays: Array) -> str:
         digest.update(len(array).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
     return digest.hexdigest()
-
-
-def _flush_names(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

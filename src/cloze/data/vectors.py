@@ -4,7 +4,6 @@ The file takes its name when all is written; until then, and after a failure, no
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
+from cloze.files import whole_file
 from cloze.text.encoding import Encoding
 
 Vectors = NDArray[np.float32]
@@ -80,17 +80,8 @@ def vector_file(path: Path, *, by_token: bool = False) -> Iterator[Writer]:
     """A writer of records to `path`, which appears when all went well."""
     check_format(path, by_token=by_token)
     open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with work.open("wb") as file:
-            with open_writer(file, by_token) as write:
-                yield write
-            file.flush()
-            os.fsync(file.fileno())
-        work.replace(path)
-    finally:
-        work.unlink(missing_ok=True)
+    with whole_file(path) as file, open_writer(file, by_token) as write:
+        yield write
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.draw.files import asset, write
+from cloze.draw.files import asset
 from cloze.draw.parts import Part
 from cloze.draw.svg import Element
+from cloze.files import write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Page:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file that shows the same on any machine."""
-        return write(path, self.html())
+        return write_text(path, self.html())
 
     def _repr_html_(self) -> str:
         """In a notebook: in a frame, where neither can touch the other's style or script."""

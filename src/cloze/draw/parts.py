@@ -84,7 +84,7 @@ class Table:
     def element(self) -> Element:
         parts = [Element("caption", self.title)] if self.title else []
         numeric = [all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
-        looks = ["number" if numbers else None for numbers in numeric]
+        looks = ["number" if numbers else None for numbers in numeric] or [None] * len(self.columns)
         if self.columns:
             names = zip(self.columns, looks, strict=True)
             heads = (Element("th", name, scope="col", class_=look) for name, look in names)

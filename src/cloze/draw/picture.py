@@ -4,8 +4,9 @@ import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from cloze.draw.files import asset, write
+from cloze.draw.files import asset
 from cloze.draw.svg import Element
+from cloze.files import write_text
 
 NARROW, WIDE = 510, 1040  # half of a page, and all of it
 EDGE = 4  # around every picture, so that round ends and wide letters are not cut
@@ -27,7 +28,7 @@ class Picture(ABC):
         """Write an .svg file."""
         picture = str(self._whole())
         named = picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-        return write(path, named)
+        return write_text(path, named)
 
     def _repr_html_(self) -> str:
         """In a notebook: no larger than it was drawn."""

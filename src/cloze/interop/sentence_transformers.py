@@ -18,6 +18,7 @@ _OLD_KEYS = {  # in the order in which several are laid side by side
     "pooling_mode_mean_tokens": "mean",
 }
 POOLINGS = tuple(_OLD_KEYS.values())
+_LONGEST = 60  # characters in a folder's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def _kind(module: object) -> str:
 
 def _path(module: object) -> str:
     path = str(_mapping(module).get("path", ""))
-    if not path or any(sign in path for sign in ("/", "\\", "..")):
+    if not 0 < len(path) <= _LONGEST or any(sign in path for sign in ("/", "\\", "..")):
         raise ConfigError(
             f"modules.json puts the pooling at {path!r}",
             fix="it belongs in a folder like 1_Pooling",
@@ -120,7 +121,7 @@ def _prompt(prompts: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     name = prompts.get("default_prompt_name")
     if name is None:
         return ""
-    text = str(_mapping(prompts.get("prompts")).get(name, ""))
+    text = str(_mapping(prompts.get("prompts")).get(str(name), ""))
     if text and settings.get("include_prompt") is False:
         raise ConfigError(
             "the folder leaves its prompt out of the pooling (include_prompt: false)",

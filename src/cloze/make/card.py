@@ -4,7 +4,6 @@ What a card says was read or measured: the recipe, the text and its licences, ho
 what it scored, what it cannot do. The front matter is what Hugging Face's hub reads.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,14 @@ from cloze.data.files import PathLike
 from cloze.draw.measures import MEASURES
 from cloze.draw.numbers import percent, short, size
 from cloze.errors import FolderError, InputError
+from cloze.files import read_json, read_text, write_text
 from cloze.make.curves import extent, measured
-from cloze.make.pretrain import SUMMARY
-from cloze.make.run import METRICS, RECIPE
+from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE
 from cloze.tasks.info import Info, info
+from cloze.train.consumers import rows_of
 
 CARD = "README.md"
+_SHOWN = ("documents", "sentences", "words", "tokens")  # how many there were
 Scores = Mapping[str, float | str]  # what was measured and on which data -> a share, or in words
 
 
@@ -57,9 +58,9 @@ def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
         scores: beside those on the documents that the run held out.
     """
     folder, found = Path(run), info(model)
-    rows = list(_rows(_needed(folder, METRICS)))
-    summary = json.loads(_needed(folder, SUMMARY))
-    recipe = _needed(folder, RECIPE)
+    rows = [row for _, row in rows_of(_needed(folder, METRICS)) if row]
+    summary = _counts(_needed(folder, CORPUS_FACTS))
+    recipe = read_text(_needed(folder, RECIPE))
     held_out = _held_out(rows)
     parts = [
         _front(found, about),
@@ -76,19 +77,15 @@ def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
 
 def write_card(run: PathLike, model: PathLike, about: About, scores: Scores) -> Path:
     """Write the card into the model's folder, and say where."""
-    path = Path(model) / CARD
-    path.write_text(card(run, model, about, scores), encoding="utf-8")
-    return path
+    return write_text(Path(model) / CARD, card(run, model, about, scores))
 
 
 def read_scores(path: PathLike) -> Scores:
     """Scores from a JSON object: names, and shares or words."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: no scores can be read: {error}", fix="give a JSON object"
-        ) from None
+        found = read_json(Path(path), fix="give a JSON object")
+    except FolderError as error:
+        raise InputError(f"no scores can be read: {error.problem}", fix=error.fix) from None
     if not isinstance(found, dict) or not all(
         isinstance(value, str) or measured(found, name) is not None for name, value in found.items()
     ):
@@ -99,24 +96,20 @@ def read_scores(path: PathLike) -> Scores:
     return found
 
 
-def _needed(folder: Path, name: str) -> str:
-    try:
-        return (folder / name).read_text(encoding="utf-8")
-    except OSError:
+def _counts(path: Path) -> Mapping[str, float]:
+    found = read_json(path)
+    wanted = (*_SHOWN, "held_out", "unknown_rate")
+    if not isinstance(found, dict) or any(measured(found, name) is None for name in wanted):
+        raise FolderError(f"{path} lacks one of {', '.join(wanted)}", fix="pre-train again")
+    return found
+
+
+def _needed(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
         raise FolderError(
             f"{folder} has no {name}", fix="name the folder of a finished pre-training run"
-        ) from None
-
-
-def _rows(text: str) -> Iterator[dict[str, Any]]:
-    """Those that are whole: a run that was killed may have left half a line."""
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            yield row
+        )
+    return folder / name
 
 
 def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
@@ -186,9 +179,7 @@ def _shape(found: Info, about: About) -> Iterator[str]:
 
 def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
     told = ((text.what, text.licence, text.source) for text in texts)
-    counts = ", ".join(
-        f"{summary[key]:,} {key}" for key in ("documents", "sentences", "words", "tokens")
-    )
+    counts = ", ".join(f"{summary[key]:,} {key}" for key in _SHOWN)
     return (
         _table(("text", "licence", "from"), told)
         + f"\n\n{counts}; {summary['held_out']:,} of the documents were held out to judge by. "

@@ -1,6 +1,5 @@
 """`demo`: text to a trained model in about three minutes, on text that every Python carries."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +10,16 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.source import builtin
 from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
+from cloze.files import read_json, write_json, write_text
 from cloze.make.look import Look, look, neighbours
-from cloze.make.pretrain import FILLS, Pretrained, pretrain
+from cloze.make.pretrain import Pretrained, pretrain
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
-from cloze.make.run import Watch
+from cloze.make.run import FILLS, NEIGHBOURS, Watch
 from cloze.text.sentences import sentences
 
 BUILT_IN, TOPICS = "cloze-en", "topics"
-TEXT, NEIGHBOURS = "python-documentation.txt", "neighbours.json"
+TEXT = "python-documentation.txt"
 QUERIES = (
     "Return a new list containing the items of the sequence.",
     "An exception is raised if the file cannot be opened.",
@@ -61,17 +61,15 @@ def demo(
         seen = look(builtin()[BUILT_IN], folder / TOPICS, device=device)
     watch.say.text("reading the documentation that Python carries")
     texts = [text for document in documents() if (text := paragraphs(document))]
-    file = folder / TEXT
-    file.write_text("\n\n".join("\n".join(text) for text in texts) + "\n", encoding="utf-8")
+    file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
     made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
     trained = pretrain(file, folder, made, force=True, watch=watch)
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
     found = neighbours(model, QUERIES, some(every, seed=seed))
-    (folder / NEIGHBOURS).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(folder / NEIGHBOURS, found)
     write_report(folder)
-    fills = json.loads((folder / FILLS).read_text(encoding="utf-8"))
-    return Demo(trained=trained, fills=fills, neighbours=found, look=seen)
+    return Demo(trained=trained, fills=read_json(folder / FILLS), neighbours=found, look=seen)
 
 
 def some(among: Sequence[str], *, seed: int) -> list[str]:

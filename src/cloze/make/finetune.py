@@ -8,7 +8,6 @@ Beside it lie what it ran with, how it went, and what a resumed run goes on from
     recipe.toml metrics.jsonl data.json report.html state/
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,10 +21,11 @@ from typing import Any
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, device_of
 from cloze.checkpoint.task import TASKS
+from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
-from cloze.draw.files import write
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.files import read_json, write_json
 from cloze.make.features import tune_features
 from cloze.make.finetune_recipe import (
     BATCHES,
@@ -38,19 +38,18 @@ from cloze.make.finetune_recipe import (
 from cloze.make.labelled import Labelled, gather, listed_sources
 from cloze.make.recipe_tables import UNITS
 from cloze.make.run import (
-    METRICS,
     RECIPE,
-    REPORT,
     STATE,
+    TRIALS,
     UNNAMED,
     Watch,
     check_extras,
+    clear,
     recipe_in,
     write_recipe,
 )
-from cloze.make.tuning import SUMMARY, Tuned, tune
+from cloze.make.tuning import Tuned, tune
 
-TRIALS, WEIGHTS = "trials.json", "model.safetensors"
 SEED = "seed-"  # and its number: the name of a run
 
 
@@ -140,7 +139,7 @@ def finetune(
     watch = watch or Watch()
     watch.say.text(labelled.described())
     for place in (folder, *(folder / name for name in _plans(made))):
-        _clear(place)
+        clear(place)
     write_recipe(folder, made)
     return _run(base, labelled, folder, made, watch)
 
@@ -211,7 +210,7 @@ def _several(
     shutil.copytree(folder / name, folder, dirs_exist_ok=True, ignore=kept)
     if cut is None:
         shutil.copy(folder / name / RECIPE, folder)  # last: by it one knows that all is done
-        (folder / name / WEIGHTS).unlink(missing_ok=True)
+        (folder / name / SINGLE).unlink(missing_ok=True)
     return _ended(ended, folder, recipe, data, trials, len(_plans(recipe)))
 
 
@@ -228,10 +227,10 @@ def _cut_short(
         if ended.stopped:
             return name, ended
         trials[name] = _trial(name, plans[name], ended)
-        write(folder / TRIALS, json.dumps([asdict(t) for t in trials.values()], indent=1))
+        write_json(folder / TRIALS, [asdict(t) for t in trials.values()])
         shutil.rmtree(folder / name / STATE, ignore_errors=True)
         for worse in trials.keys() - {_best(trials.values()).name}:
-            (folder / worse / WEIGHTS).unlink(missing_ok=True)  # its numbers stay
+            (folder / worse / SINGLE).unlink(missing_ok=True)  # its numbers stay
     return None
 
 
@@ -287,9 +286,12 @@ def _trial(name: str, recipe: FinetuneRecipe, ended: Tuned) -> Trial:
 
 def _finished(folder: Path) -> dict[str, Trial]:
     """Of several runs those that came to their end, by name."""
-    path = folder / TRIALS
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return {row["name"]: Trial(**row) for row in rows}
+    path, fix = folder / TRIALS, "fine-tune again, with --force (force=True in Python)"
+    rows = read_json(path, fix=fix) if path.is_file() else []
+    try:
+        return {row["name"]: Trial(**row) for row in rows}
+    except (TypeError, KeyError):
+        raise FolderError(f"{path} does not list the runs that are finished", fix=fix) from None
 
 
 def _best(trials: Iterable[Trial]) -> Trial:
@@ -297,13 +299,6 @@ def _best(trials: Iterable[Trial]) -> Trial:
     some = list(trials)
     last = [trial for trial in some if trial.name.startswith(SEED)] or some
     return max(last, key=lambda trial: -inf if isnan(trial.score) else trial.score)
-
-
-def _clear(folder: Path) -> None:
-    """Without what a run before has left, which this one must not go on from."""
-    for name in (RECIPE, METRICS, SUMMARY, REPORT, TRIALS):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / STATE, ignore_errors=True)
 
 
 def _ended(

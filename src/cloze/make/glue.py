@@ -4,7 +4,6 @@ Each task's run and model lie in `out/TASK`, and beside them `glue.json`: what w
 the row of the table once it is known. So a table that was begun goes on where it ended.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -20,13 +19,12 @@ from cloze.config import in_range, suggest, to_mapping
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_texts
-from cloze.draw.files import write
-from cloze.errors import InputError
+from cloze.errors import FolderError, InputError
 from cloze.evaluate.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
+from cloze.files import read_json, write_json
 from cloze.make.finetune import SEED, Finetuned, finetune, resume_finetune
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
-from cloze.make.run import RECIPE, UNNAMED, Watch
-from cloze.make.tuning import SUMMARY
+from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
 from cloze.tasks.evaluate import evaluate
 
 FILE = "glue.json"
@@ -189,12 +187,11 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow |
     """The row of a task, by a run if need be; the signal that ended it, if one did."""
     task = files.task
     asked = plan.asked(task)
-    begun = None if plan.force else _begun(folder, asked)
-    if begun and begun["row"]:
-        note = "; ".join(filter(None, ["from before", begun["row"]["note"]]))
-        return GlueRow(**begun["row"] | {"note": note})
+    begun, row = (False, None) if plan.force else _begun(folder, asked)
+    if row is not None:
+        return replace(row, note="; ".join(filter(None, ["from before", row.note])))
     watch.say.text(f"{task.name}:")
-    write(folder / FILE, json.dumps({"asked": asked, "row": None}))
+    write_json(folder / FILE, {"asked": asked, "row": None})
     named = plan.limit is None and not isinstance(plan.model, Model)
     if begun and named and (folder / RECIPE).is_file():
         ended = resume_finetune(folder, watch=watch)
@@ -212,27 +209,31 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow |
     if ended.stopped:
         return ended.stopped
     row = _learned(files, folder, ended, plan.limit)
-    write(folder / FILE, json.dumps({"asked": asked, "row": asdict(row)}, indent=1))
+    write_json(folder / FILE, {"asked": asked, "row": asdict(row)})
     return row
 
 
-def _begun(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is known of a task that was asked for before; an error if it was in another way."""
-    if not (folder / FILE).is_file():
+def _begun(folder: Path, asked: Mapping[str, Any]) -> tuple[bool, GlueRow | None]:
+    """Whether a task was asked for before, and its row if known; an error if in another way."""
+    path = folder / FILE
+    fix = "choose another place, or overwrite it with --force (force=True in Python)"
+    if not path.is_file():
         fresh_path(folder)
-        return None
-    known = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    if known["asked"] != asked:
-        raise InputError(
-            f"{folder} holds a run with other settings",
-            fix="choose another place, or overwrite it with --force (force=True in Python)",
-        )
-    return dict(known)
+        return False, None
+    known = read_json(path, fix=fix)
+    try:
+        before, row = known["asked"], known["row"]
+        made = None if row is None else GlueRow(**row)
+    except (TypeError, KeyError):
+        raise FolderError(f"{path} does not hold a row of the table", fix=fix) from None
+    if before != asked:
+        raise InputError(f"{folder} holds a run with other settings", fix=fix)
+    return True, made
 
 
 def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None) -> GlueRow:
     task = files.task
-    counts = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    counts = read_json(folder / DATA_FACTS)
     seeds = [t.scores for t in ended.trials if t.name.startswith(SEED)] or [ended.scores]
     scores = [task.score([one]) for one in seeds]
     metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}

@@ -8,9 +8,7 @@ goes on from:
     recipe.toml metrics.jsonl data.json report.html vocabulary/ state/
 """
 
-import json
 import math
-import shutil
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +26,7 @@ from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
 from cloze.errors import InputError
 from cloze.evaluate.language import score_language
+from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
@@ -35,18 +34,16 @@ from cloze.make.ngram import learn_words
 from cloze.make.pretrain import Pretrained
 from cloze.make.report import write_report
 from cloze.make.run import (
-    METRICS,
-    RECIPE,
-    REPORT,
-    STATE,
+    DATA_FACTS,
     UNNAMED,
+    VOCABULARY,
     Watch,
     check_extras,
+    clear,
     named,
     recipe_in,
     write_recipe,
 )
-from cloze.make.tuning import SUMMARY
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
 from cloze.nn.modes import settled
@@ -55,8 +52,6 @@ from cloze.objectives.language import Carried, language
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
-
-VOCABULARY = "vocabulary"
 
 
 def pretrain_language(
@@ -92,10 +87,7 @@ def pretrain_language(
     made = replace(made, corpus=corpus)
     lines = read_lines(texts, judged, made.corpus)  # before anything is overwritten
     folder = fresh_path(out, force)
-    for name in (RECIPE, METRICS, SUMMARY, REPORT):
-        (folder / name).unlink(missing_ok=True)
-    for name in (STATE, VOCABULARY):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    clear(folder, VOCABULARY)
     write_recipe(folder, made)
     return _train(lines, folder, made, watch or Watch())
 
@@ -243,5 +235,5 @@ def _tell(out: Path, text: RunningText, lines: Lines) -> None:
         "unknown": int((text.ids == UNK).sum()),
         "held_out_lines": len(lines.dev),
     }
-    (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_json(out / DATA_FACTS, summary)
     write_report(out)

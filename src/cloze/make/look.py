@@ -11,6 +11,7 @@ import numpy as np
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
+from cloze.files import write_text
 from cloze.make.finetune import finetune
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
@@ -93,7 +94,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
     files = {part: out.with_name(f"{out.name}-{part}.tsv") for part in ("train", "dev")}
     for part, span in (("train", slice(JUDGED, None)), ("dev", slice(JUDGED))):
         rows = [f"{text}\t{topic}\n" for topic, texts in TOPICS.items() for text in texts[span]]
-        files[part].write_text("text\tlabel\n" + "".join(rows), encoding="utf-8")
+        write_text(files[part], "text\tlabel\n" + "".join(rows))
     place = [] if device is None else [f"run.device={device}"]
     made = finetune(
         "classify",

@@ -8,9 +8,7 @@ the corpus, the training state, the metrics and the report:
     metrics.jsonl fills.json report.html                 what people look at
 """
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +25,7 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.errors import InputError
+from cloze.files import write_json
 from cloze.make.course import written
 from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
@@ -35,13 +34,14 @@ from cloze.make.recipe import recipe as complete
 from cloze.make.recipe_tables import UNITS
 from cloze.make.report import write_report
 from cloze.make.run import (
+    CORPUS_FACTS,
+    FILLS,
     METRICS,
-    RECIPE,
-    REPORT,
     STATE,
     UNNAMED,
     Watch,
     check_extras,
+    clear,
     recipe_in,
     write_recipe,
 )
@@ -68,7 +68,6 @@ from cloze.train.signals import stop_on_signals
 from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
 
-FILLS, SUMMARY = "fills.json", "corpus.json"
 ASKED = 10  # sentences filled before and after
 
 
@@ -152,9 +151,7 @@ def resume_run(
 def _begin(out: Path, sources: list[Source], recipe: Recipe, *, force: bool) -> None:
     inside = {path.name for path in out.iterdir()} if out.is_dir() else set()
     fresh_path(out, force or inside <= {TOKENIZER, CORPUS})  # a plan leaves these for its run
-    for name in (RECIPE, METRICS, FILLS, SUMMARY, REPORT):
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / STATE, ignore_errors=True)
+    clear(out)
     drop_stale_vocabulary(sources, out, recipe)
     write_recipe(out, recipe)
 
@@ -325,4 +322,4 @@ def _whole_model(model: Model) -> Model:
 def _write_summary(out: Path, workshop: Workshop) -> None:
     summary = workshop.corpus.summary
     values = {**asdict(summary), "unknown_rate": summary.unknown_rate}
-    (out / SUMMARY).write_text(json.dumps(values, indent=1), encoding="utf-8")
+    write_json(out / CORPUS_FACTS, values)

@@ -1,6 +1,5 @@
 """Sentences with one word hidden, to see what a model makes of them before and after."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,6 +10,7 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.data.corpus import View
+from cloze.files import write_json
 from cloze.nn.modes import settled
 from cloze.tasks.fill import fill
 from cloze.text.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def write_fills(
         }
         for n, probe in enumerate(asked)
     ]
-    path.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_json(path, rows)
 
 
 def _probe(

@@ -5,6 +5,7 @@
 | metrics.jsonl | a row to a line: `kind` (train or eval), `step`, `loss`, `mlm_accuracy` … |
 | fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …, …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
+| samples.json | [{"source": …, "reference": …, "translation": …}, …] |
 | corpus.json | what the corpus holds, or a description with that as its `summary` |
 | data.json | the same of labelled data |
 | recipe.toml | the complete configuration |
@@ -15,19 +16,29 @@ named at the page's end: a run that went well is not to fail by its report.
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.config import read_toml
 from cloze.draw.numbers import percent, short, size
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
-from cloze.errors import FolderError
+from cloze.errors import ClozeError, FolderError
+from cloze.files import read_json
 from cloze.make.curves import Row, extent, measured, sections
+from cloze.make.run import (
+    CORPUS_FACTS,
+    DATA_FACTS,
+    FILLS,
+    METRICS,
+    NEIGHBOURS,
+    RECIPE,
+    REPORT,
+    SAMPLES,
+)
+from cloze.train.consumers import rows_of
 
-REPORT = "report.html"
-METRICS = "metrics.jsonl"
 MASKS = ("[MASK]", "<mask>")
 _LONG = 10_000_000  # numbers that do not fit a fact
 
@@ -49,6 +60,8 @@ def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
         if (folder / name).exists():
             try:
                 found.append(make(_read(folder / name)))
+            except ClozeError as error:
+                problems.append(f"{name} cannot be read ({error.problem})")
             except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 problems.append(f"{name} cannot be read ({type(error).__name__}: {error})")
     if problems:
@@ -71,27 +84,18 @@ def _rows(path: Path, problems: list[str]) -> list[Row]:
     if not path.exists():
         return []
     try:
-        lines = path.read_bytes().splitlines()
+        lines = list(rows_of(path))
     except OSError as error:
         problems.append(f"{path.name} cannot be read ({error})")
         return []
-    rows = [row for line in lines if measured(row := _row(line), "step") is not None]
+    rows = [row for _, row in lines if measured(row, "step") is not None]
     if len(rows) < len(lines):
         problems.append(f"{path.name}: {len(lines) - len(rows):,} lines are no rows of metrics")
     return sorted(rows, key=lambda row: row["step"])
 
 
-def _row(line: bytes) -> Row:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return {}
-    return row if isinstance(row, dict) else {}
-
-
 def _read(path: Path) -> Any:  # noqa: ANN401
-    text = path.read_text(encoding="utf-8")
-    return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    return read_toml(path) if path.suffix == ".toml" else read_json(path)
 
 
 def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
@@ -120,6 +124,13 @@ def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
     ]
     note = "The texts whose vectors lie nearest, with the cosine."
     return Section(title="Neighbours", note=note, parts=[Grid(parts=cards)])
+
+
+def _samples(listed: Sequence[Mapping[str, Any]]) -> Section:
+    columns = ("source", "reference", "translation")
+    rows = [[str(one[column]) for column in columns] for one in listed]
+    note = "Sentences that it does not learn from, as the model that was kept translates them."
+    return Section(title="Translations", note=note, parts=[Table(rows=rows, columns=columns)])
 
 
 def _pairs(listed: Sequence[tuple[Any, Any]]) -> list[tuple[str, float]]:
@@ -168,9 +179,10 @@ def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, 
 
 
 _MAKERS: Mapping[str, Callable[[Any], Section]] = {
-    "fills.json": _fills,
-    "neighbours.json": _neighbours,
-    "corpus.json": _data,
-    "data.json": _data,
-    "recipe.toml": _configuration,
+    FILLS: _fills,
+    NEIGHBOURS: _neighbours,
+    SAMPLES: _samples,
+    CORPUS_FACTS: _data,
+    DATA_FACTS: _data,
+    RECIPE: _configuration,
 }

@@ -1,6 +1,7 @@
 """What every training run has: a folder with files of these names, a recipe, and onlookers."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from cloze import __version__
 from cloze.config import to_toml
 from cloze.data.files import PathLike
 from cloze.errors import FolderError
+from cloze.files import write_text
 from cloze.make.metrics import Meter
 from cloze.make.workshop import Say
 from cloze.train.consumers import need_tensorboard
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
+CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of running text, of labelled data
+FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # what a model says
+TRIALS = "trials.json"  # of several runs those that are finished
+VOCABULARY = "vocabulary"  # the folder of a tokenizer that was learned for the run
 UNNAMED = "<objects in Python>"  # what a recipe cannot name
 
 
@@ -51,11 +57,21 @@ def named(sources: Iterable[object]) -> tuple[str, ...]:
     return tuple(str(one) if isinstance(one, str | os.PathLike) else UNNAMED for one in sources)
 
 
+def clear(folder: Path, *folders: str) -> None:
+    """Remove what a run before has left, which a new one must neither go on from nor show."""
+    for name in (
+        *(RECIPE, METRICS, REPORT, CORPUS_FACTS, DATA_FACTS),
+        *(FILLS, NEIGHBOURS, SAMPLES, TRIALS),
+    ):
+        (folder / name).unlink(missing_ok=True)
+    for name in (STATE, *folders):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
 def write_recipe(folder: Path, recipe: "DataclassInstance") -> None:
     """The complete recipe of a run, into its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     said = f"# The complete recipe of this run, by cloze {__version__}.\n\n"
-    (folder / RECIPE).write_text(said + to_toml(recipe), encoding="utf-8")
+    write_text(folder / RECIPE, said + to_toml(recipe))
 
 
 def recipe_in(out: PathLike) -> Path:

@@ -7,8 +7,6 @@ data. Beside it lie what it ran with, how it went, and what a resumed run goes o
     recipe.toml metrics.jsonl data.json samples.json report.html state/
 """
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike as OsPath
@@ -22,29 +20,26 @@ from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.errors import ConfigError, InputError
+from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.report import write_report
 from cloze.make.run import (
-    METRICS,
-    RECIPE,
-    REPORT,
-    STATE,
+    DATA_FACTS,
     UNNAMED,
+    VOCABULARY,
     Watch,
     check_extras,
+    clear,
     recipe_in,
     write_recipe,
 )
-from cloze.make.translate_judge import SAMPLES, Judge
+from cloze.make.translate_judge import Judge
 from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
-from cloze.make.tuning import SUMMARY
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
-
-VOCABULARY = "vocabulary"
 
 Side = PathLike | Sequence[str]
 
@@ -97,10 +92,7 @@ def train_translator(
     made = replace(made, data=data)
     train, judged = parallel(source, target), parallel(*dev) if dev else None
     folder = fresh_path(out, force)
-    for name in (RECIPE, METRICS, SUMMARY, REPORT, SAMPLES):
-        (folder / name).unlink(missing_ok=True)
-    for name in (STATE, VOCABULARY):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    clear(folder, VOCABULARY)
     write_recipe(folder, made)
     return _train(train, judged, folder, made, watch or Watch())
 
@@ -250,7 +242,7 @@ def _model(recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting) -> 
 
 def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
     summary = {"training": len(data), "dev": len(dev) if dev else 0, "left out": left_out}
-    (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_json(out / DATA_FACTS, summary)
     write_report(out)
 
 

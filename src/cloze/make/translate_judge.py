@@ -1,6 +1,5 @@
 """How a translator is judged while it learns: BLEU and loss on sentences it does not learn from."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +7,14 @@ from pathlib import Path
 from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.evaluate.bleu import bleu
+from cloze.files import write_json
+from cloze.make.run import SAMPLES
 from cloze.make.translate_recipe import TranslateRecipe
 from cloze.nn.modes import settled
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
 from cloze.train.state import TrainState
 
-SAMPLES = "samples.json"
 _SHOWN = 10  # dev sentences whose translations are kept to look at
 
 
@@ -72,8 +72,8 @@ class Judge:
     def keep(self, out: Path) -> None:
         """Save the model, and some of what it says."""
         self._model.save_into(out)
-        text = json.dumps(self._samples, indent=1, ensure_ascii=False)
-        (out / SAMPLES).write_text(text, encoding="utf-8")
+        if self._samples:  # a run that is stopped early has not been judged
+            write_json(out / SAMPLES, self._samples)
 
 
 def _fits(model: Translator, source: Sequence[int], target: Sequence[int]) -> bool:

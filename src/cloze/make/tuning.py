@@ -1,6 +1,5 @@
 """One run of fine-tuning: a model with a new head, labelled data, and the loop around them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +13,13 @@ from cloze.checkpoint.model import Model, device_of
 from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.data.randomness import Purpose, generator
 from cloze.errors import InputError
+from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.report import write_report
-from cloze.make.run import Watch
+from cloze.make.run import DATA_FACTS, Watch
 from cloze.make.threshold import with_threshold
 from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective
@@ -28,8 +28,6 @@ from cloze.tasks.judge import judge
 from cloze.tasks.kinds import KINDS
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
-
-SUMMARY = "data.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +151,7 @@ class Epochs:
 
 def tell(out: Path, data: Labelled, cut: int) -> None:
     """What lies beside the model for people to read."""
-    summary = {**data.summary(), "cut": cut}
-    (out / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_json(out / DATA_FACTS, {**data.summary(), "cut": cut})
     write_report(out)
 
 

@@ -1,6 +1,5 @@
 """What a run on raw text works with, made from its recipe: tokenizer, corpus, model, batches."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,8 @@ from cloze.data.prepare import prepare
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
 from cloze.data.streams import Source, inventory, rows
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
+from cloze.files import read_json, write_json
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
 from cloze.make.recipe_tables import DistillTable
@@ -288,8 +288,8 @@ def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
 
 def _read_origin(out: Path) -> object:
     try:
-        return json.loads((out / TOKENIZER / ORIGIN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(out / TOKENIZER / ORIGIN, cap=1 << 28)  # it lists all files of text
+    except FolderError:
         return "none"
 
 
@@ -327,7 +327,7 @@ def _tokenizer(
     origin = _origin(sources, recipe)
     with whole_folder(place) as folder:
         tokenizer.with_limit(limit).save(folder)
-        (folder / ORIGIN).write_text(json.dumps(origin), encoding="utf-8")
+        write_json(folder / ORIGIN, origin, indent=None)
     return tokenizer
 
 

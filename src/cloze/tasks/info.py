@@ -14,7 +14,8 @@ from cloze.checkpoint.model import token_limit
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
-from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, read_json, stored_weights
+from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
+from cloze.files import read_json
 from cloze.interop.huggingface import architecture
 from cloze.text.tokenizer import Tokenizer
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.data.files import PathLike, fresh_path
-from cloze.draw.files import write
 from cloze.errors import InputError
+from cloze.files import write_text
 from cloze.tasks.evaluation import Evaluation
 
 ENDINGS = (".jsonl", ".tsv", ".json")
@@ -36,9 +36,9 @@ def write_predictions(made: Evaluation, path: PathLike, *, force: bool = False) 
     """All predictions of an evaluation, whole or not at all."""
     place = predictions_file(path, force=force)
     if place.suffix == ".json":
-        return write(place, _by_id(made))
+        return write_text(place, _by_id(made))
     rows = _objects(made) if place.suffix == ".jsonl" else _table(made)
-    return write(place, "".join(f"{row}\n" for row in rows))
+    return write_text(place, "".join(f"{row}\n" for row in rows))
 
 
 def _objects(made: Evaluation) -> Iterator[str]:

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.normalizers import BertNormalizer
 
 from cloze.errors import FolderError
+from cloze.files import write_json, write_text
 from cloze.text import backends
-from cloze.text.guard import library, open_backend, probe, read_object, read_text
+from cloze.text.guard import library, open_backend, probe, read_lines, read_object
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
@@ -54,7 +55,7 @@ def read(path: Path, *, lowercase: bool | None = None) -> Parts:
     settings = _settings(file.parent)
     if file.suffix == ".txt":
         backend = vocab_backend(
-            read_pieces(file),
+            read_lines(file),
             source=str(file),
             lowercase=settings.get("do_lower_case") if lowercase is None else lowercase,
             strip_accents=settings.get("strip_accents"),
@@ -67,11 +68,6 @@ def read(path: Path, *, lowercase: bool | None = None) -> Parts:
         _follow(backend, settings)
     tokens = find_tokens(backend, settings)
     return Parts(backend=backend, tokens=tokens, limit=_limit(settings.get("model_max_length")))
-
-
-def read_pieces(path: Path) -> list[str]:
-    """The lines of a `vocab.txt`; only newlines end one, as a piece may be another separator."""
-    return read_text(path).rstrip("\n").split("\n")
 
 
 def vocab_backend(
@@ -115,8 +111,7 @@ def gpt2_backend(encoder: Path, merges: Path) -> Backend:
             f"{encoder} has no {backends.END_OF_TEXT}, so it is not GPT-2's kind of vocabulary",
             fix="other kinds of byte-level BPE need a tokenizer.json, which says how they work",
         )
-    lines = read_text(merges).rstrip("\n").split("\n")
-    lines = [line for line in lines if not line.startswith("#version")]
+    lines = [line for line in read_lines(merges) if not line.startswith("#version")]
     for line in lines:
         if not _MERGE.fullmatch(line):
             raise FolderError(
@@ -140,15 +135,13 @@ def write(folder: Path, parts: Parts) -> None:
     }
     if parts.limit is not None:
         settings["model_max_length"] = parts.limit
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    write_text(folder / "tokenizer.json", text)
+    write_json(folder / "tokenizer_config.json", settings, indent=2)
     vocab = parts.backend.get_vocab()
     pieces = sorted(vocab, key=vocab.__getitem__)
     # In vocab.txt the line is the id, so there can be no ids without a piece.
     if peer["tokenizer_class"] == "BertTokenizer" and vocab[pieces[-1]] == len(pieces) - 1:
-        (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        write_text(folder / "vocab.txt", "\n".join(pieces) + "\n")
 
 
 def _find(path: Path) -> Path:
@@ -198,8 +191,10 @@ def find_tokens(backend: Backend, settings: Mapping[str, Any]) -> dict[str, str]
         named = settings.get(f"{role}_token")
         token = named.get("content") if isinstance(named, dict) else named
         customary = [name for name in _CUSTOMARY[role] if name in added]
-        for candidate in (token, *customary):
-            if isinstance(candidate, str) and backend.token_to_id(candidate) is not None:
+        for candidate in ([token] if isinstance(token, str) else []) + customary:
+            with library(FolderError, f"the {role}_token {candidate!r} is no text"):
+                known = backend.token_to_id(candidate) is not None
+            if known:
                 tokens[role] = candidate
                 break
     backend.add_special_tokens([token for token in tokens.values() if token not in added])

@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from cloze.errors import ClozeError, FolderError, InputError
+from cloze.files import read_json, read_text
 
 MAX_BYTES = 64 << 20  # the largest published tokenizers take half of this
 MAX_IDS = 10_000_000
@@ -51,30 +52,14 @@ def check_text(text: object, name: str) -> str:
     return text
 
 
-def read_text(path: Path) -> str:
-    """A small file of UTF-8, with every line end as a newline."""
-    if not path.is_file():
-        raise FolderError(f"there is no file {path}", fix="check the path")
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise FolderError(
-            f"{path} has {size:,} bytes, far more than any tokenizer needs", fix=_REPLACE
-        )
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as cause:
-        raise FolderError(
-            f"{path} is not UTF-8 (at byte {cause.start:,})", fix="save it as UTF-8"
-        ) from cause
+def read_lines(path: Path) -> list[str]:
+    """The lines of a vocabulary; only newlines end one, as a piece may be another separator."""
+    return read_text(path, cap=MAX_BYTES, fix=_REPLACE).rstrip("\n").split("\n")
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A small file that holds one JSON object."""
-    text = read_text(path)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as cause:
-        raise FolderError(f"{path} is not JSON: {cause}", fix=_REPLACE) from cause
+    """A file of a tokenizer that holds one JSON object."""
+    found = read_json(path, cap=MAX_BYTES, fix=_REPLACE)
     if not isinstance(found, dict):
         raise FolderError(f"{path} holds no JSON object", fix=_REPLACE)
     return found

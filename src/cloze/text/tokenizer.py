@@ -13,7 +13,7 @@ from cloze.errors import InputError
 from cloze.text import files, length
 from cloze.text.backends import BYTES
 from cloze.text.encoding import Encoding, from_library, parts_of
-from cloze.text.guard import check_text, library
+from cloze.text.guard import check_text, library, read_lines
 
 _KINDS = {"WordPiece": "wordpiece", "WordLevel": "word", "BPE": "bpe", "Unigram": "unigram"}
 _FAILED = "leave this text out; the tokenizer's own files are at fault"
@@ -97,7 +97,7 @@ class Tokenizer:
         """BERT's tokenizer from a `vocab.txt` or a list of pieces, with no settings but these."""
         path = Path(vocab) if isinstance(vocab, str | PathLike) else None
         backend = files.vocab_backend(
-            files.read_pieces(path) if path else list(vocab),  # type: ignore[arg-type]
+            read_lines(path) if path else list(vocab),  # type: ignore[arg-type]
             source=str(path or "this vocabulary"),
             lowercase=lowercase,
             strip_accents=strip_accents,

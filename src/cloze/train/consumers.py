@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from cloze.config import one_of, suggest
 from cloze.errors import ConfigError, MissingExtraError
+from cloze.files import write_bytes
 from cloze.train.step import Step
 
 Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # what a step has to tell
@@ -131,6 +132,7 @@ def writing_metrics(
 ) -> Iterator[Step]:
     """One JSON object to a line for every so many steps, and for each with scores.
 
+    The file is added to, not written anew, for people watch it grow.
     `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,
     which are now taken again, is cut off first.
     """
@@ -173,12 +175,20 @@ def rewind(path: Path, after: int) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= after]
-    if kept != lines:
-        short = path.with_name(f".{path.name}")
-        short.write_text("".join(kept), encoding="utf-8")
-        short.replace(path)
+    lines = list(rows_of(path))
+    kept = [line for line, row in lines if line.endswith(b"\n") and _step_of(row) <= after]
+    if len(kept) < len(lines):
+        write_bytes(path, b"".join(kept))
+
+
+def rows_of(metrics: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line of a file of metrics, and the row it holds: none where a kill cut it off."""
+    for line in metrics.read_bytes().splitlines(keepends=True):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        yield line, row if isinstance(row, dict) else {}
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -189,8 +199,6 @@ def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(sound, allow_nan=False) + "\n"
 
 
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, TypeError, KeyError):
-        return math.inf
+def _step_of(row: Mapping[str, Any]) -> float:
+    step = row.get("step")
+    return step if isinstance(step, int | float) else math.inf

@@ -113,7 +113,7 @@ def test_a_setting_that_is_not_there(tmp_path):
     values = json.loads((folder / "config.json").read_text())
     del values["vocab_size"]
     (folder / "config.json").write_text(json.dumps(values))
-    with pytest.raises(FolderError, match="it lacks vocab_size or bos_id"):
+    with pytest.raises(FolderError, match="config.json: vocab_size is missing"):
         cloze.load(folder)
 
 

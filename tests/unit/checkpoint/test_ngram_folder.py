@@ -126,7 +126,7 @@ def broken(folder, change):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda s: s.update(format_version=2), "says format_version 2, this cloze reads 1"),
+        (lambda s: s.update(format_version=2), "has format_version 2, this version reads 1"),
         (lambda s: s.update(order=4), "does not describe an n-gram model"),
         (lambda s: s.update(order=9), "order is 9"),
         (lambda s: s.pop("counts"), "does not describe an n-gram model"),

@@ -185,7 +185,7 @@ def full_for_safetensors(*_args, **_kwargs):
         ("cloze.checkpoint.atomic.flush", full),
         ("pathlib.Path.write_bytes", full),
         ("pathlib.Path.rename", full),
-        ("tempfile.mkdtemp", full),
+        ("pathlib.Path.mkdir", full),
     ],
 )
 def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, where, what):

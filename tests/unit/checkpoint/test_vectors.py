@@ -68,7 +68,7 @@ def change(folder, **changes):
     ("changes", "wrong"),
     [
         ({"model_type": "bert"}, "does not hold word vectors"),
-        ({"format_version": 2}, "is of format_version 2, this reads 1"),
+        ({"format_version": 2}, "config.json has format_version 2, this version reads 1"),
         ({"vocab_size": -1}, "config.json: vocab_size is -1"),
         ({"hidden_size": 1 << 40}, "config.json: hidden_size is"),
         ({"vocab_size": 4}, "vocabulary.tsv has 3 words, config.json says 4"),

@@ -182,13 +182,11 @@ def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monke
     old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
     held = old.held_out.documents.tolist()
 
-    def killed(path, data):
-        if path.name == "corpus.json":
-            path.with_name(".corpus.json.99").write_bytes(data[:10])
-            raise KeyboardInterrupt
-        shards.write_whole(path, data)
+    def killed(path, _):
+        path.with_name(".corpus.json.99").write_bytes(b"{")
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparing, "write_whole", killed)
+    monkeypatch.setattr(preparing, "write_json", killed)
     source, options = tmp_path / "text.txt", Options(sentences="lines", hold_out=0.6)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
@@ -350,7 +348,7 @@ def test_a_folder_that_is_no_corpus_is_told(tmp_path):
     with pytest.raises(FolderError, match="is not a corpus[^$]*prepare one there"):
         Corpus.open(tmp_path)
     (tmp_path / "corpus.json").write_text("{")
-    with pytest.raises(FolderError, match="cannot be read"):
+    with pytest.raises(FolderError, match="corpus.json is not JSON.*\n.*prepare the corpus again"):
         Corpus.open(tmp_path)
 
 

@@ -150,6 +150,10 @@ def test_settings_of_several_kinds_stand_to_the_left() -> None:
     assert ">true<" in html
 
 
+def test_a_table_may_have_no_rows() -> None:
+    assert "<th" in str(Table(rows=[], columns=["a", "b"]).element())
+
+
 def test_rows_are_of_one_length() -> None:
     with pytest.raises(InputError, match=r"table 't' has rows of 1 and 2 cells\n  fix: give each"):
         Table(title="t", columns=["a", "b"], rows=[["x"]])

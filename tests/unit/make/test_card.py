@@ -106,6 +106,13 @@ def test_a_file_that_is_missing(run, model, name):
         card(run, model, ABOUT, {})
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"documents": 3}'])
+def test_counts_that_are_broken(run, model, content):
+    (run / "corpus.json").write_text(content)
+    with pytest.raises(FolderError, match=r"corpus\.json (is not JSON|lacks one of documents)"):
+        card(run, model, ABOUT, {})
+
+
 def test_scores_come_from_a_file(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text('{"SST-2": 0.9, "STS-B": "82 ± 1"}')

@@ -1,6 +1,7 @@
 """`finetune` with several runs: seeds, the search, and what a signal leaves of them."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.errors import ConfigError
+from cloze.errors import ConfigError, FolderError
 from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.run import Watch
@@ -163,6 +164,17 @@ def test_a_finished_run_is_not_repeated(files, straight):
         straight.steps,
         straight.trials,
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("[", "trials.json is not JSON"), ("[3]", "does not list"), ('[{"name": "x"}]', "does not")],
+)
+def test_a_broken_list_of_runs_is_told(files, straight, tmp_path, content, said):
+    out = shutil.copytree(straight.folder, tmp_path / "m")
+    (out / "trials.json").write_text(content)
+    with pytest.raises(FolderError, match=f"{said}.*\n.*fine-tune again, with --force"):
+        resume_finetune(out)
 
 
 def test_a_stopped_search_goes_on(files, tmp_path, grid):

@@ -9,7 +9,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make import glue as room
 from cloze.make.glue import glue
 from cloze.make.run import Watch
@@ -104,6 +104,15 @@ def test_a_finished_task_is_not_run_again(made, base, data, monkeypatch):
     assert [one.note for one in again.rows] == ["from before"] * 3 + ["no training data"]
     with pytest.raises(InputError, match="holds a run with other settings"):
         glue(base, data, out, settings=[*FAST, "run.seed=7"])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"asked": {}, "row": {"a": 1}}'])
+def test_a_broken_row_is_told(base, data, tmp_path, content):
+    path = tmp_path / "out" / "CoLA" / "glue.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(FolderError, match=r"glue\.json (is not|does not hold).*\n.*--force"):
+        glue(base, data, tmp_path / "out", tasks=["CoLA"], settings=FAST)
 
 
 def test_a_task_that_was_begun_goes_on(base, data, tmp_path, monkeypatch):

@@ -272,6 +272,16 @@ def test_a_line_cut_off_by_a_kill_is_counted_and_the_rest_is_shown(tmp_path: Pat
     assert said["text"] == "metrics.jsonl: 2 lines are no rows of metrics"
 
 
+def test_translations_stand_beside_what_is_right(tmp_path: Path) -> None:
+    one = {"source": "eine Katze", "reference": "a cat", "translation": "the cat"}
+    (table,) = part(folder(tmp_path, samples=[one]), "Translations")
+    assert table["rows"] == [["eine Katze", "a cat", "the cat"]]
+    (tmp_path / "my-bert" / "samples.json").write_text("[]")
+    assert "Translations" in report(tmp_path / "my-bert").html()
+    (tmp_path / "my-bert" / "samples.json").write_text("[{}]")
+    assert titles(tmp_path / "my-bert") == ["Left out"]
+
+
 @pytest.mark.parametrize("name", ["fills", "neighbours", "corpus"])
 @pytest.mark.parametrize(
     "content", [b"{", b"\xff\xfe", b"7", b'["text"]', b'[{"txt": 1}]', b'"text"', b"null"]

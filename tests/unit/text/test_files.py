@@ -269,9 +269,9 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
             file.truncate(guard.MAX_BYTES + 1)  # a hole: it takes no room on the disk
     read = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, **_: pytest.fail(f"{path} was read"))
-    for name in ("tokenizer.json", "vocab.txt"):
-        with pytest.raises(FolderError, match=f"{name} has 67,108,865 bytes, far more than any"):
-            guard.read_text(tmp_path / name.replace(".", "-") / name)
+    for name, reader in (("tokenizer.json", guard.read_object), ("vocab.txt", guard.read_lines)):
+        with pytest.raises(FolderError, match=f"{name} has 67,108,865 bytes, far more than such"):
+            reader(tmp_path / name.replace(".", "-") / name)
     monkeypatch.setattr(Path, "read_text", read)
     with pytest.raises(FolderError, match="tokenizer_config.json has 67,108,865 bytes"):
         Tokenizer.load(tmp_path / "tokenizer_config-json")

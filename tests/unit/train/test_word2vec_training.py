@@ -11,7 +11,7 @@ import pytest
 
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.models.word2vec import Grams
-from cloze.train.word2vec.corpus import IDS, encode, opened
+from cloze.train.word2vec.corpus import IDS, WORDS, encode, opened
 from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
 from cloze.train.word2vec.settings import Settings, Text
 from cloze.train.word2vec.vocabulary import count, find_phrases, join, split_text
@@ -122,7 +122,17 @@ def test_a_kept_corpus_is_taken_if_nothing_changed(tmp_path):
 def test_a_corpus_that_was_cut_is_told(corpus, tmp_path):
     path = tmp_path / IDS
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(FolderError, match="is not whole\n.*delete it"):
+    with pytest.raises(FolderError, match="is not whole\n.*delete the folder"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{", "words.json is not JSON"), ("[]", "is not whole"), ('{"words": 3}', "is not whole")],
+)
+def test_a_broken_list_of_words_is_told(corpus, tmp_path, content, said):
+    (tmp_path / WORDS).write_text(content)
+    with pytest.raises(FolderError, match=f"{said}.*\n.*delete the folder and run again"):
         opened(tmp_path)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import FolderError
+from cloze.files import flush, read_json, write_json, write_text
 from cloze.text.counting import Progress
 from cloze.train.word2vec.settings import Text
 from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
@@ -21,6 +22,8 @@ from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
 IDS, ENDS, WORDS, KEY = "ids.i32", "ends.i64", "words.json", "key.json"
 CHUNK = 10_000  # words between two looks at the rate, as in gensim and word2vec.c
 _BUFFER = 1 << 20  # words between two writes
+_CAP = 1 << 32  # bytes of the list of words
+_AGAIN = "delete the folder and run again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,23 +75,28 @@ def encode(
         "counts": vocabulary.counts.tolist(),
         "phrases": [sorted(pairs) for pairs in vocabulary.phrases],
     }
-    (folder / WORDS).write_text(json.dumps(kept), encoding="utf-8")
-    found.write_text(key)  # last: with it the rest is whole
+    for name in (IDS, ENDS):
+        flush(folder / name)
+    write_json(folder / WORDS, kept, indent=None)
+    write_text(found, key)  # last: with it the rest is whole
     return opened(folder)
 
 
 def opened(folder: Path) -> Encoded:
     """A corpus that was written before."""
-    kept = json.loads((folder / WORDS).read_text(encoding="utf-8"))
-    vocabulary = Vocabulary(
-        words=tuple(kept["words"]),
-        counts=np.array(kept["counts"], np.int64),
-        phrases=tuple(frozenset(pairs) for pairs in kept["phrases"]),
-    )
-    ids = np.memmap(folder / IDS, np.int32, "r")
-    ends = np.memmap(folder / ENDS, np.int64, "r")
+    kept = read_json(folder / WORDS, cap=_CAP, fix=_AGAIN)
+    try:
+        vocabulary = Vocabulary(
+            words=tuple(kept["words"]),
+            counts=np.array(kept["counts"], np.int64),
+            phrases=tuple(frozenset(pairs) for pairs in kept["phrases"]),
+        )
+        ids = np.memmap(folder / IDS, np.int32, "r")
+        ends = np.memmap(folder / ENDS, np.int64, "r")
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        raise _not_whole(folder) from None
     if len(ids) != vocabulary.counts.sum() or ends[-1] != len(ids):
-        raise FolderError(f"the corpus in {folder} is not whole", fix="delete it and run again")
+        raise _not_whole(folder)
     return Encoded(vocabulary=vocabulary, ids=ids, ends=ends)
 
 
@@ -117,6 +125,10 @@ def _write(
             if len(ids) >= _BUFFER:
                 flush()
         flush()
+
+
+def _not_whole(folder: Path) -> FolderError:
+    return FolderError(f"the corpus in {folder} is not whole", fix=_AGAIN)
 
 
 def _key(text: Text, inventory: object) -> str:

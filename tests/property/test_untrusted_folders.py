@@ -1,0 +1,134 @@
+"""Whatever stands in a folder's settings: it opens, or one of our errors says why not."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as setting
+from hypothesis import strategies as st
+
+import cloze
+from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.vectors import save_vectors
+from cloze.errors import ClozeError, FolderError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.models.word2vec import Grams, WordVectors
+from grams import text_model
+from helpers import tiny_model
+from languages import language_model
+from translators import translator
+
+WORDS = WordVectors(
+    words=("a", "b"),
+    vectors=np.ones((2, 4), np.float32),
+    grams=Grams(buckets=5),
+    gram_vectors=np.ones((5, 4), np.float32),
+)
+READ = Features(width=16, kind="bilstm", hidden=4, depth=1)
+FOLDERS = {
+    "bert": lambda to: tiny_model("sequence", task=Task(name="classify", policy="head")).save(to),
+    "features": lambda to: replace(
+        tiny_model(), task=Task(name="tag", features=READ), reader=new_reader(READ, 2)
+    ).save(to),
+    "pooling": lambda to: replace(tiny_model(), pooling=Pooling(prompt="a: ", limit=20)).save(to),
+    "distilbert": lambda to: tiny_model("mlm", family="distilbert").save(to),
+    "modernbert": lambda to: tiny_model("mlm", family="modernbert").save(to),
+    "transformer": lambda to: translator("learned").save(to),
+    "seq2seq": lambda to: translator("bahdanau").save(to),
+    "nnlm": lambda to: language_model("nnlm").save(to),
+    "lstm": lambda to: language_model("lstm").save(to),
+    "ngram": lambda to: text_model(2).save(to),
+    "word2vec": lambda to: save_vectors(WORDS, to),
+}
+FILES = [
+    *((name, "config.json") for name in FOLDERS),
+    *((name, "cloze.json") for name in ("bert", "features")),
+    ("pooling", "1_Pooling/config.json"),
+    ("pooling", "modules.json"),
+    ("pooling", "sentence_bert_config.json"),
+    ("pooling", "config_sentence_transformers.json"),
+    ("bert", "tokenizer_config.json"),
+]
+WRONG = st.sampled_from(
+    [
+        *(None, True, 0, 1, -1, 3, 1.5, 1 << 62, 10**400, float("nan"), float("inf")),
+        *("", "x", "1", "x" * 300, "\ud800", [], {}, [1], ["x"], [[1]], [None], {"a": 1}, {"0": 1}),
+    ]
+)
+DROP = object()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("folders")
+    return {name: make(place / name) for name, make in FOLDERS.items()}
+
+
+def places(value, above=()):
+    """Where something stands within a value of JSON."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in inside:
+        yield (*above, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*above, key))
+
+
+def changed(whole, where, value):
+    made = copy.deepcopy(whole)
+    *above, last = where
+    inside = made
+    for key in above:
+        inside = inside[key]
+    if value is DROP:
+        del inside[last]
+    else:
+        inside[last] = value
+    return made
+
+
+@pytest.mark.parametrize(("name", "file"), FILES)
+@setting(max_examples=40)
+@given(data=st.data())
+def test_settings_are_not_trusted(folders, name, file, data):
+    path = folders[name] / file
+    before = path.read_bytes()
+    whole = json.loads(before)
+    where = data.draw(st.sampled_from([(), *places(whole)]))
+    inside = list(whole.values()) if isinstance(whole, dict) else whole
+    others = st.sampled_from(inside)  # good ones in the wrong place
+    value = data.draw(WRONG if not where else st.just(DROP) | WRONG | others)
+    path.write_text(json.dumps(changed(whole, where, value) if where else value))
+    try:
+        cloze.load(folders[name], device="cpu", quiet=True)
+    except ClozeError:
+        pass
+    finally:
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "where", "said"),
+    [
+        ("transformer", "config.json", ("vocab_size",), "config.json: vocab_size is missing"),
+        ("lstm", "config.json", ("bos_id",), "config.json: bos_id is missing"),
+        ("bert", "cloze.json", ("name",), "cloze.json: name is missing"),
+        ("features", "cloze.json", ("features", "width"), "features.width is missing"),
+        ("features", "cloze.json", ("features", "depth"), "features.depth is 0"),
+    ],
+)
+def test_what_is_missing_is_named(folders, name, file, where, said):
+    path = folders[name] / file
+    before = path.read_bytes()
+    path.write_text(json.dumps(changed(json.loads(before), where, DROP)))
+    try:
+        with pytest.raises(FolderError, match=said):
+            cloze.load(folders[name])
+        path.write_text("[]")
+        with pytest.raises(FolderError, match="no JSON object|has no config.json"):
+            cloze.load(folders[name])
+    finally:
+        path.write_bytes(before)

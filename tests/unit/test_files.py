@@ -1,0 +1,115 @@
+"""Files written whole, and small ones read with care."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloze.errors import FolderError
+from cloze.files import read_json, read_text, whole_file, write_json, write_text
+
+
+def failing(path):
+    with whole_file(path) as file:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+
+def test_a_failure_leaves_what_was_there(tmp_path):
+    path = write_text(tmp_path / "folder" / "file", "old")
+    with pytest.raises(OSError, match="No space left"):
+        failing(path)
+    with pytest.raises(OSError, match="No space left"):
+        failing(tmp_path / "folder" / "other")
+    assert path.read_text() == "old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_take_its_name_leaves_nothing(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_text(tmp_path / "folder", "text")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_the_disk_holds_a_file_before_it_has_its_name(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (done.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd))
+    )
+    monkeypatch.setattr(Path, "replace", lambda a, b: (done.append("name"), replace(a, b)))
+    write_text(tmp_path / "file", "text")
+    first, second, third = done
+    assert first.name.startswith(".file.")
+    assert (second, third) == ("name", tmp_path)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_file_is_for_whoever_the_umask_lets_in(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        path = write_text(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_links_and_devices_stay_what_they_are(tmp_path):
+    (tmp_path / "link").symlink_to("real")
+    assert write_text(tmp_path / "link", "text") == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "text"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON, st.sampled_from([None, 1, 2]))
+def test_json_comes_back_as_it_was(tmp_path_factory, value, indent):
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    assert read_json(write_json(path, value, indent=indent)) == value
+
+
+def test_half_a_surrogate_pair_is_escaped(tmp_path):
+    assert read_json(write_json(tmp_path / "a", ["caf\udce9 é"])) == ["caf\udce9 é"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"1" * 5000, "is not JSON"),
+        (b"\xff", r"is not UTF-8 \(at byte 0\)"),
+        (b" " * 101, "has 101 bytes, far more than such a file needs"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(tmp_path, content, said):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(FolderError, match=rf"{tmp_path}/a\.json {said}"):
+        read_json(tmp_path / "a.json", cap=100 if len(content) == 101 else 1 << 20)
+
+
+def test_what_is_no_file_is_told(tmp_path):
+    with pytest.raises(FolderError, match="there is no file .*nowhere"):
+        read_json(tmp_path / "nowhere")
+    with pytest.raises(FolderError, match="cannot be read: Is a directory\n.*mend it"):
+        read_text(tmp_path, fix="mend it")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf[1]\r\n")
+    assert read_text(tmp_path / "a") == "[1]\n"
+    assert read_json(tmp_path / "a") == [1]
