@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
 from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
 from cloze.checkpoint.weights import read_json
 from cloze.config import from_mapping
+from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models.lstm import LSTM, LSTMConfig
 from cloze.models.ngram import BOS, EOS, UNK

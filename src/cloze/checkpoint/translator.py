@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.own import Saved, check_version, put_weights, write_own
 from cloze.checkpoint.weights import read_json
 from cloze.config import from_mapping, in_range
+from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from cloze.models.transformer import Transformer, TransformerConfig

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cloze.errors import InputError
+from cloze.evaluate.perplexity import perplexity
 from cloze.models.language import LanguageModel
 
 _BATCH = 1000  # texts scored at once
@@ -25,12 +26,12 @@ class LanguageScore:
     @property
     def perplexity(self) -> float:
         """exp(−log p / tokens): to compare models that share a vocabulary."""
-        return _exp(-self.log_p / self.tokens)
+        return perplexity(-self.log_p / self.tokens)
 
     @property
     def word_perplexity(self) -> float:
         """exp(−log p / words), whatever pieces the model works with."""
-        return _exp(-self.log_p / self.words)
+        return perplexity(-self.log_p / self.words)
 
     @property
     def bits_per_byte(self) -> float:
@@ -68,10 +69,3 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     stream = iter(texts)
     while batch := list(islice(stream, _BATCH)):
         yield batch
-
-
-def _exp(value: float) -> float:
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf

@@ -20,10 +20,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, device_of
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASKS
 from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
+from cloze.device import device_of
 from cloze.draw.files import write
 from cloze.errors import ConfigError, InputError
 from cloze.make.features import tune_features
@@ -36,7 +37,6 @@ from cloze.make.finetune_recipe import (
     finetune_recipe,
 )
 from cloze.make.labelled import Labelled, gather, listed_sources
-from cloze.make.recipe_tables import UNITS
 from cloze.make.run import (
     METRICS,
     RECIPE,
@@ -47,6 +47,7 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
+from cloze.make.run_tables import UNITS
 from cloze.make.tuning import SUMMARY, Tuned, tune
 
 TRIALS, WEIGHTS = "trials.json", "model.safetensors"

@@ -9,7 +9,6 @@ goes on from:
 """
 
 import json
-import math
 import shutil
 import zlib
 from collections.abc import Sequence
@@ -21,12 +20,13 @@ import torch
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.language import NeuralModel
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
+from cloze.device import device_of
 from cloze.errors import InputError
+from cloze.evaluate.perplexity import perplexity
 from cloze.make.course import Course, exact, take
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
@@ -86,7 +86,8 @@ def pretrain_language(
     judged = _listed(dev) or list(made.corpus.dev)
     corpus = replace(made.corpus, sources=named(texts), dev=named(judged))
     made = replace(made, corpus=corpus)
-    lines = read_lines(texts, judged, made.corpus)  # before anything is overwritten
+    device_of(made.run.device)  # whether it is there, and the text, before anything is overwritten
+    lines = read_lines(texts, judged, made.corpus)
     folder = fresh_path(out, force)
     for name in (RECIPE, METRICS, SUMMARY, REPORT):
         (folder / name).unlink(missing_ok=True)
@@ -184,7 +185,7 @@ class _Judge:
         self._model.module.eval()  # the loop sets it to learning again
         logs = self._model.log_probs(self._sequences)
         loss = -sum(float(one.sum(dtype="float64")) for one in logs) / sum(map(len, logs))
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "score": -loss}
+        return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
 
 
 def _tokenizer(lines: Sequence[str], out: Path, recipe: LanguageRecipe, watch: Watch) -> Tokenizer:
@@ -200,7 +201,7 @@ def _tokenizer(lines: Sequence[str], out: Path, recipe: LanguageRecipe, watch: W
             size=table.size,
             min_count=table.min_count,
             lowercase=table.lowercase,
-            progress=watch.say.vocabulary,
+            progress=watch.say.progress,
         )
     with whole_folder(place) as folder:
         tokenizer.save(folder)

@@ -11,14 +11,24 @@ from cloze.config import to_toml
 from cloze.data.files import PathLike
 from cloze.errors import FolderError
 from cloze.make.metrics import Meter
-from cloze.make.workshop import Say
 from cloze.train.step import Step
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from cloze.data.prepare import Progress as Preparing
+
 RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 UNNAMED = "<objects in Python>"  # what a recipe cannot name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Say:
+    """How the work tells what it does; all of it may be left out."""
+
+    text: Callable[[str], None] = lambda _: None
+    progress: Callable[[str, int, int | None], None] | None = None  # stage, done, of how many
+    corpus: "Callable[[Preparing], None] | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

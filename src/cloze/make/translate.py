@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from cloze.checkpoint.atomic import whole_folder
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
+from cloze.device import device_of
 from cloze.errors import ConfigError, InputError
 from cloze.make.course import Course, exact, take
 from cloze.make.report import write_report
@@ -84,6 +84,7 @@ def train_translator(
     made = translate_recipe(recipe, settings=settings)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
+    device_of(made.run.device)  # whether it is there, before anything is overwritten
     train, judged = parallel(source, target), parallel(*dev) if dev else None
     folder = fresh_path(out, force)
     for name in (RECIPE, METRICS, SUMMARY, REPORT, SAMPLES):
@@ -190,7 +191,7 @@ def _tokenizer(data: Parallel, out: Path, recipe: TranslateRecipe, watch: Watch)
             table.size,
             lowercase=table.lowercase,
             min_count=table.min_count,
-            progress=watch.say.vocabulary,
+            progress=watch.say.progress,
         )
     with whole_folder(place) as folder:
         tokenizer.save(folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.evaluate.bleu import bleu
+from cloze.evaluate.perplexity import perplexity
 from cloze.make.translate_recipe import TranslateRecipe
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
@@ -67,7 +68,7 @@ class Judge:
         return {
             "bleu": score,
             "loss": nats,
-            "perplexity": math.exp(min(nats, 700.0)),
+            "perplexity": perplexity(nats),
             "accuracy": means.get(f"{NAME}.accuracy", math.nan),
             "score": score,
         }
