@@ -18,9 +18,8 @@ import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.draw.alignment import AlignmentLines, alignment_heat
 from cloze.evaluate.bleu import bleu, bleu_by_length, bleu_counts, bleu_of
-from cloze.make.run import Watch
+from cloze.make.run import Say, Watch
 from cloze.make.translate import train_translator
-from cloze.make.workshop import Say
 from cloze.tasks.translate import translate
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.records import Records

@@ -93,7 +93,9 @@ def picks(count, seed=0):
 def tune(base, out, *settings, task="classify", train=None, dev=None, **options):
     train = texts(160) if train is None else train
     dev = texts(40, seed=1) if dev is None else dev
-    return finetune(task, base, train, out, dev=dev, settings=[*FAST, *settings], **options)
+    counted = any(setting.startswith("run.steps") for setting in settings)
+    fast = [setting for setting in FAST if not (counted and setting.startswith("run.epochs"))]
+    return finetune(task, base, train, out, dev=dev, settings=[*fast, *settings], **options)
 
 
 def metrics(out):

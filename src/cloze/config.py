@@ -5,6 +5,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -100,6 +101,18 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
+def check_choices(config: "DataclassInstance") -> None:
+    """Refuse a value that the `Literal` of its field does not name.
+
+    Files are read by the annotations, but an object made in Python is not held to them: a
+    dataclass with choices calls this as it is made.
+    """
+    for name, choices in _choices(type(config)).items():
+        value = getattr(config, name)
+        if value not in choices:
+            one_of(name, str(value), [str(one) for one in choices if one is not None])
+
+
 def in_range(name: str, value: object, low: int, high: int) -> int:
     """`value` as an integer within [low, high], or an error that says so."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -136,14 +149,34 @@ def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
     if origin is Literal:
         return one_of(name, str(value), inner)
     if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{name} is {value!r}", fix="use a list")
-        return tuple(_typed(inner[0], item, name) for item in value)
+        return _several(inner, value, name)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{name} is {value!r}", fix="it is a table of settings")
-        return from_mapping(hint, value, inside=f"{name}.")
+        return _table(hint, value, name)
     return _scalar(hint, value, name)
+
+
+def _several(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} is {value!r}", fix="use a list")
+    if inner[-1] is not ... and len(value) != len(inner):
+        raise ConfigError(f"{name} is {list(value)}", fix=f"use a list of {len(inner)}")
+    return tuple(_typed(inner[0], item, name) for item in value)
+
+
+def _table(kind: type[C], value: object, name: str) -> C:
+    """Its errors with its name in front, where they speak of one of its settings.
+
+    A table may stand in several recipes and under several names: it says "rate is 7" alone.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {value!r}", fix="it is a table of settings")
+    try:
+        return from_mapping(kind, value, inside=f"{name}.")
+    except ConfigError as error:
+        setting = error.problem.partition(" ")[0]
+        if setting in {field.name for field in dataclasses.fields(kind)}:
+            raise ConfigError(f"{name}.{error.problem}", fix=error.fix) from None
+        raise
 
 
 def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
@@ -152,6 +185,17 @@ def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
     if hint in _NAMES and type(value) is not hint:
         raise ConfigError(f"{name} is {value!r}", fix=f"use {_NAMES[hint]}")
     return value
+
+
+@cache
+def _choices(cls: type["DataclassInstance"]) -> dict[str, tuple[object, ...]]:
+    """The values of each field that has choices; None among them where it may be left out."""
+    found = {}
+    for name, hint in get_type_hints(cls).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        if all(get_origin(part) is Literal or part is type(None) for part in parts):
+            found[name] = tuple(one for part in parts for one in get_args(part) or (None,))
+    return found
 
 
 def _first(inner: tuple[Any, ...]) -> Any:  # noqa: ANN401

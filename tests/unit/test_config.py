@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.config import from_mapping, merge, override, read_toml, suggest, to_toml
+from cloze.config import check_choices, from_mapping, merge, override, read_toml, suggest, to_toml
 from cloze.errors import ConfigError
 
 
@@ -17,6 +17,15 @@ class Inner:
     rate: float = 0.5
     kind: Literal["linear", "cosine"] = "linear"
     split: tuple[float, ...] = (0.8, 0.2)
+    pair: tuple[float, float] = (0.0, 1.0)
+    mode: Literal["a", "b"] | None = None
+
+    def __post_init__(self):
+        check_choices(self)
+        if self.rate == 7:
+            raise ConfigError(f"rate is {self.rate}", fix="use less")
+        if self.rate == 8:
+            raise ConfigError("nothing has rate 8", fix="use less")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
         fast=st.booleans(),
         inner=st.builds(
             Inner,
-            rate=floats,
+            rate=floats.filter(lambda rate: rate not in (7, 8)),
             kind=st.sampled_from(["linear", "cosine"]),
             split=st.lists(floats).map(tuple),
         ),
@@ -61,11 +70,23 @@ def test_a_written_file_reads_back_the_same(config):
         ({"name": 7}, "name is 7\n.*text"),
         ({"inner": {"split": 1.0}}, "inner.split is 1.0\n.*list"),
         ({"inner": {"split": ["a"]}}, "inner.split is 'a'\n.*a number"),
+        ({"inner": {"pair": [1.0]}}, r"inner.pair is \[1.0\]\n.*a list of 2"),
+        ({"inner": {"pair": [1.0, 2.0, 3.0]}}, "inner.pair is .*\n.*a list of 2"),
+        ({"inner": {"rate": 7}}, "^inner.rate is 7.0\n.*use less"),
+        ({"inner": {"rate": 8}}, "^nothing has rate 8\n"),
+        ({"inner": {"mode": "c"}}, "^inner.mode 'c' is unknown\n.*a, b"),
     ],
 )
 def test_what_does_not_fit_is_named(values, message):
     with pytest.raises(ConfigError, match=message):
         from_mapping(Outer, values)
+
+
+def test_objects_made_in_python_have_no_other_choices_either():
+    assert Inner(mode="b").mode == "b"
+    for name, value in (("kind", "cubic"), ("mode", "c"), ("kind", None), ("kind", ["linear"])):
+        with pytest.raises(ConfigError, match=f"^{name} .* is unknown\n"):
+            Inner(**{name: value})
 
 
 def test_a_whole_number_is_a_number():

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
 from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
 from cloze.config import from_mapping
+from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models.language import batches
 from cloze.models.lstm import LSTM, LSTMConfig

@@ -12,11 +12,12 @@ from rich.table import Table
 from torch import Tensor
 
 from cloze.checkpoint.abilities import own_family, refuse
-from cloze.checkpoint.model import LoadReport, Model, device_of, dtype_of
+from cloze.checkpoint.model import LoadReport, Model, dtype_of
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import FILE, Task, read_task, task_of_head
 from cloze.checkpoint.weights import Stored, check, read_weights, stored_weights
+from cloze.device import device_of
 from cloze.errors import FolderError
 from cloze.files import read_json
 from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names

@@ -16,7 +16,6 @@ from cloze.checkpoint.task import FILE as TASK_FILE
 from cloze.checkpoint.task import Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
-from cloze.errors import ConfigError
 from cloze.files import write_json
 from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
@@ -138,14 +137,3 @@ def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | 
 
 def dtype_of(name: str) -> torch.dtype:
     return DTYPES[one_of("dtype", name, DTYPES)]
-
-
-def device_of(name: str | torch.device | None) -> torch.device:
-    """The device named, if it is there; None is the GPU where there is one, else the CPU."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # torch raises either for a device not there
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name} cannot be used: {reason}", fix="use cpu") from None

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
 from cloze.config import from_mapping, in_range
+from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from cloze.models.transformer import Transformer, TransformerConfig

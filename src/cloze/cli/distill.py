@@ -111,7 +111,7 @@ def distill(
 
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, inputs, recipe, settings, may="distill.teacher")
+            changed = for_resuming(flags, settings, inputs, recipe, may="distill.teacher")
             ended = resume_run(out, settings=changed, watch=watch)
         else:
             assert teacher is not None

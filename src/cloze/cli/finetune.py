@@ -197,7 +197,7 @@ def finetune(
 
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, task, train, dev, recipe, settings)
+            changed = for_resuming(flags, settings, task, train, dev, recipe)
             ended = resume_finetune(out, settings=changed, watch=watch)
         else:
             default = "features" if transfer == "features" else DEFAULT
@@ -263,7 +263,7 @@ def _translate(
     from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
 
     if resume:
-        changed = for_resuming(flags, *files, recipe, settings)
+        changed = for_resuming(flags, settings, *files, recipe)
         _print_translator(resume_translator(out, settings=changed, watch=watch), as_json)
         return
     own = {"data.limit" if path == "data.length" else path: value for path, value in flags.items()}

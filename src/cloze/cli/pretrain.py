@@ -168,7 +168,7 @@ def pretrain(
 
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, inputs, recipe, settings, model)
+            changed = for_resuming(flags, settings, inputs, recipe, model)
             ended = resume_any(out, settings=changed, watch=watch)
         else:
             texts = inputs or []
@@ -230,7 +230,11 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("epochs", f"{made.epochs:.2f}"),
         ("time", _duration(made.hours * 3600)),
         ("memory of weights and optimiser", f"{made.weights_mib:,.0f} MiB"),
-        ("most memory in the trial", f"{made.peak_mib:,.0f} MiB"),
+        *(
+            [("most memory in the trial", f"{made.peak_mib:,.0f} MiB")]
+            if made.peak_mib is not None
+            else []
+        ),
     ]
     print_table(("plan", ""), rows)
 

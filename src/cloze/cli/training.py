@@ -13,8 +13,7 @@ from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
     from cloze.make.metrics import Meter
-    from cloze.make.run import Watch
-    from cloze.make.workshop import Say
+    from cloze.make.run import Say, Watch
     from cloze.train.step import Step
 
 Minutes = Annotated[float | None, typer.Option(metavar="N", help="Train this long.")]
@@ -61,9 +60,6 @@ TaskRecipe = Annotated[
     str | None, typer.Option(metavar="NAME|FILE", help="finetune, features, or a file.")
 ]
 
-# Settings that change where a run happens and what it shows: a resumed one may take them.
-ANYWHERE = {"run.device", "run.tensorboard", "run.save_every", "corpus.workers", "corpus.folder"}
-
 
 def given(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Those that were said, by their paths in a recipe."""
@@ -79,14 +75,20 @@ def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def for_resuming(flags: Mapping[str, Any], *others: object, may: str = "") -> list[str]:
-    """The flags as settings of a resumed run; what would make it another run is refused."""
-    if any(others) or not flags.keys() <= ANYWHERE | {may}:
+def for_resuming(
+    flags: Mapping[str, Any], settings: list[str] | None, *others: object, may: str = ""
+) -> list[str]:
+    """Flags and settings of a resumed run; what would make it another run is refused."""
+    from cloze.make.run_tables import FREE
+
+    said = [f"{path}={json.dumps(value)}" for path, value in flags.items()] + (settings or [])
+    paths = {setting.partition("=")[0].strip() for setting in said}
+    if any(others) or not paths <= FREE | {may}:
         raise ConfigError(
             "a resumed run goes on by the recipe it began with",
             fix="give --resume and --out alone, or start a new run",
         )
-    return [f"{path}={json.dumps(value)}" for path, value in flags.items()]
+    return said
 
 
 @contextmanager
@@ -101,11 +103,11 @@ def watching(title: str, *, quiet: bool, display: bool) -> "Iterator[Watch]":
 
 
 def say_on(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
-    from cloze.make.workshop import Say
+    from cloze.make.run import Say
 
     return Say(
         text=(lambda _: None) if quiet else (lambda text: typer.echo(text, err=True)),
-        vocabulary=show,
+        progress=show,
         corpus=lambda done: show("documents prepared", done.documents, None),
     )
 

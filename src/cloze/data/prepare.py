@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from cloze.config import one_of
+from cloze.config import check_choices, one_of
 from cloze.data.chunks import Chunk, Chunks
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
 from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
@@ -42,7 +42,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check once."""
-        one_of("sentences", self.sentences, ("split", "lines"))
+        check_choices(self)
         if isinstance(self.segmenter, str):
             one_of("segmenter", self.segmenter, SEGMENTERS)
         if not 0 <= self.hold_out < 1:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from cloze.config import in_range, one_of
+from cloze.config import check_choices, in_range
 from cloze.data.batch import NO_LABEL, Bools, Ints, PackedBatch
 from cloze.data.corpus import View
 from cloze.data.randomness import Purpose, generator
@@ -43,7 +43,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Check once."""
-        one_of("pairs", self.pairs, ("nsp", "sop", "none"))
+        check_choices(self)
         in_range("length", self.length, SHORTEST, 2**20)
         if not 0 <= self.short <= 1:
             raise ConfigError(f"short is {self.short}", fix="use a share from 0 to 1")

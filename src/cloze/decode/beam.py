@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number
 from cloze.decode.core import PENALTIES, Hypothesis, S, Stepper
 
 
@@ -26,9 +26,9 @@ class Beam:
     no_repeat: int = 0  # no n-gram of this length comes twice; 0: any may
 
     def __post_init__(self) -> None:
+        check_choices(self)
         in_range("beam", self.size, 1, 1024)
         in_range("best", self.best, 1, self.size)
-        one_of("length penalty", self.penalty, PENALTIES)
         number("alpha", self.alpha, 0.0, 10.0)
         in_range("no_repeat", self.no_repeat, 0, 1024)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cloze.errors import InputError
+from cloze.evaluate.perplexity import perplexity
 from cloze.models.language import LanguageModel, batches
 
 
@@ -23,12 +24,12 @@ class LanguageScore:
     @property
     def perplexity(self) -> float:
         """exp(−log p / tokens): to compare models that share a vocabulary."""
-        return _exp(-self.log_p / self.tokens)
+        return perplexity(-self.log_p / self.tokens)
 
     @property
     def word_perplexity(self) -> float:
         """exp(−log p / words), whatever pieces the model works with."""
-        return _exp(-self.log_p / self.words)
+        return perplexity(-self.log_p / self.words)
 
     @property
     def bits_per_byte(self) -> float:
@@ -62,10 +63,3 @@ def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
     if not counts["texts"]:
         raise InputError("there is no text to score", fix="give some text that is not blank")
     return LanguageScore(**counts, log_p=log_p)
-
-
-def _exp(value: float) -> float:
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf

@@ -13,11 +13,11 @@ from cloze.errors import ConfigError, FolderError
 from cloze.interop.layouts import BERT, DISTILBERT, Layout
 from cloze.interop.modernbert import MODERNBERT
 from cloze.models import MODELS
-from cloze.nn.shape import MOST_LABELS, UNNAMED, EncoderConfig
+from cloze.nn.shape import MOST_LABELS, UNNAMED, EncoderConfig, Problem
 
 LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT, "modernbert": MODERNBERT}
 
-PROBLEMS = {
+PROBLEMS: dict[Problem, str] = {
     "number": "regression",
     "classes": "single_label_classification",
     "many": "multi_label_classification",
@@ -214,7 +214,7 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     return labels
 
 
-def _problem(theirs: object) -> str | None:
+def _problem(theirs: object) -> Problem | None:
     if theirs is None:
         return None
     ours = {name: problem for problem, name in PROBLEMS.items()}

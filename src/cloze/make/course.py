@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 from cloze.config import to_mapping
-from cloze.make.judged_run import JudgedRun
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.run import METRICS, STATE, Logged, Watch
+from cloze.make.run_tables import FREE, JudgedRun
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (
@@ -31,8 +31,6 @@ from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
 
 Steps = Iterator[Step]
-# what may differ when a run is resumed: where it runs, and what it shows and keeps
-FREE = ("device", "tensorboard", "save_every", "save_minutes", "log_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +64,9 @@ def take(state: TrainState, batch: Callable[[int], Batch], course: Course) -> Ta
     resume(state, course.out / STATE, course.identity)
     since, budget = state.progress, course.budget
     best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
+    if best["step"]:  # a saved state has no word for what is no number
+        best["score"] = _number(best["score"])
+        best["scores"] = {name: _number(value) for name, value in best["scores"].items()}
 
     def saved() -> object:
         return save(state, course.out / STATE, course.identity, keep=1)
@@ -142,10 +143,14 @@ def exact(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN401 (any re
     `sources` are the settings that name the data, such as "data.train".
     """
     described = to_mapping(recipe)
-    for path in (*(f"run.{name}" for name in FREE), *sources):
+    for path in (*FREE, *sources):
         table, _, name = path.rpartition(".")
-        (described[table] if table else described).pop(name, None)
+        (described.get(table, {}) if table else described).pop(name, None)
     return described
+
+
+def _number(value: float | None) -> float:
+    return nan if value is None else value
 
 
 def _better(new: float, old: float | None) -> bool:

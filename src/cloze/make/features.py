@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.checkpoint.model import Model, device_of
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
+from cloze.device import device_of
 from cloze.make.course import Course, Taken, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.grow import grown
@@ -131,7 +132,7 @@ class _Vectors:
         assert model.task is not None
         assert model.task.features is not None
         groups = KINDS[recipe.task].items(model, examples, model.task)
-        show = watch.say.vocabulary
+        show = watch.say.progress
         vectors = features(
             model,
             [item for group in groups for item in group],

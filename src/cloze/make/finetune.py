@@ -19,11 +19,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, device_of
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASKS
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
+from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import read_json, write_json
 from cloze.make.features import tune_features
@@ -36,7 +37,6 @@ from cloze.make.finetune_recipe import (
     finetune_recipe,
 )
 from cloze.make.labelled import Labelled, gather, listed_sources
-from cloze.make.recipe_tables import UNITS
 from cloze.make.run import (
     RECIPE,
     STATE,
@@ -48,6 +48,7 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
+from cloze.make.run_tables import UNITS
 from cloze.make.tuning import Tuned, tune
 
 SEED = "seed-"  # and its number: the name of a run

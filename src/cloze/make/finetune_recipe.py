@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cloze.config import in_range, number, one_of, override
+from cloze.config import check_choices, in_range, number, one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.judged_run import JudgedRun
 from cloze.make.recipe import completed
-from cloze.make.recipe_tables import UNITS
+from cloze.make.run_tables import UNITS, JudgedRun
 from cloze.tasks.layers import CHOICES
-from cloze.text.length import POLICIES
+from cloze.text.length import Policy
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 
@@ -43,13 +42,16 @@ class DataTable:
     scheme: str | None = None
     skip_bad: bool = False
     length: int | None = None  # tokens in a sequence; the model's own limit where left out
-    policy: str | None = None  # for longer texts: head; window for answers and tags
+    policy: Policy | None = None  # for longer texts: head; window for answers and tags
     stride: int | None = None
     context: bool = False  # tags: read a sentence between its neighbours
 
     def __post_init__(self) -> None:
-        if self.policy is not None:
-            one_of("data.policy", self.policy, POLICIES)
+        check_choices(self)
+        if self.length is not None:
+            in_range("data.length", self.length, 3, 1 << 20)  # two of them are special
+        if self.stride is not None:
+            in_range("data.stride", self.stride, 0, 1 << 20)
         if not 0 <= self.hold_out < 1:
             raise ConfigError(f"data.hold_out is {self.hold_out}", fix="use a share below 1")
 
@@ -77,6 +79,12 @@ class TransferTable:
             raise ConfigError(
                 f"transfer.kind is {self.kind!r}", fix=f"use one of {', '.join(TRANSFERS)}"
             )
+        check_choices(self)
+        number("transfer.penalty", self.penalty, 0.0, 1e12)
+        if self.dropout is not None:
+            number("transfer.dropout", self.dropout, 0.0, 1.0)
+        for name, high in (("hidden", 1 << 15), ("depth", 16)):
+            in_range(f"transfer.{name}", getattr(self, name), 1, high)
         number("transfer.layer_decay", self.layer_decay, 0.0, 1.0)
         number("transfer.unfreeze", self.unfreeze, 0.0, 1e6)
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
@@ -115,6 +123,7 @@ class LossTable:
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        check_choices(self)
         number("loss.smoothing", self.smoothing, 0.0, 1.0)
 
 
@@ -134,10 +143,6 @@ class FinetuneRun(JudgedRun):
         super().__post_init__()
         for name in ("batch", "seeds", "evaluations", "batch_tokens"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
-        for unit in UNITS:
-            value = getattr(self, unit)
-            if value is not None and not value > 0:
-                raise ConfigError(f"run.{unit} is {value}", fix="give a number above zero")
         for axis in self.fixed:
             one_of("run.fixed", axis, AXES)
 

@@ -171,7 +171,7 @@ def _ngram(
         memory=recipe.ngram.memory,
         column=recipe.corpus.column,
         force=force,
-        progress=watch.say.vocabulary,
+        progress=watch.say.progress,
     )
     counts = {
         f"{order}-grams": float(len(level.keys))
@@ -193,7 +193,7 @@ def _word2vec(
         text=recipe.text,
         column=recipe.corpus.column,
         force=force,
-        progress=watch.say.vocabulary,
+        progress=watch.say.progress,
     )
     write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
     return _made(out, began, {"words": float(len(vectors.words))})

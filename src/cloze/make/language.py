@@ -8,7 +8,6 @@ goes on from:
     recipe.toml metrics.jsonl data.json report.html vocabulary/ state/
 """
 
-import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,13 +18,14 @@ import torch
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.language import NeuralModel
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.ngram import Vocabulary
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
+from cloze.device import device_of
 from cloze.errors import InputError
 from cloze.evaluate.language import score_language
+from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
@@ -85,7 +85,8 @@ def pretrain_language(
     judged = _listed(dev) or list(made.corpus.dev)
     corpus = replace(made.corpus, sources=named(texts), dev=named(judged))
     made = replace(made, corpus=corpus)
-    lines = read_lines(texts, judged, made.corpus)  # before anything is overwritten
+    device_of(made.run.device)  # whether it is there, and the text, before anything is overwritten
+    lines = read_lines(texts, judged, made.corpus)
     folder = fresh_path(out, force)
     clear(folder, VOCABULARY)
     write_recipe(folder, made)
@@ -180,7 +181,7 @@ class _Judge:
         with settled(self._model.module):
             found = score_language(self._model, self._lines)
         loss = -found.log_p / found.tokens
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "score": -loss}
+        return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
 
 
 def _tokenizer(lines: Sequence[str], out: Path, recipe: LanguageRecipe, watch: Watch) -> Tokenizer:
@@ -196,7 +197,7 @@ def _tokenizer(lines: Sequence[str], out: Path, recipe: LanguageRecipe, watch: W
             size=table.size,
             min_count=table.min_count,
             lowercase=table.lowercase,
-            progress=watch.say.vocabulary,
+            progress=watch.say.progress,
         )
     with whole_folder(place) as folder:
         tokenizer.save(folder)

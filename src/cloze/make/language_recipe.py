@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cloze.checkpoint.language import CONFIGS, Config
-from cloze.config import from_mapping, in_range, number, to_mapping
+from cloze.config import check_choices, from_mapping, in_range, number, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.judged_run import JudgedRun
 from cloze.make.recipe import completed
+from cloze.make.run_tables import JudgedRun
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
 from cloze.models.nnlm import NNLMShape
+from cloze.text.learn import check_pieces
+from cloze.text.spaced import check_words
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 from cloze.train.word2vec.settings import Settings as Word2VecSettings
@@ -28,6 +30,13 @@ class WordsTable:
     size: int = 500_000
     lowercase: bool | None = None  # so for word and wordpiece, never for spaced
     min_count: int = 2  # rarer words are unknown ones, so that their probability is learned
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.kind == "spaced":
+            check_words(size=self.size, min_count=self.min_count)
+        else:
+            check_pieces(kind=self.kind, size=self.size, min_count=self.min_count)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """`pretrain --plan`: what a run would do, from a trial of a few seconds, and nothing is kept."""
 
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ import torch
 
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.pretrain import asked, new_state
+from cloze.make.pretrain import asked, beginning
 from cloze.make.recipe import DEFAULT, Recipe
-from cloze.make.workshop import Say, drop_stale_vocabulary, open_workshop
+from cloze.make.run import Say
+from cloze.make.workshop import drop_stale_vocabulary, open_workshop
 from cloze.train.budget import Budget
 from cloze.train.loop import run
 from cloze.train.parallel import assemble
@@ -38,7 +38,7 @@ class Plan:
     epochs: float
     hours: float
     weights_mib: float  # weights, gradients and the optimiser's moments
-    peak_mib: float  # of the process, in the trial
+    peak_mib: float | None  # in the trial, of the GPU or the process; None where nobody tells
 
 
 def plan(
@@ -60,17 +60,18 @@ def plan(
             drop_stale_vocabulary(texts, Path(out), made)
         workshop = open_workshop(texts, Path(out), made, team=team, say=say or Say())
         (say or Say()).text(f"training for {TRIAL_SECONDS:.0f} seconds")
-        state = new_state(workshop, team)
         first, last = None, None
-        for step in run(
-            state,
-            lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
-            budget=Budget(minutes=TRIAL_SECONDS / 60),
-            schedule=made.schedule,
-        ):
-            first, last = first or (time.monotonic(), step.tokens), step
+        with beginning(workshop, team) as state:
+            for step in run(
+                state,
+                lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
+                budget=Budget(minutes=TRIAL_SECONDS / 60),
+                schedule=made.schedule,
+            ):
+                first, last = first or (time.monotonic(), step.tokens), step
         assert first is not None
         assert last is not None
+        peak = _peak(team.device)
     elapsed = time.monotonic() - first[0]
     speed = (last.tokens - first[1]) / elapsed if last.tokens > first[1] else last.tokens / elapsed
     packing = workshop.batches.epoch(0).packing
@@ -93,7 +94,7 @@ def plan(
         epochs=tokens / packing.tokens,
         hours=tokens / speed / 3600,
         weights_mib=learning * 16 / MIB,  # weight, gradient, two moments, of four bytes each
-        peak_mib=_peak() / MIB,
+        peak_mib=None if peak is None else peak / MIB,
     )
 
 
@@ -106,9 +107,13 @@ def _tokens(budget: Budget, per_step: int, speed: float) -> int:
     return round(budget.minutes * 60 * speed)
 
 
-def _peak() -> int:
-    """The most memory so far: of the GPU where there is one, else of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
+def _peak(device: torch.device) -> int | None:
+    """The most memory so far: of the GPU that the run is on, else of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -10,28 +10,26 @@ the corpus, the training state, the metrics and the report:
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
-from math import exp
 from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model
-from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.errors import InputError
+from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
-from cloze.make.course import written
+from cloze.make.course import exact, written
 from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.recipe import recipe as complete
-from cloze.make.recipe_tables import UNITS
 from cloze.make.report import write_report
 from cloze.make.run import (
     CORPUS_FACTS,
@@ -119,6 +117,7 @@ def asked(
 ) -> tuple[list[Source], Recipe]:
     """The text to read, and the complete recipe with its name."""
     made = complete(recipe, settings=settings)
+    made.run.check_budget()
     check_extras(made.run)
     texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
     texts = texts or list(made.corpus.sources)
@@ -163,9 +162,7 @@ def _train(
     model = workshop.model
     asked, fills = _first_fills(workshop)
     with ExitStack() as stack:
-        if recipe.run.recompute:
-            stack.enter_context(recompute(model.module.blocks))
-        state = new_state(workshop, team)
+        state = stack.enter_context(beginning(workshop, team))
         identity = _identity(recipe, workshop)
         if resume(state, out / STATE, identity):
             workshop.batches.sizes[:] = state.notes["epoch_sizes"]
@@ -230,7 +227,15 @@ def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> 
         append_metrics(out / METRICS, eval_row(state.progress.step, scores))
 
 
-def new_state(workshop: Workshop, team: Team) -> TrainState:
+@contextmanager
+def beginning(workshop: Workshop, team: Team) -> Iterator[TrainState]:
+    """The state of a run before its first step; inside, the model computes as the recipe says."""
+    again = workshop.recipe.run.recompute
+    with recompute(workshop.model.module.blocks) if again else nullcontext():
+        yield _new_state(workshop, team)
+
+
+def _new_state(workshop: Workshop, team: Team) -> TrainState:
     recipe, module = workshop.recipe, workshop.learning()
     if workshop.resident is not None and team.device.type == "cuda":
         compile_parts(module)
@@ -244,7 +249,7 @@ def new_state(workshop: Workshop, team: Team) -> TrainState:
         learner=learner,
         model=module,
         optimiser=optimiser(module, recipe.optimiser),
-        config=recipe.loop(),
+        config=recipe.run.loop(),
         team=team,
     )
 
@@ -275,7 +280,7 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
         means = averages(state, judged)
         scores = {**means, **baselines}
         for words in means.keys() & {"mlm", "lm"}:
-            scores["perplexity"] = exp(means[words])
+            scores["perplexity"] = perplexity(means[words])
         return scores_of(scores)
 
     return judge
@@ -291,11 +296,7 @@ def _take(steps: Iterable[Step]) -> Mapping[str, float]:
 
 def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     """What must be the same for a resumed run to go on exactly."""
-    described = to_mapping(recipe)
-    exact = (*UNITS, "seed", "precision", "clip_norm", "guard")
-    described["run"] = {name: described["run"].get(name) for name in exact}
-    for name in ("sources", "folder", "workers"):  # what they hold is in the fingerprint
-        described["corpus"].pop(name, None)
+    described = exact(recipe)
     same: dict[str, Any] = {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
     if workshop.resident is not None:
         same["resident"] = True  # other batches and masks than the program would make

@@ -6,13 +6,14 @@ having the last word; the run writes the complete file it ran with.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.config import (
     from_mapping,
+    in_range,
     merge,
     override,
     read_toml,
@@ -22,20 +23,18 @@ from cloze.config import (
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.recipe_tables import (
-    UNITS,
     BatchTable,
     CorpusTable,
     DistillTable,
     MaskingTable,
     ObjectiveTable,
-    RunTable,
     SamplesTable,
     ShapeTable,
     VocabularyTable,
 )
+from cloze.make.run_tables import UNITS, RunTable
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -68,6 +67,8 @@ class Recipe:
                 f"samples.pairs is {self.samples.pairs!r}, and a ModernBERT has no segments",
                 fix='set samples.pairs to "none" (--pairs none)',
             )
+        self._check_lengths()
+        self._check_generator()
         self._check_left_to_right()
         if self.distill is None:
             return
@@ -86,6 +87,33 @@ class Recipe:
                 f"samples.pairs is {self.samples.pairs!r}, and a student learns nothing from pairs",
                 fix='set samples.pairs to "none", or begin with the recipe distill',
             )
+
+    def _check_lengths(self) -> None:
+        length, places = self.samples.length, self.objective.shared(self.batch.batching()).tokens
+        if self._new and length > self.model.positions:
+            raise ConfigError(
+                f"samples.length is {length:,}, and model.positions {self.model.positions:,}",
+                fix=f"use --length {self.model.positions} or less, or raise model.positions",
+            )
+        if length > places:
+            raise ConfigError(
+                f"samples.length is {length:,}, and a batch has {places:,} places",
+                fix="raise batch.tokens (--batch-tokens), or use a shorter --length",
+            )
+
+    def _check_generator(self) -> None:
+        if not self._new or not self.objective.detecting:
+            return
+        shape = self.model.config(vocab_size=1 << 15)
+        for name, most in (("generator_layers", shape.layers), ("generator_width", shape.width)):
+            value = getattr(self.objective, name)
+            if value is not None:
+                in_range(f"objective.{name}", value, 1, most)
+
+    @property
+    def _new(self) -> bool:
+        """Whether the model is drawn by this recipe; one to go on from brings its own shape."""
+        return self.model.start is None and self.distill is None
 
     def _check_left_to_right(self) -> None:
         if not self.objective.causal:
@@ -120,13 +148,6 @@ class Recipe:
                 fix='train on one GPU in bf16 (--dtype bf16), or set objective.kind to "mlm"',
             )
         return fast
-
-    def loop(self) -> LoopConfig:
-        """How each step is taken."""
-        base = LoopConfig(
-            seed=self.run.seed, precision=self.run.precision, clip_norm=self.run.clip_norm
-        )
-        return replace(base, guard=replace(base.guard, action=self.run.guard))
 
 
 def recipe(

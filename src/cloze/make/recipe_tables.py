@@ -1,29 +1,35 @@
-"""The tables of a recipe for raw text, each checked as it is read."""
+"""The tables of a recipe for raw text, each checked as it is made.
 
-from collections.abc import Callable, Mapping
+Most stand for something that the run makes of them, and checks itself: a table makes it once too,
+so that a value it refuses is told with the recipe and not after an hour of preparation.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import gcd
 from typing import Literal
 
-from cloze.config import in_range, number, one_of
+import numpy as np
+
+from cloze.config import check_choices, in_range, number, one_of
+from cloze.data.encode import Sentences
 from cloze.data.packing import Batching
 from cloze.data.prepare import Options as CorpusOptions
-from cloze.data.samples import Sampling
+from cloze.data.samples import Pairs, Sampling
 from cloze.errors import ConfigError
 from cloze.models import BertConfig, ModernBertConfig, bert, modernbert
 from cloze.nn.encoder import Encoder
 from cloze.objectives.distillation import Distillation
 from cloze.objectives.masking import Masking
+from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.budget import Budget
 
 PRESETS: dict[str, Mapping[str, object]] = {
     "bert": bert.PRESETS,
     "modernbert": modernbert.PRESETS,
 }
 MODERN = ("global_every", "window", "theta")  # settings of that family alone
-UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 FINEST = 16  # parts that a batch is cut into, at most, for two tasks to share it
 
 
@@ -49,6 +55,7 @@ class ShapeTable:
     theta: float | None = None  # of a ModernBERT: base of the rotary angles in layers that see all
 
     def __post_init__(self) -> None:
+        check_choices(self)
         one_of("model.preset", self.preset, PRESETS[self.family])
         said = [name for name in MODERN if getattr(self, name) is not None]
         if said and self.family != "modernbert":
@@ -56,6 +63,7 @@ class ShapeTable:
                 f"model.{said[0]} is a setting of a ModernBERT",
                 fix='leave it out, or set model.family to "modernbert"',
             )
+        self.config(vocab_size=1 << 15)
 
     def config(self, vocab_size: int, *, causal: bool = False) -> BertConfig | ModernBertConfig:
         """The shape for a vocabulary; only a BERT can be causal."""
@@ -81,6 +89,16 @@ class VocabularyTable:
     min_count: int = 2
     extra_pieces: int = 0  # words of the new text for the vocabulary of model.start
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_pieces(
+            kind=self.kind,
+            size=self.size,
+            min_count=self.min_count,
+            byte_fallback=self.byte_fallback,
+        )
+        in_range("vocabulary.extra_pieces", self.extra_pieces, 0, 1_000_000)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusTable:
@@ -89,11 +107,17 @@ class CorpusTable:
     sources: tuple[str, ...] = ()  # files, folders and globs
     folder: str | None = None  # of a corpus that several runs share; the run's own when left out
     workers: int | None = None  # processes that prepare it; one for each core when left out
-    sentences: Literal["split", "lines"] = "split"
+    sentences: Sentences = "split"
     segmenter: str | None = None
     hold_out: float = 0.01
     column: str | None = None
     skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        self.options()
+        if self.workers is not None:
+            in_range("corpus.workers", self.workers, 1, 1 << 10)
 
     def options(self) -> CorpusOptions:
         """As the preparation takes them."""
@@ -104,9 +128,12 @@ class CorpusTable:
 class SamplesTable:
     """What is learned from: pairs of segments, or whole documents."""
 
-    pairs: Literal["nsp", "sop", "none"] = "nsp"
+    pairs: Pairs = "nsp"
     length: int = 128
     short: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.sampling(seed=0)
 
     def sampling(self, seed: int) -> Sampling:
         """As the sampler takes it."""
@@ -119,15 +146,14 @@ class MaskingTable:
 
     rate: float = 0.15
     whole_words: bool = False
-    split: tuple[float, ...] = (0.8, 0.1, 0.1)
+    split: tuple[float, float, float] = (0.8, 0.1, 0.1)
+
+    def __post_init__(self) -> None:
+        Masking(mask_id=0, vocab=np.arange(1), rate=self.rate, split=self.split)
 
     def masking(self, tokenizer: Tokenizer) -> Masking:
         """With the ids of a tokenizer."""
         plain = Masking.of(tokenizer, rate=self.rate, whole_words=self.whole_words)
-        if len(self.split) != 3:  # noqa: PLR2004
-            raise ConfigError(
-                f"masking.split is {list(self.split)}", fix="give three shares: [0.8, 0.1, 0.1]"
-            )
         return replace(plain, split=self.split)
 
 
@@ -146,6 +172,10 @@ class ObjectiveTable:
     correction: float = 0.0  # of both: weight of saying what a replaced word was
 
     def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("generator_layers", "generator_width"):
+            if getattr(self, name) is not None:
+                in_range(f"objective.{name}", getattr(self, name), 1, 1 << 20)
         number("objective.weight", self.importance, 0.0, 1e6)
         number("objective.share", self.share, 1 / FINEST, 1.0)
         number("objective.correction", self.correction, 0.0, 1e6)
@@ -188,58 +218,12 @@ class BatchTable:
     tokens: int = 4096
     per_step: int = 1
 
+    def __post_init__(self) -> None:
+        self.batching()
+
     def batching(self) -> Batching:
         """As the packing takes it."""
         return Batching(tokens=self.tokens, per_step=self.per_step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunTable:
-    """How long, how exactly, and what is kept."""
-
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    epochs: float | None = None
-    seed: int = 0
-    device: str | None = None  # the best there is when left out
-    precision: Literal["float32", "bf16"] = "float32"
-    clip_norm: float = 1.0
-    recompute: bool = False  # gradient checkpointing
-    fast: bool | None = (
-        None  # the text on the device and a compiled model; unsaid, on a GPU in bf16
-    )
-    parallel: Literal["ddp", "fsdp"] = "ddp"
-    guard: Literal["stop", "skip"] = "stop"
-    log_every: int = 10
-    evaluate_every: int = 250
-    evaluate_batches: int = 32  # at most, of batch.tokens each
-    save_minutes: float = 10.0
-    save_every: int | None = None  # steps
-    keep: int = 2
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        given = [unit for unit in UNITS if getattr(self, unit) is not None]
-        if len(given) > 1:
-            raise ConfigError(
-                f"a budget in {' and in '.join(given)}",
-                fix="give one of steps, tokens, minutes, epochs",
-            )
-        for name in ("log_every", "evaluate_every", "evaluate_batches", "keep"):
-            in_range(f"run.{name}", getattr(self, name), 1, 1 << 40)
-        if self.epochs is not None:
-            number("run.epochs", self.epochs, 1e-6, 1e9)
-
-    def budget(self, tokens_per_epoch: Callable[[], int]) -> Budget:
-        """What may be spent; epochs are counted in tokens."""
-        if self.epochs is not None:
-            return Budget(tokens=max(1, round(self.epochs * tokens_per_epoch())))
-        if self.steps is None and self.tokens is None and self.minutes is None:
-            raise ConfigError(
-                "the run has no budget", fix="give --minutes, --steps, --tokens or --epochs"
-            )
-        return Budget(steps=self.steps, tokens=self.tokens, minutes=self.minutes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +239,9 @@ class DistillTable:
     cosine: float = 1.0
 
     def __post_init__(self) -> None:
+        check_choices(self)
+        if self.layers is not None:
+            in_range("distill.layers", self.layers, 1, 1 << 20)
         number("distill.temperature", self.temperature, 1e-3, 1e3)
         for name in ("soft", "mlm", "cosine"):
             number(f"distill.{name}", getattr(self, name), 0.0, 1e6)

@@ -13,12 +13,13 @@ from cloze.data.files import PathLike
 from cloze.errors import FolderError
 from cloze.files import write_text
 from cloze.make.metrics import Meter
-from cloze.make.workshop import Say
 from cloze.train.consumers import need_tensorboard
 from cloze.train.step import Step
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from cloze.data.prepare import Progress as Preparing
 
 RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of running text, of labelled data
@@ -26,6 +27,15 @@ FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # 
 TRIALS = "trials.json"  # of several runs those that are finished
 VOCABULARY = "vocabulary"  # the folder of a tokenizer that was learned for the run
 UNNAMED = "<objects in Python>"  # what a recipe cannot name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Say:
+    """How the work tells what it does; all of it may be left out."""
+
+    text: Callable[[str], None] = lambda _: None
+    progress: Callable[[str, int, int | None], None] | None = None  # stage, done, of how many
+    corpus: "Callable[[Preparing], None] | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

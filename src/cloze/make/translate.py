@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from cloze.checkpoint.atomic import whole_folder
-from cloze.checkpoint.model import device_of
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
+from cloze.device import device_of
 from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
@@ -90,6 +90,7 @@ def train_translator(
     check_extras(made.run)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
+    device_of(made.run.device)  # whether it is there, before anything is overwritten
     train, judged = parallel(source, target), parallel(*dev) if dev else None
     folder = fresh_path(out, force)
     clear(folder, VOCABULARY)
@@ -194,7 +195,7 @@ def _tokenizer(data: Parallel, out: Path, recipe: TranslateRecipe, watch: Watch)
             table.size,
             lowercase=table.lowercase,
             min_count=table.min_count,
-            progress=watch.say.vocabulary,
+            progress=watch.say.progress,
         )
     with whole_folder(place) as folder:
         tokenizer.save(folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.evaluate.bleu import bleu
+from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.run import SAMPLES
 from cloze.make.translate_recipe import TranslateRecipe
@@ -64,7 +65,7 @@ class Judge:
         return {
             "bleu": score,
             "loss": nats,
-            "perplexity": math.exp(min(nats, 700.0)),
+            "perplexity": perplexity(nats),
             "accuracy": means.get(f"{NAME}.accuracy", math.nan),
             "score": score,
         }

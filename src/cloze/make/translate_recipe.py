@@ -9,10 +9,11 @@ from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
-from cloze.make.judged_run import JudgedRun
 from cloze.make.recipe import completed, recipes
+from cloze.make.run_tables import JudgedRun
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
+from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
@@ -47,6 +48,9 @@ class PiecesTable:
     lowercase: bool = False
     min_count: int = 2
 
+    def __post_init__(self) -> None:
+        check_pieces(kind="bpe", size=self.size, min_count=self.min_count)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateLoss:
@@ -77,8 +81,8 @@ class TranslateRun(JudgedRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_tokens", "beam"):
-            in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
+        in_range("run.batch_tokens", self.batch_tokens, 1, 1 << 30)
+        in_range("run.beam", self.beam, 1, 1024)
         number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
         one_of("run.bleu", self.bleu, TOKENIZERS)
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, device_of
+from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.data.randomness import Purpose, generator
+from cloze.device import device_of
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take

@@ -1,7 +1,7 @@
 """What a run on raw text works with, made from its recipe: tokenizer, corpus, model, batches."""
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from cloze.config import to_mapping
 from cloze.data.batch import NO_LABEL, Ints, PackedBatch
 from cloze.data.corpus import Corpus, Summary
 from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import Progress as Preparing
 from cloze.data.prepare import prepare
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
@@ -27,6 +26,7 @@ from cloze.files import read_json, write_json
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
 from cloze.make.recipe_tables import DistillTable
+from cloze.make.run import Say
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
@@ -46,15 +46,6 @@ TOKENIZER, CORPUS = "tokenizer", "corpus"  # places in a run's folder
 ORIGIN = "origin.json"  # beside a vocabulary: what it was learned from
 HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
 HELD_OUT_RATE = 0.15  # of the words, however many a run hides while it learns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Say:
-    """How the work tells what it does; all of it may be left out."""
-
-    text: Callable[[str], None] = lambda _: None
-    vocabulary: Callable[[str, int, int | None], None] | None = None
-    corpus: Callable[[Preparing], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +224,12 @@ def open_workshop(
 def _check_base(recipe: Recipe, base: Model) -> None:
     """Whether a model can go on by a recipe, or teach by it."""
     kind, pairs = recipe.objective.kind, recipe.samples.pairs
+    length, positions = recipe.samples.length, base.config.positions
+    if length > positions:
+        raise ConfigError(
+            f"samples.length is {length:,}, and the model has {positions:,} positions",
+            fix=f"use --length {positions} or less",
+        )
     if pairs != "none" and "nsp" not in base.module.HEADS:
         raise ConfigError(
             f"samples.pairs is {pairs!r}, and a {base.config.family} has no head for pairs",
@@ -309,7 +306,7 @@ def _tokenizer(
         tokenizer = base.tokenizer
         if table.extra_pieces:
             say.text(f"looking for {table.extra_pieces:,} words to add to the vocabulary")
-            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=say.vocabulary)
+            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=say.progress)
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
     else:
@@ -321,7 +318,7 @@ def _tokenizer(
             lowercase=table.lowercase,
             byte_fallback=table.byte_fallback,
             min_count=table.min_count,
-            progress=say.vocabulary,
+            progress=say.progress,
         )
     limit = recipe.model.positions if base is None else base.limit
     origin = _origin(sources, recipe)

@@ -6,7 +6,7 @@ their neighbourhood only.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class ModernBertConfig(EncoderConfig):
     theta: float = 160_000.0  # of the rotary angles in global layers
     local_theta: float = THETA
     transform_activation: str = "gelu"  # of the layer before the heads
-    pooling: str = "cls"  # what sequence and choice heads read: the first token, or mean
+    pooling: Literal["cls", "mean"] = "cls"  # what heads of sequences and choices read
     norm_bias: bool = False
     attention_bias: bool = False
     hidden_bias: bool = False  # of the feed-forward nets
@@ -78,7 +78,6 @@ class ModernBertConfig(EncoderConfig):
         for name in ("theta", "local_theta"):
             number(name, getattr(self, name), 1.0, 1e12)
         one_of("transform_activation", str(self.transform_activation), ACTIVATIONS)
-        one_of("pooling", str(self.pooling), ("cls", "mean"))
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", fix="use true or false")

@@ -9,13 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number
 from cloze.errors import ConfigError
 from cloze.nn.alignment import SCORES, SHARP, Additive, Cosine, Score, align, context
 from cloze.nn.dropout import Dropout
-from cloze.nn.recurrent import GATES, NETS, Bridge, Cells, RecurrentEncoder, State
+from cloze.nn.recurrent import GATES, Bridge, Cells, RecurrentEncoder, State
 
-ATTENTIONS = ("none", "bahdanau", "luong")
 _LIMITS = {"width": 1 << 15, "embedding": 1 << 15, "layers": 64}
 
 
@@ -37,12 +36,9 @@ class Seq2SeqShape:
     embeddings: Literal["shared", "separate"] = "shared"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name, high in _LIMITS.items():
             in_range(name, getattr(self, name), 1, high)
-        one_of("cell", self.cell, NETS)
-        one_of("attention", self.attention, ATTENTIONS)
-        one_of("score", self.score, SCORES)
-        one_of("embeddings", self.embeddings, ("shared", "separate"))
         number("dropout", self.dropout, 0.0, 1.0)
         if self.bidirectional and self.width % 2:
             raise ConfigError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number, one_of
 from cloze.errors import ConfigError
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.attention import Attention
@@ -58,14 +58,12 @@ class TransformerShape:
     tied: bool = True  # the output reads the target's table
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name, high in _LIMITS.items():
             in_range(name, getattr(self, name), 1, high)
         if self.decoder_layers is not None:
             in_range("decoder_layers", self.decoder_layers, 1, _LIMITS["layers"])
         one_of("activation", self.activation, ACTIVATIONS)
-        one_of("norm", self.norm, NORMS)
-        one_of("positions", self.positions, ("interleaved", "halves", "learned"))
-        one_of("embeddings", self.embeddings, ("shared", "separate"))
         for name in ("dropout", "attention_dropout", "norm_eps"):
             number(name, getattr(self, name), 0.0, 1.0)
         if self.width % self.heads:

@@ -33,8 +33,8 @@ class Grams:
     buckets: int = 200_000  # the paper has two million, for all of Wikipedia
 
     def __post_init__(self) -> None:
-        in_range("shortest n-gram", self.shortest, 1, 50)
-        in_range("longest n-gram", self.longest, self.shortest, 50)
+        in_range("shortest", self.shortest, 1, 50)
+        in_range("longest", self.longest, self.shortest, 50)
         in_range("buckets", self.buckets, 1, 1 << 31)
 
     def of(self, word: str) -> list[int]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number, one_of
 from cloze.errors import ConfigError
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.attention import Attention
@@ -23,6 +23,7 @@ LIMITS = {
     "positions": 1 << 20,
 }
 MOST_LABELS = 1 << 16
+Problem = Literal["number", "classes", "many"]  # many: several labels at once
 UNNAMED = ("LABEL_0", "LABEL_1")  # what a published configuration says when it says nothing
 
 
@@ -46,16 +47,15 @@ class EncoderConfig:
     pad_id: int | None = 0
     tied: bool = True  # the masked-LM head reads the embedding table
     labels: tuple[str, ...] = UNNAMED
-    problem: str | None = None  # "number", "classes", "many" (several labels at once); None: unsaid
+    problem: Problem | None = None  # None: unsaid
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name, high in LIMITS.items():
             in_range(name, getattr(self, name), 1, high)
         if self.pad_id is not None:
             in_range("pad_id", self.pad_id, 0, self.vocab_size - 1)
         one_of("activation", str(self.activation), ACTIVATIONS)
-        if self.problem is not None:
-            one_of("problem", self.problem, ("number", "classes", "many"))
         if self.width % self.heads:
             raise ConfigError(
                 f"width {self.width} does not split into {self.heads} heads",

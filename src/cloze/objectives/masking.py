@@ -32,9 +32,13 @@ class Masking:
     def __post_init__(self) -> None:
         """Check once."""
         if not 0 < self.rate <= 1:
-            raise ConfigError(f"the mask rate is {self.rate}", fix="use a share above 0, up to 1")
-        if min(self.split) < 0 or not np.isclose(sum(self.split), 1):
-            raise ConfigError(f"the shares {self.split} do not sum to 1", fix="try (0.8, 0.1, 0.1)")
+            raise ConfigError(f"rate is {self.rate}", fix="use a share above 0, up to 1")
+        three = len(self.split) == 3  # noqa: PLR2004
+        if not three or min(self.split) < 0 or not np.isclose(sum(self.split), 1):
+            raise ConfigError(
+                f"split is {list(self.split)}",
+                fix="use three shares that sum to 1, such as [0.8, 0.1, 0.1]",
+            )
 
     @classmethod
     def of(

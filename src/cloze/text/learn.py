@@ -58,18 +58,14 @@ def learn(  # noqa: PLR0913 - the choices of a vocabulary are keyword-only argum
         max_words: different raw words to hold while counting; when there are more, the rarest go.
         progress: called with the stage, how far it is, and how far it goes if that is known.
     """
-    one_of("kind of vocabulary", kind, _KINDS)
-    if byte_fallback and kind == "word":
-        raise ConfigError(
-            "a vocabulary of whole words has no bytes to fall back to", fix="use kind='wordpiece'"
-        )
+    check_pieces(kind=kind, size=size, min_count=min_count, byte_fallback=byte_fallback)
     plan = _Plan(
-        size=in_range("size", size, _smallest(kind, byte_fallback=byte_fallback), 10_000_000),
+        size=size,
         lowercase=kind in ("wordpiece", "word") if lowercase is None else lowercase,
         strip_accents=strip_accents,
         chinese=chinese,
         byte_fallback=byte_fallback,
-        min_count=in_range("min_count", min_count, 1, 1 << 40),
+        min_count=min_count,
         alphabet=None if alphabet is None else in_range("alphabet", alphabet, 1, 0x110000),
         progress=progress,
     )
@@ -80,6 +76,18 @@ def learn(  # noqa: PLR0913 - the choices of a vocabulary are keyword-only argum
         progress=progress,
     )
     return _KINDS[kind](count, plan)
+
+
+def check_pieces(*, kind: str, size: int, min_count: int, byte_fallback: bool = False) -> None:
+    """Refuse what no vocabulary can be learned by, before any text is read."""
+    one_of("kind of vocabulary", kind, _KINDS)
+    if byte_fallback and kind == "word":
+        raise ConfigError(
+            "byte_fallback is true, and a vocabulary of whole words has no bytes to fall back to",
+            fix="use kind='wordpiece'",
+        )
+    in_range("size", size, _smallest(kind, byte_fallback=byte_fallback), 10_000_000)
+    in_range("min_count", min_count, 1, 1 << 40)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

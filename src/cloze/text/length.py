@@ -5,11 +5,13 @@ counted here: a model with 512 positions leaves 510 pieces to a single text.
 """
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
 
-POLICIES = ("head", "tail", "head+tail", "window")
+Policy = Literal["head", "tail", "head+tail", "window"]
+POLICIES: tuple[str, ...] = get_args(Policy)
 
 # Of 510 pieces the first 128 and the last 382 stay; of a text beyond 800 pieces the first 256 and
 # the last 254. Sun et al. 2019 measured the first split; the second is for the longest texts.

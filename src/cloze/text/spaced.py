@@ -24,6 +24,12 @@ def spaced(words: Sequence[str]) -> Tokenizer:
     return Tokenizer(backend, tokens=TOKENS)
 
 
+def check_words(*, size: int, min_count: int) -> None:
+    """Refuse what no vocabulary can be learned by, before any text is read."""
+    in_range("size", size, len(TOKENS) + 1, 10_000_000)
+    in_range("min_count", min_count, 1, 1 << 40)
+
+
 def learn_spaced(
     texts: Iterable[str],
     *,
@@ -33,8 +39,7 @@ def learn_spaced(
     progress: Progress | None = None,
 ) -> Tokenizer:
     """The words of a text, the most frequent first; <unk> in it is the tokenizer's own."""
-    in_range("size", size, len(TOKENS) + 1, 10_000_000)
-    in_range("min_count", min_count, 1, 1 << 40)
+    check_words(size=size, min_count=min_count)
     counts: Counter[str] = count_chunks(texts, str.split, max_words=max_words, progress=progress)
     if not counts:
         raise InputError("the texts are empty", fix="give some text to learn a vocabulary from")

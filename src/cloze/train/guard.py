@@ -5,17 +5,19 @@ program waiting for its verdict; the program reads the verdict one step later.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cloze.config import in_range, number, one_of
 from cloze.errors import ClozeError
 
-ACTIONS = ("stop", "skip")
+Action = Literal["stop", "skip"]  # what to do about a bad step
+SPIKE = 50.0  # a gradient norm so many times what is usual is bad, too
+WINDOW = 100  # how many norms are remembered; half of them must be there to judge by
+PATIENCE = 10  # with "skip": so many bad steps in a row stop the run all the same
 SHOWN = 16  # sample ids in a message
 
 
@@ -27,35 +29,17 @@ class SkippedStepWarning(UserWarning):
     """A bad step was left out."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guard:
-    """What counts as a bad step, and what to do about one."""
-
-    action: str = "stop"
-    spike: float = 50.0  # a gradient norm so many times what is usual is bad, too
-    window: int = 100  # how many norms are remembered; half of them must be there to judge by
-    patience: int = 10  # with "skip": so many bad steps in a row stop the run all the same
-
-    def __post_init__(self) -> None:
-        one_of("action", self.action, ACTIONS)
-        number("spike", self.spike, 1.0, float("inf"))
-        in_range("window", self.window, 2, 1 << 20)
-        in_range("patience", self.patience, 1, 1 << 20)
-
-    @property
-    def most(self) -> int:
-        """So many bad steps in a row end a run."""
-        return 1 if self.action == "stop" else self.patience
+def most_bad(action: Action) -> int:
+    """So many bad steps in a row end a run."""
+    return 1 if action == "stop" else PATIENCE
 
 
-def no_norms(guard: Guard, device: torch.device) -> Tensor:
+def no_norms(device: torch.device) -> Tensor:
     """The memory of a run that has not begun: NaN stands for a norm that is not known."""
-    return torch.full((guard.window,), torch.nan, device=device)
+    return torch.full((WINDOW,), torch.nan, device=device)
 
 
-def is_bad(
-    guard: Guard, means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0
-) -> Tensor:
+def is_bad(means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0) -> Tensor:
     """Whether a loss or the gradient is not finite, or the gradient far above what is usual.
 
     That is the median of the last norms, or `usual` where they are smaller: of a model that has
@@ -66,7 +50,7 @@ def is_bad(
     known = recent.isfinite().sum()
     middle = ((known - 1) // 2).clamp(min=0)
     median = ordered.index_select(0, middle.view(1)).squeeze()
-    spike = (known >= guard.window // 2) & (norm > guard.spike * median.clamp(min=usual))
+    spike = (known >= len(recent) // 2) & (norm > SPIKE * median.clamp(min=usual))
     return spike | ~norm.isfinite() | ~means.isfinite().all()
 
 

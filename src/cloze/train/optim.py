@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from cloze.config import number, one_of
+from cloze.config import check_choices, number
+from cloze.errors import ConfigError
 from cloze.nn.attention import Attention
 from cloze.nn.blocks import GatedFeedForward
 from cloze.train.muon import Muon
@@ -16,11 +17,14 @@ from cloze.train.muon import Muon
 _FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has AdamW as one kernel
 
 
+Name = Literal["adamw", "muon"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
     """The defaults are the paper's (Devlin et al. 2018, appendix A.2)."""
 
-    name: str = "adamw"
+    name: Name = "adamw"
     rate: float = 1e-4  # the highest; the schedule scales it
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-6
@@ -28,10 +32,11 @@ class OptimiserConfig:
     other_rate: float = 1e-3  # muon: of AdamW, for all that is no matrix of a block
 
     def __post_init__(self) -> None:
-        one_of("optimiser", self.name, OPTIMISERS)
+        check_choices(self)
         number("rate", self.rate, 0.0, 1e3)
-        for beta in self.betas:
-            number("betas", beta, 0.0, 1.0)
+        betas = list(self.betas)
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):  # noqa: PLR2004
+            raise ConfigError(f"betas is {betas}", fix="use two shares below 1")
         number("eps", self.eps, 0.0, 1.0)
         number("decay", self.decay, 0.0, 1e3)
         number("other_rate", self.other_rate, 0.0, 1e3)
@@ -124,5 +129,5 @@ def _adam_options(weights: Iterable[Tensor], config: OptimiserConfig) -> dict[st
 
 
 OPTIMISERS: dict[
-    str, Callable[[nn.Module, OptimiserConfig, Callable[[str], float]], torch.optim.Optimizer]
+    Name, Callable[[nn.Module, OptimiserConfig, Callable[[str], float]], torch.optim.Optimizer]
 ] = {"adamw": adamw, "muon": muon}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cloze.config import one_of
+from cloze.device import device_of
 
 T = TypeVar("T")
-WAYS = ("ddp", "fsdp")
+Way = Literal["ddp", "fsdp"]
 
 
 @dataclass(frozen=True)
@@ -68,23 +69,28 @@ def processes() -> int:
 @contextmanager
 def assemble(device: str | None = None) -> Iterator[Team]:
     """The team that torchrun's environment describes; a team of one without torchrun."""
-    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     world = processes()
     if world == 1:
-        yield Team(device=torch.device(kind))
+        yield Team(device=device_of(device))
         return
-    if kind == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        kind = f"cuda:{torch.cuda.current_device()}"
-    dist.init_process_group("cpu:gloo,cuda:nccl" if kind.startswith("cuda") else "gloo")
+    place = device_of(of_rank(device))
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     try:
-        yield Team(rank=dist.get_rank(), world=world, device=torch.device(kind))
+        yield Team(rank=dist.get_rank(), world=world, device=place)
     finally:
         dist.destroy_process_group()
 
 
+def of_rank(device: str | None) -> str:
+    """The device for this process: of several GPUs each takes its own, whichever was named."""
+    kind = str(device_of(None)) if device is None else device
+    return f"cuda:{os.environ['LOCAL_RANK']}" if kind.partition(":")[0] == "cuda" else kind
+
+
 def distribute(
-    learner: nn.Module, team: Team, *, way: str = "ddp", blocks: Iterable[nn.Module] = ()
+    learner: nn.Module, team: Team, *, way: Way = "ddp", blocks: Iterable[nn.Module] = ()
 ) -> nn.Module:
     """The learner ready to be called by every process, its weights on the team's device.
 
@@ -92,7 +98,7 @@ def distribute(
     part in each process, and fetches the rest block by block: for models that do not fit. Call it
     before the optimiser is made, with the model still in the computer's memory.
     """
-    one_of("parallel", way, WAYS)
+    one_of("parallel", way, get_args(Way))
     if team.world == 1:
         return learner.to(team.device)
     if way == "ddp":

@@ -1,15 +1,15 @@
 """In which numbers the forward pass is computed; the weights and the optimiser stay in float32."""
 
 from contextlib import AbstractContextManager
+from typing import Literal
 
 import torch
 
-from cloze.config import one_of
+Precision = Literal["float32", "bf16"]
+PRECISIONS: dict[Precision, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}
 
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}
 
-
-def precision(name: str, device: torch.device) -> AbstractContextManager[object]:
+def precision(name: Precision, device: torch.device) -> AbstractContextManager[object]:
     """A context for the forward pass. bf16 has float32's range, so losses need no scaling."""
-    dtype = PRECISIONS[one_of("precision", name, PRECISIONS)]
+    dtype = PRECISIONS[name]
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from cloze.config import number, one_of
+from cloze.config import check_choices, number
 
+Shape = Literal["linear", "cosine", "constant", "inverse-sqrt"]
 # of the share of what follows the warm-up, and of the warm-up
-SHAPES: dict[str, Callable[[float, float], float]] = {
+SHAPES: dict[Shape, Callable[[float, float], float]] = {
     "linear": lambda x, _: 1 - x,
     "cosine": lambda x, _: (1 + math.cos(math.pi * x)) / 2,
     "constant": lambda *_: 1.0,
@@ -25,11 +27,11 @@ class Schedule:
     that is after a million steps or after twenty minutes.
     """
 
-    shape: str = "linear"
+    shape: Shape = "linear"
     warmup: float = 0.01  # the share of the budget in which the rate rises; the paper's 10 k of 1 M
 
     def __post_init__(self) -> None:
-        one_of("schedule", self.shape, SHAPES)
+        check_choices(self)
         number("warmup", self.warmup, 1e-9 if self.shape == "inverse-sqrt" else 0.0, 1.0)
 
     def __call__(self, fraction: float) -> float:

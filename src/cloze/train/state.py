@@ -21,12 +21,19 @@ from cloze.checkpoint.state import (
     state_name,
     state_number,
 )
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number
 from cloze.errors import FolderError
 from cloze.train.budget import Progress
-from cloze.train.guard import Guard, SkippedStepWarning, TrainingError, name_samples, no_norms
+from cloze.train.guard import (
+    Action,
+    SkippedStepWarning,
+    TrainingError,
+    most_bad,
+    name_samples,
+    no_norms,
+)
 from cloze.train.parallel import ALONE, Team, parted, whole
-from cloze.train.precision import PRECISIONS
+from cloze.train.precision import Precision
 from cloze.train.records import Records
 from cloze.train.step import Step
 
@@ -36,13 +43,13 @@ class LoopConfig:
     """How each step is taken."""
 
     seed: int = 0  # of dropout; the data have their own
-    precision: str = "float32"
+    precision: Precision = "float32"
     clip_norm: float = 1.0  # inf: no clipping
-    guard: Guard = field(default_factory=Guard)
+    guard: Action = "stop"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         in_range("seed", self.seed, 0, (1 << 63) - 1)
-        one_of("precision", self.precision, PRECISIONS)
         number("clip_norm", self.clip_norm, 0.0, math.inf)
 
 
@@ -66,7 +73,7 @@ class TrainState:
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
-        self.norms = no_norms(self.config.guard, self.device)  # the last gradients', oldest first
+        self.norms = no_norms(self.device)  # the last gradients', oldest first
         self.streak = torch.zeros((), device=self.device)  # `skipped`, as the device knows it
         self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
         self.proven = 0  # tokens of the largest micro-batch that fitted so far
@@ -84,15 +91,15 @@ class TrainState:
                 self.skipped = 0
                 continue
             self.skipped += 1
-            if self.skipped >= self.config.guard.most:
+            if self.skipped >= most_bad(self.config.guard):
                 fault = _fault(step, self.skipped)
                 self.progress, self.skipped = before, 0
                 self.streak.zero_()
                 self.unsettled.clear()
                 raise TrainingError(
                     f"{fault} The weights are as they were before it.",
-                    fix="look at these samples; lower the learning rate or warm up longer, "
-                    "then resume; or let such steps be skipped (guard.action = skip)",
+                    fix="look at these samples; start again with a lower rate or a longer "
+                    "warm-up, or resume and let such steps be skipped (--set run.guard=skip)",
                 )
             warnings.warn(f"{_fault(step)} It was skipped.", SkippedStepWarning, stacklevel=3)
 
@@ -144,7 +151,7 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
             "progress": asdict(state.progress),
             "skipped": state.skipped,
             "limit": state.limit,
-            "notes": state.notes,
+            "notes": _sound(state.notes),
             "groups": [_options(group) for group in state.optimiser.param_groups],
         },
     )
@@ -156,16 +163,10 @@ def restore(state: TrainState, saved: SavedState, run: Mapping[str, Any]) -> Non
     _same_run(saved.facts["run"], run)
     ours, theirs = _weights(state.model), saved.tensors["model"]
     _same_names(ours, theirs)
-    norms = saved.tensors["guard"]["norms"]
-    if norms.shape != state.norms.shape:
-        raise FolderError(
-            f"the guard's window was {len(norms)} and is {len(state.norms)}",
-            fix="resume with the settings it was started with",
-        )
     for name, weight in ours.items():
         weight.copy_(parted(theirs[name], weight))
     _restore_optimiser(state, saved)
-    state.norms.copy_(norms)
+    state.norms.copy_(saved.tensors["guard"]["norms"])
     state.progress = Progress(**saved.facts["progress"])
     state.skipped = saved.facts["skipped"]
     state.streak.fill_(state.skipped)
@@ -225,6 +226,15 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in group.items()
         if key not in ("params", "lr")  # the schedule sets the rate anew for every step
     }
+
+
+def _sound(notes: Any) -> Any:  # noqa: ANN401 (whatever JSON can say)
+    """With None for what is no finite number: JSON has none of these."""
+    if isinstance(notes, dict):
+        return {name: _sound(value) for name, value in notes.items()}
+    if isinstance(notes, list | tuple):
+        return [_sound(value) for value in notes]
+    return None if isinstance(notes, float) and not math.isfinite(notes) else notes
 
 
 def _plain(run: Mapping[str, Any]) -> dict[str, Any]:

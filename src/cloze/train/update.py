@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from cloze.train.guard import is_bad, update_unless
+from cloze.train.guard import is_bad, most_bad, update_unless
 from cloze.train.parallel import whole
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def update(state: "TrainState", parts: Mapping[str, Tensor]) -> Taken:
 
 def _judge(state: "TrainState", means: Tensor, norm: Tensor) -> Tensor:
     """Whether to hold the step back; after one bad step too many all that follow are held back."""
-    guard, clip = state.config.guard, state.config.clip_norm
+    clip = state.config.clip_norm
     usual = clip if math.isfinite(clip) else 0.0  # what is let through as it is
-    bad = is_bad(guard, means, norm, state.norms, usual=usual)
-    bad = bad | (state.streak >= guard.most)
+    bad = is_bad(means, norm, state.norms, usual=usual)
+    bad = bad | (state.streak >= most_bad(state.config.guard))
     state.streak.add_(1).mul_(bad)
     later = torch.cat([state.norms[1:], norm.view(1)])  # a bad norm is not remembered
     state.norms.copy_(torch.where(bad, state.norms, later))

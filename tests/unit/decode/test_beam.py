@@ -165,7 +165,7 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
     [
         ({"size": 0}, "beam is 0"),
         ({"size": 2, "best": 3}, "best is 3\n.*from 1 to 2"),
-        ({"penalty": "long"}, "length penalty 'long' is unknown"),
+        ({"penalty": "long"}, "penalty 'long' is unknown"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"no_repeat": -1}, "no_repeat is -1"),
     ],

@@ -18,8 +18,7 @@ from cloze.make.distill import distill
 from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipe
-from cloze.make.run import Watch
-from cloze.make.workshop import Say
+from cloze.make.run import Say, Watch
 from cloze.models import BertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.train.panel import Seen, held_out_line, panel

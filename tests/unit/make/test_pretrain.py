@@ -1,10 +1,12 @@
 """`pretrain`: from text to a folder that others open; resumed runs; going on from a model."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import cloze
 from cloze.checkpoint.load import load
@@ -15,8 +17,7 @@ from cloze.make.kinds import kind_of
 from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
-from cloze.make.run import Watch
-from cloze.make.workshop import Say
+from cloze.make.run import Say, Watch
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
 
@@ -129,7 +130,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path)
 
     with pytest.raises(Killed):
         train(text, tmp_path / "run", "run.save_every=3", watch=Watch(steps=kill_after_five))
-    ended = resume_run(tmp_path / "run")
+    ended = resume_run(tmp_path / "run", settings=["run.guard=skip", "run.keep=1"])
     assert ended.steps == 8
     assert_same_weights(trained[1], tmp_path / "run")
     rows = [row["step"] for row in metrics(tmp_path / "run") if row.get("kind") == "train"]
@@ -187,6 +188,12 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
     assert moved < 1e-3
 
 
+def test_a_model_to_go_on_from_has_its_own_positions(trained, text, tmp_path):
+    longer = [f'model.start="{trained[1]}"', "samples.length=64", "model.positions=64"]
+    with pytest.raises(ConfigError, match=r"samples\.length is 64, and the model has 32 positions"):
+        train(text, tmp_path / "m", *longer)
+
+
 def test_new_rows_begin_as_the_mean_of_their_pieces(trained):
     from cloze.make.grow import grown
 
@@ -219,6 +226,30 @@ def test_a_plan_trains_nothing(text, tmp_path):
     assert made.epochs == pytest.approx(made.tokens / made.tokens_per_epoch)
     assert not (tmp_path / "m" / "model.safetensors").exists()
     assert not (tmp_path / "m" / "state").exists()
+
+
+def test_a_plan_tries_what_the_run_will_do(text, tmp_path, monkeypatch):
+    """Also where the system does not tell how much memory a process had."""
+    computed_again = []
+
+    def spy(*arguments, **options):
+        computed_again.append(arguments)
+        return checkpoint(*arguments, **options)
+
+    monkeypatch.setattr("cloze.train.memory.checkpoint", spy)
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    monkeypatch.setitem(sys.modules, "resource", None)
+    made = plan(text, tmp_path / "m", small("run.recompute=true"))
+    assert computed_again
+    assert made.peak_mib is None
+
+
+def test_a_loss_beyond_all_perplexities_ends_no_run(text, tmp_path):
+    wide = ["model.width=1024", "model.hidden=16", "model.deviation=10.0", "run.steps=1"]
+    ended = train(text, tmp_path / "m", *wide)
+    assert ended.scores["eval.mlm"] > 710
+    assert ended.scores["eval.perplexity"] == np.inf
+    assert metrics(tmp_path / "m")[-1]["perplexity"] is None
 
 
 def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
@@ -280,6 +311,7 @@ def test_no_budget(text, tmp_path):
     values = recipe(settings=[s for s in SMALL if "steps" not in s])
     with pytest.raises(ConfigError, match="no budget\n.*--minutes"):
         pretrain(text, tmp_path / "m", values)
+    assert not (tmp_path / "m").exists(), "told before any work"
 
 
 @pytest.mark.parametrize(
@@ -288,16 +320,15 @@ def test_no_budget(text, tmp_path):
         (["run.step=3"], "no setting run.step\n.*did you mean 'steps'"),
         (["modle.width=3"], "no setting modle\n.*did you mean 'model'"),
         (["run.steps=2", "run.minutes=3"], "a budget in steps and in minutes"),
-        (["masking.split=[1.0]"], "masking.split"),
         (["samples.pairs=xyz"], "samples.pairs 'xyz' is unknown"),
         (["model.preset=giant"], "model.preset 'giant' is unknown"),
-        (["optimiser.name=sgdd"], "optimiser 'sgdd' is unknown"),
+        (["optimiser.name=sgdd"], "optimiser.name 'sgdd' is unknown"),
         (["vocabulary.size=many"], "vocabulary.size is 'many'"),
     ],
 )
 def test_recipes_refuse_what_they_do_not_know(settings, message):
     with pytest.raises(ConfigError, match=message):
-        recipe(settings=settings).masking.masking(tiny_tokenizer())
+        recipe(settings=settings)
 
 
 def test_recipes_that_come_with_the_package():

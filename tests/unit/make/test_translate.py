@@ -185,6 +185,6 @@ def test_the_recipes_that_come_with_it(name):
 
 
 def test_a_run_without_a_budget():
-    with pytest.raises(ConfigError, match="no budget\n.*epochs, steps, tokens or minutes"):
+    with pytest.raises(ConfigError, match="no budget\n.*--minutes, --steps, --tokens or --epochs"):
         TranslateRun().budget(10)
     assert TranslateRun(epochs=2.0).budget(10).steps == 20

@@ -179,7 +179,7 @@ def test_what_a_user_can_get_wrong(model):
     for changes, message in (
         ({"beam": 0}, "beam is 0"),
         ({"best": 9}, "best is 9"),
-        ({"penalty": "x"}, "length penalty 'x' is unknown"),
+        ({"penalty": "x"}, "penalty 'x' is unknown"),
         ({"ratio": -1.0}, "ratio is -1.0"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"policy": "middle"}, "length policy 'middle' is unknown"),

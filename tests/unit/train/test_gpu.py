@@ -15,7 +15,7 @@ from cloze.objectives.labelled import classes
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.evaluate import averages
-from cloze.train.guard import Guard, TrainingError
+from cloze.train.guard import TrainingError
 from cloze.train.loop import run
 from cloze.train.memory import SmallerBatchWarning, recompute
 from cloze.train.optim import OptimiserConfig, optimiser
@@ -69,7 +69,7 @@ def test_skipping_on_a_gpu_goes_on():
             terms["mlm"] = terms["mlm"] * torch.inf
         return terms
 
-    state = new_state(objective=objective, team=GPU, guard=Guard(action="skip"))
+    state = new_state(objective=objective, team=GPU, guard="skip")
     with pytest.warns(UserWarning, match="step 4 went wrong"):
         steps = steps_of(state, 9)
     assert [step.bad for step in steps] == [n == 4 for n in range(1, 10)]

@@ -235,9 +235,11 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
     assert {weight.dtype for weight in half.model.parameters()} == {torch.float32}
 
 
-def test_an_unknown_precision_says_which_there_are():
-    with pytest.raises(ConfigError, match="did you mean 'bf16'"):
+def test_an_unknown_choice_says_which_there_are():
+    with pytest.raises(ConfigError, match="precision 'bf' is unknown\n.*did you mean 'bf16'"):
         LoopConfig(precision="bf")
+    with pytest.raises(ConfigError, match="guard 'ski' is unknown\n.*did you mean 'skip'"):
+        LoopConfig(guard="ski")
 
 
 def test_a_step_is_all_there_is_to_log():

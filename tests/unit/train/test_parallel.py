@@ -6,7 +6,7 @@ import torch
 from cloze.checkpoint.state import read_state
 from cloze.errors import ConfigError
 from cloze.train.guard import TrainingError
-from cloze.train.parallel import ALONE, Team, assemble, distribute
+from cloze.train.parallel import ALONE, Team, assemble, distribute, of_rank
 from cloze.train.state import resume
 from parallel_jobs import RUN, several_things, trained
 from training import data, in_processes, new_state, same, steps_of
@@ -104,3 +104,15 @@ def test_without_torchrun_there_is_one(monkeypatch):
 def test_an_unknown_way_names_those_there_are():
     with pytest.raises(ConfigError, match="did you mean 'fsdp'"):
         distribute(torch.nn.Linear(1, 1), ALONE, way="fsdp2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:77", "cpu:cpu"])
+def test_a_device_that_is_not_there(name):
+    problem = f"device {name} cannot be used: .*\n.*use cpu"
+    with pytest.raises(ConfigError, match=problem), assemble(name):
+        pass
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [of_rank(name) for name in ("cuda", "cuda:0", "cpu")] == ["cuda:3", "cuda:3", "cpu"]

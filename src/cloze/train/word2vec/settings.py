@@ -3,13 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from cloze.config import in_range, number, one_of
+from cloze.config import check_choices, in_range, number
 from cloze.errors import ConfigError
 from cloze.models.word2vec import Grams
-
-KINDS = ("skip-gram", "cbow")
-OBJECTIVES = ("negative", "hierarchical", "nce")
-SPLITS = ("words", "spaces")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +20,7 @@ class Text:
     phrase_threshold: float = 100.0  # of word2phrase's score
 
     def __post_init__(self) -> None:
-        one_of("split", self.split, SPLITS)
+        check_choices(self)
         in_range("min_count", self.min_count, 1, 1 << 40)
         in_range("phrases", self.phrases, 0, 5)
         number("phrase_threshold", self.phrase_threshold, 0, 1e12)
@@ -51,8 +47,7 @@ class Settings:
     threads: int = 2  # one gives the same vectors every time, bit for bit
 
     def __post_init__(self) -> None:
-        one_of("kind", self.kind, KINDS)
-        one_of("objective", self.objective, OBJECTIVES)
+        check_choices(self)
         for name, low, high in (
             ("width", 1, 1 << 14),
             ("window", 1, 1000),

@@ -1,0 +1,34 @@
+"""A run that is judged as it goes: what it keeps, and what it goes on from."""
+
+import math
+
+from cloze.make.course import Course, take
+from cloze.make.run import Watch
+from cloze.make.run_tables import JudgedRun
+from cloze.train.budget import Budget
+from cloze.train.schedule import Schedule
+from training import micro_batches, new_state
+
+
+def go(out, *, judge, steps=2):
+    course = Course(
+        out=out,
+        identity={},
+        budget=Budget(steps=steps),
+        schedule=Schedule(),
+        options=JudgedRun(steps=steps, save_every=1),
+        watch=Watch(),
+        judge=judge,
+        keep=lambda: None,
+    )
+    return take(new_state(), lambda number: micro_batches(number)[0], course)
+
+
+def test_scores_that_are_no_numbers_are_saved_and_found_again(tmp_path):
+    """A correlation may not be defined, and a perplexity be larger than all numbers."""
+    judged = {"score": math.nan, "perplexity": math.inf}
+    assert math.isnan(go(tmp_path, judge=lambda: judged).score)
+    again = go(tmp_path, judge=lambda: judged)  # there is nothing left to do
+    assert math.isnan(again.score)
+    assert math.isnan(again.scores["perplexity"])
+    assert again.best_step == 2

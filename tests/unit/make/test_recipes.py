@@ -1,0 +1,154 @@
+"""What a recipe refuses before any work is done, whichever run it is for."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cloze.config import read_toml, to_toml
+from cloze.errors import ConfigError
+from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun, finetune_recipe
+from cloze.make.language_recipe import LanguageRecipe, language_recipe
+from cloze.make.recipe import Recipe, recipe
+from cloze.make.run_tables import FREE, UNITS, JudgedRun, RunTable
+from cloze.make.translate_recipe import translate_recipe
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("masking.rate=7", r"masking\.rate is 7\.0\n.*above 0, up to 1"),
+        ("masking.split=[0.5, 0.5]", r"masking\.split is \[0\.5, 0\.5\]\n.*list of 3"),
+        ("masking.split=[0.5, 0.5, 0.5]", r"masking\.split is .*\n.*sum to 1"),
+        ("samples.length=1", r"samples\.length is 1\n.*from 8"),
+        ("samples.short=2", r"samples\.short is 2\.0\n.*0 to 1"),
+        ("samples.length=1024", r"samples\.length is 1,024, and model\.positions 512"),
+        ("batch.tokens=16", r"samples\.length is \d+, and a batch has 16 places\n.*batch\.tokens"),
+        ("batch.per_step=0", r"batch\.per_step is 0\n.*from 1"),
+        ("corpus.hold_out=2", r"corpus\.hold_out is 2\.0\n.*below 1"),
+        ("corpus.workers=0", r"corpus\.workers is 0"),
+        ("corpus.segmenter=jiba", r"corpus\.segmenter 'jiba' is unknown\n.*'jieba'"),
+        ("vocabulary.size=1", r"vocabulary\.size is 1\n.*from 6"),
+        ("vocabulary.min_count=0", r"vocabulary\.min_count is 0"),
+        ("vocabulary.extra_pieces=-1", r"vocabulary\.extra_pieces is -1"),
+        ("model.layers=0", r"model\.layers is 0"),
+        ("model.width=102", r"model\.width 102 does not split into"),
+        ("model.dropout=2", r"model\.dropout is 2\.0\n.*0 to 1"),
+        ("model.activation=gelo", r"model\.activation 'gelo' is unknown"),
+        ("optimiser.betas=[0.9]", r"optimiser\.betas is \[0\.9\]\n.*list of 2"),
+        ("optimiser.betas=[0.9, 1.0]", r"optimiser\.betas is \[0\.9, 1\.0\]\n.*below 1"),
+        ("optimiser.rate=-1", r"optimiser\.rate is -1\.0"),
+        ("schedule.shape=sine", r"schedule\.shape 'sine' is unknown"),
+        ("schedule.warmup=2", r"schedule\.warmup is 2\.0"),
+        ("distill.layers=0", r"distill\.layers is 0"),
+        ("run.evaluate_every=0", r"run\.evaluate_every is 0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_by_its_name(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=[setting])
+
+
+def test_a_generator_is_not_larger_than_the_model():
+    for name, value in (("generator_layers", 9), ("generator_width", 4096)):
+        with pytest.raises(ConfigError, match=rf"objective\.{name} is {value}\n.*from 1 to"):
+            recipe(settings=["objective.kind=detection", f"objective.{name}={value}"])
+        recipe(settings=[f"objective.{name}={value}"])  # nothing is detected
+
+
+RECIPES = {
+    "bert": lambda *settings: recipe(settings=settings),
+    "finetune": lambda *settings: finetune_recipe(settings=settings),
+    "lstm": lambda *settings: language_recipe("lstm", settings=settings),
+    "transformer": lambda *settings: translate_recipe(settings=settings),
+}
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["run.seed=-1"], r"run\.seed is -1\n.*from 0"),
+        (["run.clip_norm=-1"], r"run\.clip_norm is -1\.0"),
+        (["run.precision=fp8"], r"run\.precision 'fp8' is unknown"),
+        (["run.guard=go"], r"run\.guard 'go' is unknown\n.*stop, skip"),
+        (["run.log_every=0"], r"run\.log_every is 0"),
+        (["run.save_every=0"], r"run\.save_every is 0\n.*from 1"),
+        (["run.save_minutes=-1"], r"run\.save_minutes is -1\.0\n.*from 0"),
+        (["run.steps=100", "run.epochs=3"], "a budget in steps and in epochs\n.*one of"),
+        (["run.steps=0"], r"run\.steps is 0\n.*from 1"),
+        (["run.tokens=-5"], r"run\.tokens is -5"),
+        (["run.minutes=0"], r"run\.minutes is 0\.0"),
+        (["run.epochs=-3"], r"run\.epochs is -3\.0"),
+        (["run.epochs=nan"], r"run\.epochs is nan"),
+    ],
+)
+def test_every_run_is_checked_the_same(kind, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RECIPES[kind](*settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "message"),
+    [
+        ("finetune", "data.length=0", r"data\.length is 0"),
+        ("finetune", "data.stride=-1", r"data\.stride is -1"),
+        ("finetune", "transfer.dropout=2", r"transfer\.dropout is 2\.0"),
+        ("finetune", "transfer.hidden=0", r"transfer\.hidden is 0"),
+        ("finetune", "transfer.penalty=-1", r"transfer\.penalty is -1\.0"),
+        ("lstm", "vocabulary.size=3", r"vocabulary\.size is 3"),
+        ("lstm", "lstm.width=0", r"lstm\.width is 0"),
+        ("transformer", "vocabulary.size=200", r"vocabulary\.size is 200\n.*from 257"),
+        ("transformer", "transformer.norm=mid", r"transformer\.norm 'mid' is unknown"),
+        ("transformer", "run.beam=5000", r"run\.beam is 5000\n.*1,024"),
+    ],
+)
+def test_the_tables_of_other_recipes_too(kind, setting, message):
+    with pytest.raises(ConfigError, match=message):
+        RECIPES[kind](setting)
+
+
+def test_objects_made_in_python_are_held_to_their_choices():
+    with pytest.raises(ConfigError, match="precision 'fp8' is unknown\n.*float32, bf16"):
+        RunTable(precision="fp8")
+    with pytest.raises(ConfigError, match="a budget in steps and in epochs"):
+        FinetuneRun(steps=3, epochs=1.0)
+
+
+def test_epochs_are_counted_in_tokens_or_in_steps():
+    assert RunTable(epochs=2.5).budget(lambda: 100).tokens == 250
+    assert JudgedRun(epochs=2.5).budget(100).steps == 250
+    assert JudgedRun(minutes=1.0).budget(100).minutes == 1.0
+    for run in (RunTable(), JudgedRun()):
+        with pytest.raises(ConfigError, match="the run has no budget\n.*--epochs"):
+            run.check_budget()
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_saved_recipe_says_all_and_reads_back(kind, tmp_path):
+    made = RECIPES[kind]("run.steps=3", "run.save_every=2")
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(made))
+    said = read_toml(path)["run"]
+    assert said.keys() & set(UNITS) == {"steps"}
+    shared = {"seed", "precision", "clip_norm", "log_every", "save_minutes", "save_every"}
+    assert said.keys() >= shared | {"tensorboard"}
+    read = {"bert": recipe, "finetune": finetune_recipe, "lstm": language_recipe}
+    assert read.get(kind, translate_recipe)(path) == made
+
+
+def test_what_may_differ_on_resuming_are_settings_that_there_are():
+    tables = {
+        f"{table}.{name}"
+        for kind in (Recipe(), LanguageRecipe(lstm=RECIPES["lstm"]().lstm), FinetuneRecipe())
+        for table in ("run", "corpus")
+        for name in getattr(getattr(kind, table, None), "__dict__", {})
+    }
+    assert tables >= FREE
+
+
+def test_a_judged_run_knows_nothing_of_raw_text():
+    """It takes a record of who looks on from where no corpus is made."""
+    code = "import sys, cloze.make.course; print('cloze.make.workshop' in sys.modules)"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "False"
