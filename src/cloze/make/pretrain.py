@@ -117,8 +117,8 @@ def asked(
 ) -> tuple[list[Source], Recipe]:
     """The text to read, and the complete recipe with its name."""
     made = complete(recipe, settings=settings)
-    made.run.check_budget()
     check_extras(made.run)
+    made.run.check_budget()
     texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
     texts = texts or list(made.corpus.sources)
     if not texts:
