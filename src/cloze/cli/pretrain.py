@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
+from cloze.cli.ended import duration, print_end
 from cloze.cli.training import (
     Accumulate,
     BatchTokens,
@@ -34,10 +35,12 @@ from cloze.cli.training import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cloze.make.finetune import Finetuned
     from cloze.make.kinds import AnyRecipe
     from cloze.make.plan import Plan
     from cloze.make.pretrain import Pretrained
     from cloze.make.run import Watch
+    from cloze.make.translate import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
 ANYONES = ("run.device", "run.seed", "run.precision")
@@ -65,7 +68,6 @@ FLAGS = {
     "batch.per_step": "--accumulate",
     "optimiser.rate": "--rate",
 }
-_PLACES = {"loss": 3, "perplexity": 1}  # decimals
 
 
 def pretrain(
@@ -165,12 +167,13 @@ def pretrain(
     )
 
     from cloze.make.kinds import complete, pretrain
-    from cloze.make.kinds import resume as resume_any
+    from cloze.make.resume import resume as go_on
 
+    ended: Pretrained | Finetuned | Trained
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, inputs, recipe, settings, model)
-            ended = resume_any(out, settings=changed, watch=watch)
+            changed = for_resuming(flags, recipe, settings, model)
+            ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
         else:
             texts = inputs or []
             own = _own(flags, model, recipe)
@@ -229,53 +232,8 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("steps", made.steps),
         ("tokens", made.tokens),
         ("epochs", f"{made.epochs:.2f}"),
-        ("time", _duration(made.hours * 3600)),
+        ("time", duration(made.hours * 3600)),
         ("memory of weights and optimiser", f"{made.weights_mib:,.0f} MiB"),
         ("most memory in the trial", f"{made.peak_mib:,.0f} MiB"),
     ]
     print_table(("plan", ""), rows)
-
-
-def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
-        return
-    scores = {
-        "eval.mlm": ("held-out loss", "{:.3f}"),
-        "eval.lm": ("held-out loss", "{:.3f}"),
-        "eval.perplexity": ("held-out perplexity", "{:,.1f}"),
-        "eval.mlm.accuracy": ("masked words right", "{:.1%}"),
-        "eval.lm.accuracy": ("next words right", "{:.1%}"),
-        "eval.mlm.teacher": ("by the teacher", "{:.1%}"),
-        "eval.unigram": ("by the commonest word", "{:.1%}"),
-        "eval.nsp.accuracy": ("next sentences right", "{:.1%}"),
-        "eval.commoner": ("by the commoner answer", "{:.1%}"),
-        "eval.detection.accuracy": ("tokens told apart", "{:.1%}"),
-        "eval.detection.original": ("by calling all original", "{:.1%}"),
-        "eval.cosine": ("1 − cosine with the teacher", "{:.4f}"),
-    }
-    rows: list[tuple[str, object]] = [
-        *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
-        ("time", _duration(ended.seconds)),
-        *(
-            (name, f.format(ended.scores[k]))
-            for k, (name, f) in scores.items()
-            if k in ended.scores
-        ),
-        *(
-            (name, f"{value:,.{_PLACES.get(name, 0)}f}")
-            for name, value in ended.scores.items()
-            if name not in scores and "." not in name
-        ),
-    ]
-    if ended.steps:
-        rows.append(("report", str(ended.folder / "report.html")))
-    print_table(("trained", str(ended.folder)), rows)
-    if ended.stopped:
-        again = f"cloze {verb} --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}"

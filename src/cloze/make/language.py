@@ -42,6 +42,7 @@ from cloze.make.run import (
     Watch,
     named,
     recipe_in,
+    texts_of,
     write_recipe,
 )
 from cloze.make.tuning import SUMMARY
@@ -61,7 +62,6 @@ def pretrain_language(
     out: PathLike,
     recipe: LanguageRecipe | PathLike,
     *,
-    dev: Source | list[Source] | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
     watch: Watch | None = None,
@@ -69,24 +69,21 @@ def pretrain_language(
     """Learn an NNLM or an LSTM from running text, a sentence to a line.
 
     Every epoch the model is judged by text it does not learn from, and the folder holds the best in
-    the end. SIGTERM and Ctrl-C save and end it; `resume_language` goes on, exactly where the budget
-    is in epochs, steps or tokens.
+    the end. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly where the budget is in
+    epochs, steps or tokens.
 
     Args:
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `LanguageRecipe`, the name of one (nnlm, lstm), or its file.
-        dev: text to judge by; else the recipe's, else the last lines of the sources.
         settings: such as "lstm.width=200", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """
     made = language_recipe(recipe, settings=settings)
-    texts = _listed(sources) or list(made.corpus.sources)
-    judged = _listed(dev) or list(made.corpus.dev)
-    corpus = replace(made.corpus, sources=named(texts), dev=named(judged))
-    made = replace(made, corpus=corpus)
-    lines = read_lines(texts, judged, made.corpus)  # before anything is overwritten
+    texts = texts_of(sources, made.corpus.sources)
+    made = replace(made, corpus=replace(made.corpus, sources=named(texts)))
+    lines = read_lines(texts, made.corpus)  # before anything is overwritten
     folder = fresh_path(out, force)
     for name in (RECIPE, METRICS, SUMMARY, REPORT):
         (folder / name).unlink(missing_ok=True)
@@ -100,7 +97,6 @@ def resume_language(
     out: PathLike,
     *,
     sources: Source | list[Source] = (),
-    dev: Source | list[Source] | None = None,
     settings: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Pretrained:
@@ -109,14 +105,13 @@ def resume_language(
     The text is named again where it has moved, or where the recipe could not name it.
     """
     made = language_recipe(recipe_in(out), settings=settings)
-    texts = _listed(sources) or list(made.corpus.sources)
-    judged = _listed(dev) or list(made.corpus.dev)
-    if UNNAMED in (*texts, *judged):
+    texts = texts_of(sources, made.corpus.sources)
+    if UNNAMED in texts:
         raise InputError(
             "this run began with texts in Python, which a folder cannot name",
-            fix="give the same texts again: resume_language(out, sources=…)",
+            fix="give the same texts again: cloze.resume(out, sources=…)",
         )
-    return _train(read_lines(texts, judged, made.corpus), Path(out), made, watch or Watch())
+    return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
 
 
 def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pretrained:
@@ -224,12 +219,6 @@ def _batches(text: RunningText, recipe: LanguageRecipe) -> Windows | Strips:
     return Windows(
         text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=table.batch, seed=table.seed
     )
-
-
-def _listed(sources: Source | list[Source] | None) -> list[Source]:
-    if sources is None:
-        return []
-    return list(sources) if isinstance(sources, list | tuple) else [sources]
 
 
 def _tell(out: Path, text: RunningText, lines: Lines) -> None:

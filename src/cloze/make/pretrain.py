@@ -9,7 +9,6 @@ the corpus, the training state, the metrics and the report:
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,7 +24,6 @@ from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
-from cloze.errors import InputError
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, Recipe
@@ -37,9 +35,10 @@ from cloze.make.run import (
     RECIPE,
     REPORT,
     STATE,
-    UNNAMED,
     Watch,
+    named,
     recipe_in,
+    texts_of,
     write_recipe,
 )
 from cloze.make.student import fingerprint
@@ -98,7 +97,7 @@ def pretrain(
 ) -> Pretrained:
     """Train a BERT on text: a new one, or on from the recipe's `model.start`.
 
-    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume_run`
+    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume`
     goes on, exactly where the budget is in steps or tokens.
 
     Args:
@@ -123,15 +122,8 @@ def asked(
 ) -> tuple[list[Source], Recipe]:
     """The text to read, and the complete recipe with its name."""
     made = complete(recipe, settings=settings)
-    texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
-    texts = texts or list(made.corpus.sources)
-    if not texts:
-        raise InputError(
-            "there is no text to learn from",
-            fix="name files, folders or globs, or set corpus.sources in the recipe",
-        )
-    named = tuple(str(text) if isinstance(text, str | os.PathLike) else UNNAMED for text in texts)
-    return texts, replace(made, corpus=replace(made.corpus, sources=named))
+    texts = texts_of(sources, made.corpus.sources)
+    return texts, replace(made, corpus=replace(made.corpus, sources=named(texts)))
 
 
 def resume_run(

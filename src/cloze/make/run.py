@@ -1,15 +1,16 @@
 """What every training run has: a folder with files of these names, a recipe, and onlookers."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloze import __version__
 from cloze.config import to_toml
 from cloze.data.files import PathLike
-from cloze.errors import FolderError
+from cloze.data.streams import Source, listed
+from cloze.errors import FolderError, InputError
 from cloze.make.metrics import Meter
 from cloze.make.workshop import Say
 from cloze.train.step import Step
@@ -27,6 +28,19 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+
+
+def texts_of(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
+    """The text to learn from: what was given, else what the recipe names."""
+    texts = listed(sources) or list(own)
+    if not texts:
+        raise no_text("name files, folders or globs, or set corpus.sources in the recipe")
+    return texts
+
+
+def no_text(fix: str = "are the files empty?") -> InputError:
+    """What is wrong where nothing can be learned."""
+    return InputError("there is no text to learn from", fix=fix)
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:
