@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from cloze.checkpoint.model import Model
     from cloze.checkpoint.source import builtin
     from cloze.errors import ClozeError
+    from cloze.make.demo import demo
     from cloze.make.distill import distill
-    from cloze.make.finetune import finetune
     from cloze.make.glue import glue
     from cloze.make.kinds import pretrain
     from cloze.make.recipe import recipe
+    from cloze.make.report import report
+    from cloze.make.resume import resume
+    from cloze.make.tasks import finetune
     from cloze.make.translate import train_translator
     from cloze.make.vocabulary import vocabulary
     from cloze.tasks.answer import answer
@@ -50,11 +53,14 @@ _HOMES = {
     "Model": "cloze.checkpoint.model",
     "builtin": "cloze.checkpoint.source",
     "ClozeError": "cloze.errors",
+    "demo": "cloze.make.demo",
     "distill": "cloze.make.distill",
-    "finetune": "cloze.make.finetune",
     "glue": "cloze.make.glue",
     "pretrain": "cloze.make.kinds",
     "recipe": "cloze.make.recipe",
+    "report": "cloze.make.report",
+    "resume": "cloze.make.resume",
+    "finetune": "cloze.make.tasks",
     "train_translator": "cloze.make.translate",
     "vocabulary": "cloze.make.vocabulary",
     "answer": "cloze.tasks.answer",
@@ -84,6 +90,7 @@ __all__ = [
     "choose",
     "classify",
     "compare",
+    "demo",
     "distill",
     "embed",
     "evaluate",
@@ -96,6 +103,8 @@ __all__ = [
     "load",
     "pretrain",
     "recipe",
+    "report",
+    "resume",
     "similar",
     "suggest",
     "tag",

@@ -88,8 +88,8 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["classify", "base", "--out", "m"], 2, "no labelled data"),
-        (["--train", "train.tsv", "--out", "m"], 2, "no model"),
+        (["classify", "base", "--out", "m"], 1, "no labelled data"),
+        (["--train", "train.tsv", "--out", "m"], 1, "no model"),
         (["sing", "base", "--train", "train.tsv", "--out", "m"], 1, "task 'sing' is unknown"),
         (["classify", "base", "--train", "broken.tsv", "--out", "m"], 1, "broken.tsv:3"),
         (["classify", "base", "--train", "no.tsv", "--out", "m"], 1, "no such file"),

@@ -73,6 +73,23 @@ def test_a_flag_that_a_kind_does_not_know(run, folder):
     assert not out.exists()
 
 
+def test_the_report_of_a_run_is_drawn_again(run, models):
+    page = models[1] / "report.html"
+    page.unlink()
+    made = run("report", models[1], "--title", "Mine")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.strip() == str(page)
+    assert "<h1>Mine</h1>" in page.read_text(encoding="utf-8")
+    wrong = run("report", models[1] / "nowhere")
+    assert wrong.returncode == 1
+    assert "is not a folder" in wrong.stderr
+
+
+def test_a_run_is_resumed_by_any_command(run, models):
+    again = run("finetune", "--resume", "--out", models[1], "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+
+
 def test_a_run_is_resumed(run, models):
     again = run("pretrain", "--resume", "--out", models[1], "--json", "--quiet")
     assert again.returncode == 0, again.stderr
@@ -110,17 +127,18 @@ def test_a_translator_from_two_files(run, folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (["--train", "a.en"], "name two files: SRC TGT"),
-        (["--train", "a.en", "a.de", "--pooling", "cls"], "a translator does not know it"),
-        (["runs/bert", "--train", "a.en", "a.de"], "a translator begins from nothing"),
-        (["seq2seq", "--train", "a.en", "a.de"], "--recipe"),
+        (["--train", "a.en"], 1, "train is not two files"),
+        (["--train", "a.en", "a.de", "--dev", "b.en"], 1, "dev is not two files"),
+        (["--train", "a.en", "a.de", "--pooling", "cls"], 2, "a translator does not know it"),
+        (["runs/bert", "--train", "a.en", "a.de"], 1, "a translator begins from nothing"),
+        (["seq2seq", "--train", "a.en", "a.de"], 1, "recipe transformer or seq2seq"),
     ],
 )
-def test_what_a_translator_is_not_told(arguments, said):
+def test_what_a_translator_is_not_told(arguments, code, said):
     ran = CliRunner().invoke(app, ["finetune", "translate", *arguments, "--out", "nowhere"])
-    assert ran.exit_code == 2
+    assert ran.exit_code == code
     assert said in ran.output
 
 
@@ -162,5 +180,8 @@ def test_a_file_for_others(run, folder, models):
     assert ran.exit_code == 1
     labelled = ["evaluate", str(models[0]), str(folder / "dev.txt"), "--text", "a"]
     ran = CliRunner().invoke(app, labelled)
+    assert ran.exit_code == 1
+    assert "there is no text to choose for a NGramModel" in ran.output
+    ran = CliRunner().invoke(app, [*labelled[:3], "--worst", "3"])
     assert ran.exit_code == 2
     assert "a NGramModel does not know it" in ran.output

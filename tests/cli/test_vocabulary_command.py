@@ -27,12 +27,13 @@ def test_every_kind_is_learned_and_opens_again(
 
 
 def test_options_reach_the_verb(run, corpus: Path, tmp_path: Path) -> None:
-    options = ["--size", "900", "--cased", "--byte-fallback", "--min-count", "1"]
+    options = ["--size", "900", "--cased", "--byte-fallback", "--min-count", "1", "--strip-accents"]
     done = run("vocabulary", corpus, "--out", tmp_path / "v", *options)
     assert done.returncode == 0, done.stderr
     assert "kind\twordpiece\n" in done.stdout
     tokenizer = Tokenizer.load(tmp_path / "v")
     assert not tokenizer.lowercase
+    assert tokenizer.encode("Café").ids == tokenizer.encode("Cafe").ids
     assert tokenizer.unk_token not in tokenizer.encode("\N{OGHAM LETTER BEITH} Café").pieces
 
 

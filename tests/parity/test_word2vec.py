@@ -36,19 +36,19 @@ def theirs(ours):
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_gensim_opens_ours(ours, tmp_path, binary):
-    path = export_vectors(ours, tmp_path / "words", binary=binary)
+    path = export_vectors(ours, tmp_path / ("words.bin" if binary else "words"))
     read = models.KeyedVectors.load_word2vec_format(str(path), binary=binary)
     assert read.index_to_key == WORDS
     assert (read.vectors == ours.vectors).all()
     few = models.KeyedVectors.load_word2vec_format(str(path), binary=binary, limit=3)
-    assert (few.vectors == import_vectors(path, binary=binary, limit=3).vectors).all()
+    assert (few.vectors == import_vectors(path, limit=3).vectors).all()
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_ours_opens_gensims(ours, theirs, tmp_path, binary):
-    path = tmp_path / "words"
+    path = tmp_path / ("words.bin" if binary else "words")
     theirs.save_word2vec_format(str(path), binary=binary)
-    read = import_vectors(path, binary=binary)
+    read = import_vectors(path)
     assert list(read.words) == WORDS
     np.testing.assert_allclose(read.vectors, ours.vectors, rtol=1e-6)
 

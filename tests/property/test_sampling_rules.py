@@ -57,14 +57,18 @@ def test_without_pairs_only_a_sentence_too_long_is_cut(documents, length, seed):
             assert np.diff(corpus.sentences)[sentence] > length - 2
 
 
+def alone(samples, number):
+    return samples.batch(np.array([number]))
+
+
 def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
     from corpora import numbered_tokenizer
 
     corpus = small_corpus(tmp_path, some_documents())
-    made = Samples(corpus.everything, numbered_tokenizer(), Sampling(pairs="none", length=16))
-    seen = np.concatenate([made[n].ids[1:-1] for n in range(len(made))])
+    made = Samples(corpus.train, numbered_tokenizer(), Sampling(pairs="none", length=16))
+    seen = np.concatenate([alone(made, n).input_ids[1:-1] for n in range(len(made))])
     assert np.bincount(seen, minlength=corpus.vocabulary).tolist() == (
-        corpus.everything.counts().tolist()
+        corpus.train.counts().tolist()
     )
 
 
@@ -237,16 +241,15 @@ def test_a_sample_is_its_stretches_between_special_tokens():
     made = Samples(corpus.view, corpus.tokenizer, Sampling(pairs="nsp", length=12, seed=2))
     cls, sep = corpus.tokenizer.cls_id, corpus.tokenizer.sep_id
     for number in range(len(made)):
-        sample, (a, b) = made[number], (made.plan.a[number], made.plan.b[number])
+        sample, (a, b) = alone(made, number), (made.plan.a[number], made.plan.b[number])
         a, b = (list(range(corpus.FIRST + s[0], corpus.FIRST + s[1])) for s in (a, b))
-        assert sample.ids.tolist() == [cls, *a, sep, *b, sep]
-        assert sample.type_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        assert sample.input_ids.tolist() == [cls, *a, sep, *b, sep]
+        assert sample.token_type_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
         special = [0, len(a) + 1, len(a) + len(b) + 2]
         assert np.flatnonzero(~sample.maskable).tolist() == special
         assert sample.word_starts[[*special, 1, len(a) + 2]].all()
-        assert (sample.id, sample.label) == (number, made.plan.labels[number])
-    with pytest.raises(IndexError):
-        made[len(made)]
+        assert sample.sample_ids.tolist() == [number]
+        assert sample.labels.tolist() == [made.plan.labels[number]]
 
 
 def test_settings_and_tokenizers_that_do_not_fit_are_told(tmp_path):

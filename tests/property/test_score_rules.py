@@ -5,8 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.evaluate.bootstrap import interval
-from cloze.evaluate.labels import accuracy, calibration, f1, matthews
+from cloze.evaluate.labels import by_label, calibration, confusion, matthews_of
+from cloze.evaluate.measures import scores
 from cloze.evaluate.numbers import pearson, spearman
+from cloze.evaluate.rates import total
 from cloze.evaluate.squad import chinese_f1, english_f1, normalise, score
 
 numbers = st.floats(-1e300, 1e300)
@@ -44,10 +46,13 @@ def test_names_of_labels_do_not_count(both):
     gold, said = zip(*both, strict=True)
     names = dict(zip("abcd", "zyxw", strict=True))
     renamed = [[names[one] for one in side] for side in (gold, said)]
-    assert abs(f1(gold, said) - f1(*renamed)) < 1e-12
-    assert abs(matthews(gold, said) - matthews(*renamed)) < 1e-12
-    assert f1(gold, said, average="micro") == accuracy(gold, said)
-    assert -1 <= matthews(gold, said) <= 1
+    found, same = (scores("classify", *both) for both in ((gold, said), renamed))
+    assert found["accuracy"] == same["accuracy"]
+    assert abs(found["f1_macro"] - same["f1_macro"]) < 1e-12
+    assert total(by_label(gold, said).values()).f1 == found["accuracy"]
+    matthews = matthews_of(confusion(gold, said))
+    assert abs(matthews - matthews_of(confusion(*renamed))) < 1e-12
+    assert -1 <= matthews <= 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1), st.integers(1, 20))

@@ -81,15 +81,13 @@ def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) 
 def import_vectors(
     path: PathLike,
     *,
-    binary: bool | None = None,
     header: bool | None = None,
     limit: int | None = None,
 ) -> WordVectors:
     """Vectors from a file of word2vec, GloVe or fastText (.vec), which may be packed.
 
     Args:
-        path: of the file; `.bin` is binary unless told otherwise.
-        binary: the binary format, not text.
+        path: of the file; `.bin` is binary, all else is text.
         header: whether the first line is `V D`; by default as it looks.
         limit: read no more than the first so many, which are the most frequent.
     """
@@ -99,28 +97,26 @@ def import_vectors(
         raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
     with open_bytes(place) as stream:
         if not packing:
-            return _imported(stream, place, ending, binary, header, limit)
+            return _imported(stream, place, ending, header, limit)
         with tempfile.TemporaryFile() as unpacked:  # so that its size is known
             shutil.copyfileobj(stream, unpacked)
             unpacked.seek(0)
-            return _imported(unpacked, place, ending, binary, header, limit)
+            return _imported(unpacked, place, ending, header, limit)
 
 
-def export_vectors(
-    vectors: WordVectors, path: PathLike, *, binary: bool | None = None, header: bool = True
-) -> Path:
+def export_vectors(vectors: WordVectors, path: PathLike, *, header: bool = True) -> Path:
     """Write word2vec's format, binary where the name ends in `.bin`; n-grams are left out.
 
     Without its first line, the header, text is as GloVe writes it; binary cannot do without.
     """
     place = Path(path)
-    how = place.suffix == ".bin" if binary is None else binary
-    if how and not header:
+    binary = place.suffix == ".bin"
+    if binary and not header:
         raise InputError(
             "binary files begin with a header, always", fix="write text: a name not ending in .bin"
         )
     with whole_file(place) as stream:
-        write_vectors(stream, vectors.words, vectors.vectors, binary=how, header=header)
+        write_vectors(stream, vectors.words, vectors.vectors, binary=binary, header=header)
     return place
 
 
@@ -144,7 +140,6 @@ def _imported(
     stream: Any,  # noqa: ANN401
     place: Path,
     ending: str,
-    binary: bool | None,
     header: bool | None,
     limit: int | None,
 ) -> WordVectors:
@@ -152,7 +147,7 @@ def _imported(
         stream,
         os.fstat(stream.fileno()).st_size,
         str(place),
-        binary=ending == ".bin" if binary is None else binary,
+        binary=ending == ".bin",
         header=header,
         limit=limit,
     )

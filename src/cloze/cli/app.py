@@ -26,6 +26,7 @@ from cloze.cli.generate import generate
 from cloze.cli.glue import glue
 from cloze.cli.info import info
 from cloze.cli.pretrain import pretrain
+from cloze.cli.report import report
 from cloze.cli.similar import similar
 from cloze.cli.suggest import suggest
 from cloze.cli.tag import tag
@@ -76,6 +77,7 @@ add(
     cls=PairedFiles,
 )
 add(distill, MAKE, example="cloze distill runs/bert text/*.txt.xz --out runs/small --minutes 30")
+add(report, MAKE, example="cloze report runs/my-bert")
 add(export, MAKE, example="cloze export arpa runs/ngram ngram.arpa.gz")
 add(demo, MAKE, example="cloze demo --out my-demo")
 add(vocabulary, MAKE, example="cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary")

@@ -47,13 +47,13 @@ def compare(
     column: TagColumn = None,
     scheme: Scheme = None,
     resamples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Draws of the bootstrap.")
-    ] = 1000,
+        int | None, typer.Option(min=1, metavar="N", help="Draws of the bootstrap. [1000]")
+    ] = None,
     report: Report = None,
     policy: Policy = None,
     stride: Stride = None,
     chinese: Chinese = None,
-    bleu: Bleu = "13a",
+    bleu: Bleu = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     seed: Seed = 0,

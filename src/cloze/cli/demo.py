@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.common import Device, Force, Quiet, Seed, print_table
-from cloze.cli.pretrain import print_end
+from cloze.cli.ended import print_end
 from cloze.cli.training import watching
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo
-    from cloze.make.look import Look
+    from cloze.make.look import Look, Near, Ranked
 
 FEW = 3  # words of a fill
 
@@ -41,15 +41,14 @@ def demo(
 
 def _show(made: "Demo") -> None:
     fills = [
-        (fill["text"], fill["truth"], _words(fill["before"]), _words(fill["after"]))
-        for fill in made.fills
+        (fill.text, fill.truth, _words(fill.before), _words(fill.after)) for fill in made.fills
     ]
     print_table(("sentence", "was", "before", "after"), fills, title="blanks filled")
     _show_neighbours(made.neighbours)
 
 
 def _show_look(seen: "Look") -> None:
-    rows = [(fill["text"], _words(fill["words"])) for fill in seen.fills]
+    rows = [(fill.text, _words(fill.words)) for fill in seen.fills]
     print_table(("sentence", "words"), rows, title=f"blanks filled by {seen.name}")
     _show_neighbours(seen.neighbours)
     right = round(seen.accuracy * seen.judged)
@@ -59,11 +58,11 @@ def _show_look(seen: "Look") -> None:
     )
 
 
-def _show_neighbours(listed: list[dict[str, object]]) -> None:
+def _show_neighbours(listed: "list[Near]") -> None:
     for found in listed:
-        rows = [(text, f"{cosine:.2f}") for text, cosine in found["neighbours"]]  # type: ignore[attr-defined]
-        print_table((str(found["text"]), "cosine"), rows)
+        rows = [(text, f"{cosine:.2f}") for text, cosine in found.neighbours]
+        print_table((found.text, "cosine"), rows)
 
 
-def _words(guesses: object) -> str:
-    return ", ".join(word for word, _ in list(guesses)[:FEW])  # type: ignore[call-overload]
+def _words(guesses: "Ranked") -> str:
+    return ", ".join(word for word, _ in guesses[:FEW])

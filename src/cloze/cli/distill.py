@@ -1,12 +1,12 @@
 """`cloze distill`: a model to one with half its layers."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.common import Device, Force, Json, Quiet
-from cloze.cli.pretrain import print_end
+from cloze.cli.ended import print_end
 from cloze.cli.training import (
     Accumulate,
     BatchTokens,
@@ -29,6 +29,11 @@ from cloze.cli.training import (
     nested,
     watching,
 )
+
+if TYPE_CHECKING:
+    from cloze.make.finetune import Finetuned
+    from cloze.make.pretrain import Pretrained
+    from cloze.make.translate import Trained
 
 
 def distill(
@@ -106,13 +111,14 @@ def distill(
         raise typer.BadParameter("no model to learn from: name its folder", param_hint="TEACHER")
 
     from cloze.make.distill import DEFAULT, distill
-    from cloze.make.pretrain import resume_run
     from cloze.make.recipe import recipe as make_recipe
+    from cloze.make.resume import resume as go_on
 
+    ended: Pretrained | Finetuned | Trained
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, settings, inputs, recipe, may="distill.teacher")
-            ended = resume_run(out, settings=changed, watch=watch)
+            changed = for_resuming(flags, settings, recipe, may="distill.teacher")
+            ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
         else:
             assert teacher is not None
             texts = inputs or []

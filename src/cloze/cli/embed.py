@@ -96,7 +96,7 @@ def embed(
             policy=policy,
             stride=stride,
             batch_tokens=batch_tokens,
-            progress=lambda done, total: show("texts", done, total),
+            progress=show,
         ):
             write(records)
             for record in records:

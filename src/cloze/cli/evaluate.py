@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 SHOWN = 12  # labels of a confusion matrix on the screen
 LONG = 160  # letters of a text there
+WORST = 5
 
 Chinese = Annotated[
     bool | None,
     typer.Option("--chinese/--no-chinese", help="Answers: score by CMRC's rules. [found]"),
 ]
 Bleu = Annotated[
-    str, typer.Option(metavar="NAME", help="Translators: words of BLEU: 13a, zh, none.")
+    str | None,
+    typer.Option(metavar="NAME", help="Translators: words of BLEU: 13a, zh, none. [13a]"),
 ]
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page: .html.")
@@ -68,15 +70,19 @@ def evaluate(
         typer.Option(metavar="FILE", help="Write all: .jsonl, .tsv; answers: .json by id."),
     ] = None,
     report: Report = None,
-    worst: Annotated[int, typer.Option(min=0, metavar="N", help="Worst errors to show.")] = 5,
+    worst: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Worst errors to show. [5]")
+    ] = None,
     swap: Annotated[
         bool, typer.Option("--swap", help="Ask pairs again with A and B exchanged.")
     ] = False,
     policy: Policy = None,
     stride: Stride = None,
     chinese: Chinese = None,
-    beam: Annotated[int, typer.Option(metavar="N", help="Translators: hypotheses.")] = 4,
-    bleu: Bleu = "13a",
+    beam: Annotated[
+        int | None, typer.Option(metavar="N", help="Translators: hypotheses. [4]")
+    ] = None,
+    bleu: Bleu = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     device: Device = None,
@@ -88,12 +94,17 @@ def evaluate(
     from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
     from cloze.tasks.evaluate import evaluate
+    from cloze.tasks.evaluate_own import Scored
     from cloze.tasks.predictions import predictions_file, write_predictions
 
     if predictions is not None:  # before the time is spent
         predictions_file(predictions, force=force)
     check_report(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    own = family_of(opened) is not None
+    if own and (predictions is not None or worst is not None):
+        name = "--worst" if predictions is None else "--predictions"
+        raise typer.BadParameter(f"a {type(opened).__name__} does not know it", param_hint=name)
     title = f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
     options: dict[str, Any] = {
         "text": text,
@@ -105,33 +116,24 @@ def evaluate(
         "stride": stride,
         "chinese": chinese,
         "swap": swap,
+        "beam": beam,
+        "bleu": bleu,
         "skip_bad": skip_bad,
     }
-    if family_of(opened) is not None:
-        _refuse(options | {"predictions": predictions}, type(opened).__name__)
-        scored = _own(opened, data, beam=beam, bleu=bleu, quiet=quiet)
-        _show_own(scored, model, title, report, as_json)
-        return
     with progress(quiet) as show:
-        made = evaluate(
-            opened,
-            list(data),
-            **options,
-            progress=lambda done, of: show("sequences", done, of),
-        )
+        made: Evaluation | Scored = evaluate(opened, list(data), **options, progress=show)
     skipped = Skipped()
     for error in made.skipped:
         skipped(error)
     skipped.tell()
-    if predictions is not None:
-        write_predictions(made, predictions, force=force)
     if report is not None:
         made.save(report, title=title)
-    if as_json:
-        errors = [dataclasses.asdict(one) for one in made.worst(worst)]
-        print_json({"model": model, **made.data, "worst": errors})
-    else:
-        _show(made, model, worst)
+    if isinstance(made, Scored):
+        _show_own(made, model, as_json)
+        return
+    if predictions is not None:
+        write_predictions(made, predictions, force=force)
+    _show(made, model, WORST if worst is None else worst, as_json)
 
 
 def check_report(path: Path | None, force: bool) -> None:
@@ -145,39 +147,20 @@ def check_report(path: Path | None, force: bool) -> None:
     fresh_path(path, force)
 
 
-def _refuse(options: dict[str, Any], name: str) -> None:
-    for option, value in options.items():
-        if value not in (None, False):
-            raise typer.BadParameter(
-                f"a {name} does not know it", param_hint=f"--{option.replace('_', '-')}"
-            )
-
-
-def _own(opened: Any, data: list[str], *, beam: int, bleu: str, quiet: bool) -> "Scored":  # noqa: ANN401
-    from cloze.tasks.evaluate_own import evaluate_own
-
-    with progress(quiet) as show:
-        return evaluate_own(
-            opened,
-            list(data),
-            beam=beam,
-            bleu=bleu,
-            progress=lambda done, of: show("sentences", done, of),
-        )
-
-
-def _show_own(scored: "Scored", model: str, title: str, report: Path | None, as_json: bool) -> None:
-    if report is not None:
-        scored.save(report, title=title)
+def _show_own(made: "Scored", model: str, as_json: bool) -> None:
     if as_json:
-        print_json({"model": model, **scored.data})
+        print_json({"model": model, **made.data})
     else:
-        print_table(("score", model), scored.rows())
+        print_table(("score", model), made.rows())
 
 
-def _show(made: "Evaluation", model: str, worst: int) -> None:
+def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
     from cloze.tasks.evaluation import shortened
 
+    if as_json:
+        listed = [dataclasses.asdict(one) for one in made.worst(worst)]
+        print_json({"model": model, **made.data, "worst": listed})
+        return
     print_table(("score", model), _scores(made))
     matrix = made.confusion
     if matrix is not None and len(matrix.labels) <= SHOWN and sys.stdout.isatty():

@@ -1,6 +1,5 @@
 """`cloze finetune`: a model and labelled data to a model for a task."""
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +18,8 @@ from cloze.cli.common import (
     Stride,
     TagColumn,
     TextColumn,
-    print_json,
-    print_table,
 )
+from cloze.cli.ended import print_end
 from cloze.cli.training import (
     Batch,
     Precision,
@@ -43,7 +41,7 @@ from cloze.cli.training import (
 
 if TYPE_CHECKING:
     from cloze.make.finetune import Finetuned
-    from cloze.make.run import Watch
+    from cloze.make.pretrain import Pretrained
     from cloze.make.translate import Trained
 
 
@@ -172,52 +170,34 @@ def finetune(
         }
     )
 
-    if task == "translate" or (resume and _translates(out)):
-        if model is not None:
-            raise typer.BadParameter(
-                "a translator begins from nothing; which kind: --recipe transformer or seq2seq",
-                param_hint="MODEL",
-            )
-        with watching(str(out), quiet=quiet, display=not as_json) as watch:
-            _translate(
-                flags,
-                out,
-                files=(train, dev),
-                recipe=recipe,
-                settings=settings,
-                resume=resume,
-                force=force,
-                watch=watch,
-                as_json=as_json,
-            )
-        return
+    from cloze.make.resume import resume as go_on
+    from cloze.make.tasks import complete
 
-    from cloze.make.finetune import finetune, resume_finetune
-    from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
-
+    ended: Pretrained | Finetuned | Trained
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, settings, task, train, dev, recipe)
-            ended = resume_finetune(out, settings=changed, watch=watch)
+            changed = for_resuming(flags, settings, task, model, train, dev, recipe)
+            ended = go_on(out, settings=changed, watch=watch)
         else:
-            default = "features" if transfer == "features" else DEFAULT
-            made = finetune_recipe(recipe or default, flags=nested(flags), settings=settings or [])
-            name, base = task or made.task, model or made.model
-            files = train or list(made.data.train)
-            if not files or not base:
-                missing = "labelled data: --train PATH" if base else "model: TASK MODEL"
-                raise typer.BadParameter(f"no {missing}")
-            ended = finetune(
-                name,
-                base,
-                files,
-                out,
-                made,
-                dev=dev or list(made.data.dev),
-                force=force,
-                watch=watch,
-            )
-    _print_end(ended, as_json)
+            own = nested(_own(flags, task, recipe))
+            kind, made = complete(recipe, task=task, flags=own, settings=settings or [])
+            files = {"train": train or [], "dev": dev or []}
+            ended = kind.make(task, model, out=out, recipe=made, **files, force=force, watch=watch)
+    print_end(ended, as_json, verb="finetune")
+
+
+def _own(flags: dict[str, Any], task: str | None, recipe: str | None) -> dict[str, Any]:
+    """The flags as this task calls them; those it does not know are bad usage."""
+    from cloze.make.tasks import kind_for
+
+    kind, own = kind_for(task, recipe), {}
+    for setting, value in flags.items():
+        path = kind.path(setting)
+        if path is None:
+            flag = setting.partition(".")[2].replace("_", "-")
+            raise typer.BadParameter("a translator does not know it", param_hint=f"--{flag}")
+        own[path] = value
+    return own
 
 
 class PairedFiles(TyperCommand):
@@ -235,108 +215,3 @@ class PairedFiles(TyperCommand):
 
 
 _PAIRED = ("--train", "--dev")
-
-
-def _translates(out: Path) -> bool:
-    """Whether the run in a folder is a translator's."""
-    from cloze.config import read_toml
-    from cloze.make.run import RECIPE
-
-    path = out / RECIPE
-    return path.is_file() and bool({"transformer", "seq2seq"} & read_toml(path).keys())
-
-
-def _translate(
-    flags: dict[str, Any],
-    out: Path,
-    *,
-    files: tuple[list[str] | None, list[str] | None],
-    recipe: str | None,
-    settings: list[str] | None,
-    resume: bool,
-    force: bool,
-    watch: "Watch",
-    as_json: bool,
-) -> None:
-    from cloze.make.kinds import has_setting
-    from cloze.make.translate import resume_translator, train_translator
-    from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
-
-    if resume:
-        changed = for_resuming(flags, settings, *files, recipe)
-        _print_translator(resume_translator(out, settings=changed, watch=watch), as_json)
-        return
-    own = {"data.limit" if path == "data.length" else path: value for path, value in flags.items()}
-    for path in own:
-        if not has_setting(TranslateRecipe, path):
-            name = path.partition(".")[2].replace("_", "-")
-            raise typer.BadParameter("a translator does not know it", param_hint=f"--{name}")
-    made = translate_recipe(recipe or DEFAULT, flags=nested(own), settings=settings or [])
-    train, dev = files[0] or list(made.data.train), files[1] or list(made.data.dev)
-    for name, paths in (("--train", train), ("--dev", dev)):
-        if len(paths) != _SIDES and (paths or name == "--train"):
-            raise typer.BadParameter("name two files: SRC TGT", param_hint=name)
-    ended = train_translator(
-        train[0],
-        train[1],
-        out,
-        made,
-        dev=(dev[0], dev[1]) if dev else None,
-        force=force,
-        watch=watch,
-    )
-    _print_translator(ended, as_json)
-
-
-_SIDES = 2
-
-
-def _print_translator(ended: "Trained", as_json: bool) -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
-        return
-    judged = ended.score is not None
-    rows: list[tuple[str, Any]] = [
-        *((name, f"{value:.4f}") for name, value in ended.scores.items()),
-        ("best after step", ended.best_step)
-        if judged
-        else ("kept", "the last, as nothing was held out"),
-        ("steps", ended.steps),
-        ("pairs left out", ended.left_out),
-        ("time", f"{ended.seconds:.0f} s"),
-        ("report", str(ended.folder / "report.html")),
-    ]
-    print_table(("trained", str(ended.folder)), rows)
-    if ended.stopped:
-        again = f"cloze finetune --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
-
-
-def _print_end(ended: "Finetuned", as_json: bool) -> None:
-    if as_json:
-        mean = {"mean": ended.mean, "deviation": ended.deviation} if ended.trials else {}
-        print_json({**dataclasses.asdict(ended), **mean, "folder": str(ended.folder)})
-        return
-    if ended.trials:
-        rows = [
-            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", f"{t.seconds:.0f} s")
-            for t in ended.trials
-        ]
-        print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
-    rows_: list[tuple[str, Any]] = [
-        *((name, f"{value:.4f}") for name, value in ended.scores.items()),
-        ("best after step", ended.best_step),
-        ("steps", ended.steps),
-        ("time", f"{ended.seconds:.0f} s"),
-        ("report", str(ended.folder / "report.html")),
-    ]
-    if ended.deviation is not None:
-        which = "finished" if ended.stopped else "all"
-        rows_.insert(
-            0, (f"{ended.measure}, {which} seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
-        )
-    print_table(("fine-tuned", str(ended.folder)), rows_)
-    if ended.stopped:
-        again = f"cloze finetune --resume --out {ended.folder}"
-        done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
-        typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)

@@ -25,12 +25,12 @@ def _show(found: "Info") -> None:
 
     shape = ", ".join(f"{name} {value}" for name, value in found.shape.items())
     vocabulary = found.vocabulary
-    case = "uncased" if vocabulary["lowercase"] else "cased"
+    case = "uncased" if vocabulary.lowercase else "cased"
     rows = [
         ("model", f"{found.architecture} ({found.family})"),
         ("shape", shape),
         ("longest input", "" if found.limit is None else f"{found.limit:,} tokens"),
-        ("vocabulary", f"{vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {case}"),
+        ("vocabulary", f"{vocabulary.pieces:,} pieces, {vocabulary.kind}, {case}"),
         ("heads", "" if found.family in OWN else ", ".join(found.heads) or "none"),
         ("labels", _some(found.labels)),
         ("pooling", _pooling(found)),
@@ -47,8 +47,8 @@ def _show(found: "Info") -> None:
 def _pooling(found: "Info") -> str:
     if found.pooling is None:
         return ""
-    modes = " + ".join(found.pooling["modes"])  # type: ignore[arg-type]
-    return f"{modes}, normalised" if found.pooling["normalize"] else modes
+    modes = " + ".join(found.pooling.modes)
+    return f"{modes}, normalised" if found.pooling.normalize else modes
 
 
 def _some(labels: tuple[str, ...], most: int = 12) -> str:

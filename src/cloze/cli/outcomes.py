@@ -25,7 +25,7 @@ def outcomes_of(
 
     def found(show: Callable[[str, int, int | None], None]) -> Found:
         def verb(some: Sequence[Any]) -> Sequence[Any]:
-            return predict(some, progress=lambda done, of: show(name, done, of))
+            return predict(some, progress=lambda _, done, of: show(name, done, of))
 
         for example, outcome in outcomes(verb, examples):
             if isinstance(outcome, InputError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
+from cloze.cli.ended import duration, print_end
 from cloze.cli.training import (
     Accumulate,
     BatchTokens,
@@ -32,12 +33,14 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
+    from cloze.make.finetune import Finetuned
     from cloze.make.kinds import AnyRecipe
     from cloze.make.plan import Plan
     from cloze.make.pretrain import Pretrained
     from cloze.make.run import Watch
+    from cloze.make.translate import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
 ANYONES = ("run.device", "run.seed", "run.precision")
@@ -164,12 +167,13 @@ def pretrain(
     )
 
     from cloze.make.kinds import complete, pretrain
-    from cloze.make.kinds import resume as resume_any
+    from cloze.make.resume import resume as go_on
 
+    ended: Pretrained | Finetuned | Trained
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
         if resume:
-            changed = for_resuming(flags, settings, inputs, recipe, model)
-            ended = resume_any(out, settings=changed, watch=watch)
+            changed = for_resuming(flags, settings, recipe, model)
+            ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
         else:
             texts = inputs or []
             own = _own(flags, model, recipe)
@@ -228,7 +232,7 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("steps", made.steps),
         ("tokens", made.tokens),
         ("epochs", f"{made.epochs:.2f}"),
-        ("time", _duration(made.hours * 3600)),
+        ("time", duration(made.hours * 3600)),
         ("memory of weights and optimiser", f"{made.weights_mib:,.0f} MiB"),
         *(
             [("most memory in the trial", f"{made.peak_mib:,.0f} MiB")]
@@ -237,39 +241,3 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ),
     ]
     print_table(("plan", ""), rows)
-
-
-def print_end(ended: "Pretrained", as_json: bool, verb: str = "pretrain") -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(ended), "folder": str(ended.folder)})
-        return
-    rows: list[tuple[str, object]] = [
-        *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
-        ("time", _duration(ended.seconds)),
-        *_scores(ended.scores),
-    ]
-    if ended.steps:
-        rows.append(("report", str(ended.folder / "report.html")))
-    print_table(("trained", str(ended.folder)), rows)
-    if ended.stopped:
-        again = f"cloze {verb} --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
-
-
-def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
-    """What is worth telling at the end, then what only this kind of model has."""
-    from cloze.draw.measures import MEASURES
-    from cloze.draw.numbers import percent
-
-    for key, measure in MEASURES.items():
-        if key in found and measure.result:
-            share = measure.write is percent
-            yield measure.result, f"{found[key]:.1%}" if share else measure.write(found[key])
-    for name, value in found.items():
-        if name not in MEASURES:
-            yield name, f"{value:,.0f}"
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}"

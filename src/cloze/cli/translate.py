@@ -97,7 +97,7 @@ def translate(
             policy=policy,
             batch_tokens=batch_tokens,
             on_error=fail,
-            progress=lambda done, total: show("sentences", done, total),
+            progress=show,
         )
     if out is None:
         _print(found, as_json=as_json, table=best > 1)

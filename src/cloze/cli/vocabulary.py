@@ -47,6 +47,14 @@ def vocabulary(
         bool | None,
         typer.Option("--cased/--uncased", help="Default: bpe and char cased, others not."),
     ] = None,
+    strip_accents: Annotated[
+        bool | None,
+        typer.Option("--strip-accents/--keep-accents", help="Default: as --cased/--uncased."),
+    ] = None,
+    chinese: Annotated[
+        bool,
+        typer.Option("--chinese/--no-chinese", help="Every ideograph is a word of its own."),
+    ] = True,
     byte_fallback: Annotated[
         bool, typer.Option("--byte-fallback", help="Spell rare characters in bytes, not [UNK].")
     ] = False,
@@ -71,6 +79,8 @@ def vocabulary(
             kind=kind,
             size=size,
             lowercase=None if cased is None else not cased,
+            strip_accents=strip_accents,
+            chinese=chinese,
             byte_fallback=byte_fallback,
             min_count=min_count,
             column=column,

@@ -33,7 +33,6 @@ class PackedBatch:
     labels: Ints  # b, of the pair: 0 as in the text, 1 not; NO_LABEL when there is none
     sample_ids: Ints  # b
     epoch: int  # with a sample id it names a sample among all there are
-    capacity: int  # places there were
     positions: Ints = field(default_factory=_nothing)  # m, of the chosen tokens
     targets: Ints = field(default_factory=_nothing)  # m, what stood there
 
@@ -50,11 +49,6 @@ class PackedBatch:
     def counts(self) -> Mapping[str, int]:
         """How many targets each loss has, known before anything is computed."""
         return {"mlm": len(self.positions), "nsp": int((self.labels != NO_LABEL).sum())}
-
-    @property
-    def real_share(self) -> float:
-        """The share of places with a token in them."""
-        return len(self.input_ids) / self.capacity
 
     def masked(self, input_ids: Ints, positions: Ints, targets: Ints) -> Self:
         """The same batch with some tokens hidden."""
@@ -81,7 +75,6 @@ class PackedBatch:
             maskable=self.maskable[begin:end],
             labels=self.labels[first:last],
             sample_ids=self.sample_ids[first:last],
-            capacity=end - begin,
             positions=self.positions[chosen] - begin,
             targets=self.targets[chosen],
         )

@@ -108,11 +108,6 @@ class Corpus:
         """The documents to judge by."""
         return View(self, np.flatnonzero(self._held_out))
 
-    @cached_property
-    def everything(self) -> "View":
-        """All documents."""
-        return View(self, np.arange(len(self._held_out)))
-
     def read(self, first: int, last: int) -> tuple[Array, NDArray[np.bool_]]:
         """Ids and word starts of tokens first … last of the whole corpus."""
         number = bisect_right(self._bases, first) - 1
@@ -123,14 +118,9 @@ class Corpus:
         ids, starts = zip(self.read(first, end), self.read(end, last), strict=True)
         return np.concatenate(ids), np.concatenate(starts)
 
-    def verify(self) -> None:
-        """Read everything and compare it with what was written."""
-        for shard in self._shards:
-            if not shard.is_whole():
-                raise FolderError(
-                    f"{shard.path} is damaged: its contents have changed since it was written",
-                    fix="prepare the corpus again: whatever is whole will be kept",
-                )
+    def is_whole(self) -> bool:
+        """Whether every byte is as it was written; reads them all."""
+        return all(shard.is_whole() for shard in self._shards)
 
 
 @dataclass(frozen=True)
@@ -148,12 +138,6 @@ class View:
         """The first sentence of each document and the one after its last, d × 2."""
         begins = self.corpus.documents
         return np.stack([begins[self.documents], begins[self.documents + 1]], 1).astype(np.int64)
-
-    @cached_property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        first, last = self.corpus.sentences[self.bounds].astype(np.int64).T
-        return int((last - first).sum())
 
     def counts(self) -> NDArray[np.int64]:
         """How often each id occurs; reads every token."""

@@ -1,7 +1,7 @@
 """Samples into batches of a fixed number of places, almost all of them filled."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -128,7 +128,7 @@ class Epoch:
         return len(self.packing)
 
     def __getitem__(self, number: int) -> PackedBatch:
-        return self.samples.batch(self.packing[number], capacity=self.packing.capacity)
+        return self.samples.batch(self.packing[number])
 
 
 class Batches:
@@ -139,7 +139,7 @@ class Batches:
     depend on their number.
 
     Epochs differ a little in size, so finding a step means knowing the sizes of those before it.
-    Whoever keeps `sizes` and hands it over when a run is resumed saves planning them again.
+    Whoever keeps `sizes` and sets it when a run is resumed saves planning them again.
     """
 
     def __init__(
@@ -148,12 +148,10 @@ class Batches:
         tokenizer: Tokenizer,
         sampling: Sampling,
         batching: Batching,
-        *,
-        sizes: Iterable[int] = (),
     ) -> None:
         self._view, self._tokenizer, self._sampling = view, tokenizer, sampling
         self.batching = batching
-        self.sizes = list(sizes)  # batches in each epoch so far
+        self.sizes: list[int] = []  # batches in each epoch so far
         self._epochs: dict[int, Epoch] = {}
         self._ahead: dict[int, Future[Epoch]] = {}
 
@@ -205,9 +203,3 @@ class Batches:
                 fix=f"make per_step a multiple of {world}",
             )
         return range(step * size + rank, (step + 1) * size, world)
-
-    def steps(
-        self, start: int = 0, *, rank: int = 0, world: int = 1
-    ) -> Iterator[list[PackedBatch]]:
-        """This process's batches of every step from one on, without end."""
-        return (self.step(number, rank=rank, world=world) for number in count(start))

@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Preparing:
     """How far a preparation has come."""
 
     file: str  # being read
@@ -78,7 +78,7 @@ def prepare(
     options: Options | None = None,
     *,
     workers: int | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[Preparing], object] | None = None,
 ) -> Corpus:
     """Make a corpus of text, or open the one already made of the same text in the same way.
 
@@ -127,7 +127,7 @@ class _Job:
         self._documents: list[Array] = []  # sentences in each, shard by shard
         self._words = self._unknown = 0
 
-    def run(self, sources: Source | list[Source]) -> Iterator[Progress]:
+    def run(self, sources: Source | list[Source]) -> Iterator[Preparing]:
         """Write the shards, saying so after each."""
         chunks = Chunks(rows(sources, column=self._options.column, on_error=self._broken))
         size = documents = sentences = tokens = reused = 0
@@ -139,7 +139,7 @@ class _Job:
             sentences += len(shard.sentences)
             tokens += len(shard.ids)
             reused += done.reused
-            yield Progress(
+            yield Preparing(
                 file=done.file,
                 bytes=size,
                 documents=documents,
@@ -311,7 +311,8 @@ def _ready(folder: Path, fingerprint: Mapping[str, Any]) -> Corpus | None:
         corpus = Corpus.open(folder)
     except FolderError:  # none yet, or damaged: what is whole will be kept
         return None
-    return corpus if corpus.fingerprint == fingerprint else None
+    # a changed byte would be learned from in silence: reading all of it once is a small price
+    return corpus if corpus.fingerprint == fingerprint and corpus.is_whole() else None
 
 
 def _fingerprint(

@@ -67,18 +67,6 @@ class Plan:
         return a + 2 + np.where(b > 0, b + 1, 0)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Sample:
-    """One example: ids with [CLS] and [SEP], and what masking needs to know about them."""
-
-    id: int
-    ids: Ints
-    type_ids: Ints
-    word_starts: Bools
-    maskable: Bools
-    label: int
-
-
 class Samples:
     """The samples of one epoch, made when asked for."""
 
@@ -105,20 +93,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.plan)
 
-    def __getitem__(self, number: int) -> Sample:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        batch = self.batch(np.array([number]), capacity=self.plan.lengths[number])
-        return Sample(
-            id=number,
-            ids=batch.input_ids,
-            type_ids=batch.token_type_ids,
-            word_starts=batch.word_starts,
-            maskable=batch.maskable,
-            label=int(batch.labels[0]),
-        )
-
-    def batch(self, numbers: Ints, *, capacity: int) -> PackedBatch:
+    def batch(self, numbers: Ints) -> PackedBatch:
         """Some samples one after another."""
         lengths = self.plan.lengths[numbers]
         size = int(lengths.sum())
@@ -141,7 +116,6 @@ class Samples:
             labels=self.plan.labels[numbers],
             sample_ids=numbers,
             epoch=self._epoch,
-            capacity=capacity,
         )
 
     def _fill(self, ids: Ints, words: Bools, at: int, stretch: list[int]) -> int:

@@ -6,23 +6,38 @@ reads chooses whether that ends the reading or is noted and passed over.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from cloze.data.files import PathLike, find
 from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whole_file
-from cloze.data.unpack import Lines, open_text
+from cloze.data.unpack import Lines
 from cloze.errors import InputError
 
-__all__ = ["Row", "Source", "documents", "find", "inventory", "open_text", "rows"]
+__all__ = ["Row", "Source", "check_rereadable", "inventory", "listed", "rows"]
 
 STDIN = "standard input"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
 OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
 T = TypeVar("T")
+
+
+def listed(sources: Source | Sequence[Any]) -> list[Any]:
+    """One source, or several, as a list."""
+    return list(sources) if isinstance(sources, list | tuple) else [sources]
+
+
+def check_rereadable(
+    sources: Source | Sequence[Any], *, fix: str = "save it to a file and name that"
+) -> None:
+    """Refuse text that is gone after one reading, where more than one is needed."""
+    if any(source == "-" or isinstance(source, Iterator) for source in listed(sources)):
+        raise InputError(
+            "the text is read more than once, and a stream is gone after the first time", fix=fix
+        )
 
 
 def rows(
@@ -43,7 +58,7 @@ def rows(
     """
     report = reporter(on_error)
     streams: list[Iterator[Outcome]] = []
-    for source in sources if isinstance(sources, list | tuple) else [sources]:
+    for source in listed(sources):
         try:
             streams += _streams(source, column)
         except InputError as error:
@@ -56,39 +71,19 @@ def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
 
     Sources with the same inventory hold the same text, wherever their folder has been moved to.
     """
-    listed = sources if isinstance(sources, list | tuple) else [sources]
-    paths = [s for s in listed if isinstance(s, str | os.PathLike) and s != "-"]
+    every = listed(sources)
+    paths = [s for s in every if isinstance(s, str | os.PathLike) and s != "-"]
     try:
         files = find(paths)
     except InputError:  # told by whoever reads, or passed over
         return None
-    if not files or len(paths) < len(listed) or not all(map(Path.is_file, files)):
+    if not files or len(paths) < len(every) or not all(map(Path.is_file, files)):
         return None
     folder = os.path.commonpath([file.resolve().parent for file in files])
     return [
         [os.path.relpath(file.resolve(), folder), file.stat().st_size, file.stat().st_mtime_ns]
         for file in files
     ]
-
-
-def documents(lines: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows grouped into documents: lines of text up to a blank one, rows of tables each alone."""
-    document: list[Row] = []
-    for row in lines:
-        blank = not row.text.strip()
-        if document and (blank or row.whole or not _follows(document[-1], row)):
-            yield document
-            document = []
-        if row.whole and not blank:
-            yield [row]
-        elif not blank:
-            document.append(row)
-    if document:
-        yield document
-
-
-def _follows(before: Row, row: Row) -> bool:
-    return row.file == before.file and row.line > before.line
 
 
 def _streams(source: Source, column: str | None) -> list[Iterator[Outcome]]:

@@ -37,14 +37,6 @@ class Beam:
         return log_probability / PENALTIES[self.penalty](length, self.alpha)
 
 
-def greedy(
-    stepper: Stepper[S], state: S, first: Tensor, *, eos: int, limits: Sequence[int]
-) -> list[Hypothesis]:
-    """The likeliest token at every step, for each row of the state."""
-    alone = Beam(size=1, alpha=0.0)
-    return [found[0] for found in beam(stepper, state, first, alone, eos=eos, limits=limits)]
-
-
 @torch.no_grad()
 def beam(
     stepper: Stepper[S],

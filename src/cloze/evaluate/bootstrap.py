@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.config import in_range, number
+from cloze.config import in_range
 from cloze.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -24,6 +24,7 @@ Chosen: TypeAlias = NDArray[np.int64]
 Metric: TypeAlias = Callable[[Chosen], float] | Floats
 
 RESAMPLES = 1000
+LEVEL = 0.95
 _ROOM = 4_000_000  # drawn numbers held at once
 
 
@@ -52,14 +53,13 @@ def interval(
     *,
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = 0.95,
 ) -> Interval:
     """The percentile interval of a score over `count` examples.
 
     A resample whose score is NaN, as that of a kind of example it has none of, is left out.
     """
     drawn = _resampled([metric], count, rng, resamples)[0]
-    low, high = _middle(drawn, level)
+    low, high = _middle(drawn)
     return Interval(value=_whole(metric, count), low=low, high=high)
 
 
@@ -70,7 +70,6 @@ def difference(
     *,
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = 0.95,
 ) -> Difference:
     """Whether A is better than B, both scored on the same draws of the same examples.
 
@@ -79,7 +78,7 @@ def difference(
     """
     ours, theirs = _resampled([a, b], count, rng, resamples)
     gaps = ours - theirs
-    low, high = _middle(gaps, level)
+    low, high = _middle(gaps)
     real = gaps[~np.isnan(gaps)]
     return Difference(
         value=_whole(a, count) - _whole(b, count),
@@ -125,10 +124,10 @@ def _whole(metric: Metric, count: int) -> float:
     return float(_scored(metric, np.arange(count)[None])[0])
 
 
-def _middle(scores: Floats, level: float) -> tuple[float, float]:
-    number("level", level, 0, 1)
+def _middle(scores: Floats) -> tuple[float, float]:
+    """Where LEVEL of the scores lie."""
     real = scores[~np.isnan(scores)]
     if not len(real):
         raise InputError("the score is NaN in every resample", fix="score more examples")
-    low, high = np.quantile(real, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(real, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""How well labels were told: accuracy, F1, Matthews' correlation, and whether sureness was earned.
+"""How well labels were told: rates of each, Matthews' correlation, and whether sureness was earned.
 
 Everything follows from the confusion matrix (k k): what was, by what was said. Degenerate cases,
 such as a label that is never said, are scored as scikit-learn scores them with zero_division=0.
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from cloze.config import in_range
 from cloze.errors import InputError
-from cloze.evaluate.rates import Average, Averaged, Rates
-from cloze.evaluate.rates import average as averaged
+from cloze.evaluate.rates import Rates
 
 Label: TypeAlias = str | int
 Counts: TypeAlias = NDArray[np.int64]
@@ -31,12 +30,6 @@ def paired(gold: Sized, predicted: Sized) -> int:
     if not len(gold):
         raise InputError("there are no examples to score", fix="give at least one")
     return len(gold)
-
-
-def accuracy(gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """The share of examples that are right."""
-    count = paired(gold, predicted)
-    return sum(a == b for a, b in zip(gold, predicted, strict=True)) / count
 
 
 def labels_of(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
@@ -86,46 +79,11 @@ def by_label(
     return dict(zip(known, rates_of(confusion(gold, predicted, known)), strict=True))
 
 
-def precision(
-    gold: Sequence[Label],
-    predicted: Sequence[Label],
-    *,
-    positive: Label | None = None,
-    average: Average = "macro",
-) -> float:
-    """Of the `positive` label alone, else averaged over all that occur."""
-    return _rates(gold, predicted, positive, average).precision
-
-
-def recall(
-    gold: Sequence[Label],
-    predicted: Sequence[Label],
-    *,
-    positive: Label | None = None,
-    average: Average = "macro",
-) -> float:
-    """Of the `positive` label alone, else averaged over all that occur."""
-    return _rates(gold, predicted, positive, average).recall
-
-
-def f1(
-    gold: Sequence[Label],
-    predicted: Sequence[Label],
-    *,
-    positive: Label | None = None,
-    average: Average = "macro",
-) -> float:
-    """Of the `positive` label alone, else averaged over all that occur."""
-    return _rates(gold, predicted, positive, average).f1
-
-
-def matthews(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
-    """Matthews' correlation of two labels, and R_K of more.  Gorodkin 2004, eq. 8."""
-    return matthews_of(confusion(gold, predicted))
-
-
 def matthews_of(matrix: Counts) -> float:
-    """The same from a confusion matrix; 0 where all are, or are called, one label."""
+    """Matthews' correlation of two labels, and R_K of more; 0 where all are, or are called, one.
+
+    Gorodkin 2004, eq. 8.
+    """
     was, said, count = matrix.sum(1).tolist(), matrix.sum(0).tolist(), int(matrix.sum())
     # whole numbers of Python: squares of many examples would not fit into 64 bits
     together = int(matrix.trace()) * count - sum(a * b for a, b in zip(was, said, strict=True))
@@ -189,12 +147,3 @@ def calibration(
         for n, count in enumerate(counts)
     ]
     return Calibration(bins=tuple(made), error=float(np.abs(sures - rights).sum() / len(sure)))
-
-
-def _rates(
-    gold: Sequence[Label], predicted: Sequence[Label], positive: Label | None, average: Average
-) -> Rates | Averaged:
-    found = by_label(gold, predicted)
-    if positive is None:
-        return averaged(found.values(), average)
-    return found.get(positive, Rates(right=0, found=0, wanted=0))

@@ -15,7 +15,7 @@ from cloze.config import one_of
 from cloze.data.labelled.schemes import scheme_named
 from cloze.evaluate import numbers, squad
 from cloze.evaluate.labels import Counts, Label, coded, labels_of, matthews_of, paired, rates_of
-from cloze.evaluate.rates import Rates, average
+from cloze.evaluate.rates import Rates, macro_f1
 from cloze.evaluate.spans import Tags, check_tags, common_scheme, sentence_scores
 
 PLAIN = "plain"  # tags that mark no spans, such as parts of speech
@@ -151,7 +151,7 @@ def _by_matrix(matrix: Counts) -> dict[str, float]:
     occurring = [rates for rates in rates_of(matrix) if rates.found or rates.wanted]
     return {
         "accuracy": float(matrix.trace() / max(matrix.sum(), 1)),
-        "f1_macro": average(occurring, "macro").f1,
+        "f1_macro": macro_f1(occurring),
     }
 
 

@@ -34,12 +34,6 @@ def squared_error(gold: Numbers, predicted: Numbers) -> float:
     return float(np.square(x - y).mean())
 
 
-def absolute_error(gold: Numbers, predicted: Numbers) -> float:
-    """Mean of |x − y|."""
-    x, y = _both(gold, predicted)
-    return float(np.abs(x - y).mean())
-
-
 def ranks(values: Floats) -> Floats:
     """1 for the smallest; equal ones get the mean of the ranks they take up."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)

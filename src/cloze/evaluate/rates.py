@@ -1,13 +1,7 @@
-"""Precision, recall and F1 from three counts, and their averages over several labels."""
+"""Precision, recall and F1 from three counts, and of several labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-from cloze.config import one_of
-
-Average: TypeAlias = Literal["macro", "micro", "weighted"]
-AVERAGES: tuple[Average, ...] = ("macro", "micro", "weighted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +29,6 @@ class Rates:
         return _share(2 * self.right, self.found + self.wanted)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Averaged:
-    """The three rates of several labels as one."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
 def total(rates: Iterable[Rates]) -> Rates:
     """All labels counted as one."""
     listed = list(rates)
@@ -54,27 +39,10 @@ def total(rates: Iterable[Rates]) -> Rates:
     )
 
 
-def average(rates: Iterable[Rates], how: Average) -> Averaged:
-    """Macro: every label counts the same; weighted: as often as it was wanted; micro: `total`.
-
-    Macro F1 is the mean of the labels' F1, not the F1 of the mean rates.
-    """
-    one_of("average", how, AVERAGES)
-    listed = list(rates)
-    if how == "micro":
-        whole = total(listed)
-        return Averaged(precision=whole.precision, recall=whole.recall, f1=whole.f1)
-    weights = [one.wanted if how == "weighted" else 1 for one in listed]
-
-    def mean(values: Iterable[float]) -> float:
-        weighed = sum(value * weight for value, weight in zip(values, weights, strict=True))
-        return _share(weighed, sum(weights))
-
-    return Averaged(
-        precision=mean(one.precision for one in listed),
-        recall=mean(one.recall for one in listed),
-        f1=mean(one.f1 for one in listed),
-    )
+def macro_f1(rates: Iterable[Rates]) -> float:
+    """The mean of the labels' F1, in which every label counts the same; 0 of none."""
+    listed = [one.f1 for one in rates]
+    return _share(sum(listed), len(listed))
 
 
 def _share(part: float, whole: float) -> float:

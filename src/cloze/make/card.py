@@ -166,8 +166,8 @@ def _shape(found: Info, about: About) -> Iterator[str]:
         f"{found.architecture}: {shape['layers']} layers, {shape['width']} wide, "
         f"{shape['heads']} heads; {short(found.total)} parameters"
     )
-    case = "uncased" if vocabulary["lowercase"] else "cased"
-    yield f"{vocabulary['pieces']:,} pieces ({vocabulary['kind']}, {case})"
+    case = "uncased" if vocabulary.lowercase else "cased"
+    yield f"{vocabulary.pieces:,} pieces ({vocabulary.kind}, {case})"
     kinds = ", ".join(
         f"{short(count)} numbers as {kind}" for kind, count in found.stored_as.items()
     )

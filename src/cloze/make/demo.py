@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from cloze.checkpoint.source import builtin
 from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
 from cloze.files import read_json, write_json, write_text
-from cloze.make.look import Look, look, neighbours
+from cloze.make.look import Look, Near, Ranked, look, neighbours
 from cloze.make.pretrain import Pretrained, pretrain
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
@@ -30,12 +30,22 @@ SHORTEST, LONGEST = 30, 120  # characters of a sentence worth showing
 
 
 @dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A text with a blank, the word that stood there, and guesses before and after training."""
+
+    text: str
+    truth: str
+    before: Ranked
+    after: Ranked
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demo:
     """What the demo made and saw."""
 
     trained: Pretrained
-    fills: list[dict[str, object]]  # text, truth, before, after
-    neighbours: list[dict[str, object]]  # text, neighbours
+    fills: list[Learned]
+    neighbours: list[Near]
     look: Look | None  # at the built-in model, where there is one
 
 
@@ -67,9 +77,10 @@ def demo(
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
     found = neighbours(model, QUERIES, some(every, seed=seed))
-    write_json(folder / NEIGHBOURS, found)
+    write_json(folder / NEIGHBOURS, [asdict(one) for one in found])
     write_report(folder)
-    return Demo(trained=trained, fills=read_json(folder / FILLS), neighbours=found, look=seen)
+    fills = [Learned(**one) for one in read_json(folder / FILLS)]
+    return Demo(trained=trained, fills=fills, neighbours=found, look=seen)
 
 
 def some(among: Sequence[str], *, seed: int) -> list[str]:

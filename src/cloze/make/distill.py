@@ -40,7 +40,7 @@ def distill(
     Args:
         teacher: a folder, or "org/name".
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
-        out: the run's and the student's folder; `cloze.make.pretrain.resume_run` goes on there.
+        out: the run's and the student's folder; `cloze.resume` goes on there.
         recipe: a `Recipe`, the name of one, or its file.
         layers: of the student; half the teacher's when left out.
         family: of the student: distilbert, or bert to keep a BERT teacher's shape.

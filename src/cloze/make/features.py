@@ -139,7 +139,7 @@ class _Vectors:
             model.task.features,
             pooled=recipe.task == "classify",
             batch_tokens=recipe.run.batch_tokens,
-            progress=(lambda done, total: show(name, done, total)) if show else None,
+            progress=(lambda _, done, total: show(name, done, total)) if show else None,
         )
         return cls(examples=examples, groups=groups, vectors=vectors)
 

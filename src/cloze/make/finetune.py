@@ -111,7 +111,7 @@ def finetune(
     After every epoch it is judged on the dev data, and the best one is what the folder holds in the
     end. With `run.search` the paper's rates, batches and epochs are tried on dev first; with
     `run.seeds` there are so many runs, and the best one is kept. SIGTERM and Ctrl-C save and end
-    it; `resume_finetune` goes on, exactly where the budget is in epochs, steps or tokens, and of
+    it; `resume` goes on, exactly where the budget is in epochs, steps or tokens, and of
     several runs with those that were not finished.
 
     Args:

@@ -15,36 +15,37 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import torch
 
 from cloze.config import one_of, override, read_toml, to_mapping
 from cloze.data.files import PathLike
-from cloze.data.streams import Source
-from cloze.errors import ConfigError, InputError
+from cloze.data.streams import Source, listed
+from cloze.errors import ConfigError
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.ngram import pretrain_ngram
 from cloze.make.pretrain import Pretrained, resume_run
 from cloze.make.pretrain import pretrain as pretrain_encoder
 from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, find_recipe
-from cloze.make.run import Watch, named, recipe_in, write_recipe
+from cloze.make.run import Watch, named, texts_of, write_recipe
 from cloze.make.word2vec import pretrain_word2vec
 from cloze.train.parallel import processes
 
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
+Ended = TypeVar("Ended")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Generic[Ended]):
     """How one kind of model is made."""
 
     recipe: type[Any]
     default: str
-    make: Callable[..., Pretrained]
-    resume: Callable[..., Pretrained] | None = None
+    make: Callable[..., Ended]
+    resume: Callable[..., Ended] | None = None
     base: Mapping[str, Any] = field(default_factory=dict)  # what the name of the kind sets
     names: Mapping[str, str] = field(default_factory=dict)  # of settings that are called otherwise
 
@@ -76,21 +77,7 @@ def pretrain(
         watch: who wants to see it.
     """
     kind, made = complete(recipe, model=model, settings=settings)
-    texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
-    return kind.make(texts, out, made, force=force, watch=watch or Watch())
-
-
-def resume(
-    out: PathLike, *, settings: Sequence[str] = (), watch: Watch | None = None
-) -> Pretrained:
-    """Go on with the run in a folder, by the recipe that lies there."""
-    name = kind_of(recipe_in(out))
-    again = KINDS[name].resume
-    if again is None:
-        raise InputError(
-            f"there is nothing of a {name} to go on from", fix="make it again with --force"
-        )
-    return again(out, settings=settings, watch=watch)
+    return kind.make(listed(sources), out, made, force=force, watch=watch or Watch())
 
 
 def complete(
@@ -99,7 +86,7 @@ def complete(
     model: str | None = None,
     flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
-) -> tuple[Kind, AnyRecipe]:
+) -> tuple[Kind[Pretrained], AnyRecipe]:
     """The kind that is asked for and its complete recipe, with flags and settings on top."""
     if model is not None:
         one_of("model", model, KINDS)
@@ -158,7 +145,7 @@ def _ngram(
     sources: list[Source], out: PathLike, recipe: NGramRecipe, *, force: bool, watch: Watch
 ) -> Pretrained:
     began, table = time.monotonic(), recipe.vocabulary
-    texts = _texts(sources, recipe.corpus.sources)
+    texts = texts_of(sources, recipe.corpus.sources)
     model = pretrain_ngram(
         texts,
         out,
@@ -185,7 +172,7 @@ def _word2vec(
     sources: list[Source], out: PathLike, recipe: Word2VecRecipe, *, force: bool, watch: Watch
 ) -> Pretrained:
     began = time.monotonic()
-    texts = _texts(sources, recipe.corpus.sources)
+    texts = texts_of(sources, recipe.corpus.sources)
     vectors = pretrain_word2vec(
         texts,
         out,
@@ -197,16 +184,6 @@ def _word2vec(
     )
     write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
     return _made(out, began, {"words": float(len(vectors.words))})
-
-
-def _texts(sources: list[Source], own: Sequence[str]) -> list[Source]:
-    texts = sources or list(own)
-    if not texts:
-        raise InputError(
-            "there is no text to learn from",
-            fix="name files, folders or globs, or set corpus.sources in the recipe",
-        )
-    return texts
 
 
 def _made(out: PathLike, began: float, scores: Mapping[str, float]) -> Pretrained:
@@ -226,7 +203,7 @@ _language = partial(
     names={"samples.length": "run.length"},
 )
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, Kind[Pretrained]] = {
     "ngram": Kind(recipe=NGramRecipe, default="ngram", make=_ngram),
     "word2vec": Kind(
         recipe=Word2VecRecipe,

@@ -42,6 +42,7 @@ from cloze.make.run import (
     clear,
     named,
     recipe_in,
+    texts_of,
     write_recipe,
 )
 from cloze.models.ngram import BOS, EOS, UNK
@@ -59,7 +60,6 @@ def pretrain_language(
     out: PathLike,
     recipe: LanguageRecipe | PathLike,
     *,
-    dev: Source | list[Source] | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
     watch: Watch | None = None,
@@ -67,26 +67,23 @@ def pretrain_language(
     """Learn an NNLM or an LSTM from running text, a sentence to a line.
 
     Every epoch the model is judged by text it does not learn from, and the folder holds the best in
-    the end. SIGTERM and Ctrl-C save and end it; `resume_language` goes on, exactly where the budget
-    is in epochs, steps or tokens.
+    the end. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly where the budget is in
+    epochs, steps or tokens.
 
     Args:
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `LanguageRecipe`, the name of one (nnlm, lstm), or its file.
-        dev: text to judge by; else the recipe's, else the last lines of the sources.
         settings: such as "lstm.width=200", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """
     made = language_recipe(recipe, settings=settings)
     check_extras(made.run)
-    texts = _listed(sources) or list(made.corpus.sources)
-    judged = _listed(dev) or list(made.corpus.dev)
-    corpus = replace(made.corpus, sources=named(texts), dev=named(judged))
-    made = replace(made, corpus=corpus)
+    texts = texts_of(sources, made.corpus.sources)
+    made = replace(made, corpus=replace(made.corpus, sources=named(texts)))
     device_of(made.run.device)  # whether it is there, and the text, before anything is overwritten
-    lines = read_lines(texts, judged, made.corpus)
+    lines = read_lines(texts, made.corpus)
     folder = fresh_path(out, force)
     clear(folder, VOCABULARY)
     write_recipe(folder, made)
@@ -97,7 +94,6 @@ def resume_language(
     out: PathLike,
     *,
     sources: Source | list[Source] = (),
-    dev: Source | list[Source] | None = None,
     settings: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Pretrained:
@@ -107,14 +103,13 @@ def resume_language(
     """
     made = language_recipe(recipe_in(out), settings=settings)
     check_extras(made.run)
-    texts = _listed(sources) or list(made.corpus.sources)
-    judged = _listed(dev) or list(made.corpus.dev)
-    if UNNAMED in (*texts, *judged):
+    texts = texts_of(sources, made.corpus.sources)
+    if UNNAMED in texts:
         raise InputError(
             "this run began with texts in Python, which a folder cannot name",
-            fix="give the same texts again: resume_language(out, sources=…)",
+            fix="give the same texts again: cloze.resume(out, sources=…)",
         )
-    return _train(read_lines(texts, judged, made.corpus), Path(out), made, watch or Watch())
+    return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
 
 
 def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pretrained:
@@ -221,12 +216,6 @@ def _batches(text: RunningText, recipe: LanguageRecipe) -> Windows | Strips:
     return Windows(
         text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=table.batch, seed=table.seed
     )
-
-
-def _listed(sources: Source | list[Source] | None) -> list[Source]:
-    if sources is None:
-        return []
-    return list(sources) if isinstance(sources, list | tuple) else [sources]
 
 
 def _tell(out: Path, text: RunningText, lines: Lines) -> None:

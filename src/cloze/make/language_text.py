@@ -13,6 +13,7 @@ from cloze.checkpoint.ngram import Vocabulary
 from cloze.data.streams import Source, rows
 from cloze.errors import InputError
 from cloze.make.language_recipe import JudgedTable
+from cloze.make.run import no_text
 from cloze.models.ngram import EOS
 from cloze.text.tokenizer import Tokenizer
 
@@ -27,15 +28,10 @@ class Lines:
     dev: list[str]
 
 
-def read_lines(sources: Sequence[Source], dev: Sequence[Source], table: JudgedTable) -> Lines:
+def read_lines(sources: Sequence[Source], table: JudgedTable) -> Lines:
     """The lines of the sources; the last of them are held out where no `dev` is named."""
-    if not sources:
-        raise InputError(
-            "there is no text to learn from",
-            fix="name files, folders or globs, or set corpus.sources in the recipe",
-        )
-    train, judged = (_said(some, table.column) for some in (sources, dev))
-    if not dev and table.hold_out:
+    train, judged = (_said(some, table.column) for some in (sources, table.dev))
+    if not table.dev and table.hold_out:
         kept = len(train) - math.ceil(table.hold_out * len(train))
         if train and not kept:
             raise InputError(
@@ -44,7 +40,7 @@ def read_lines(sources: Sequence[Source], dev: Sequence[Source], table: JudgedTa
             )
         train, judged = train[:kept], train[kept:]
     if not train:
-        raise InputError("there is no text to learn from", fix="are the files empty?")
+        raise no_text()
     return Lines(train=train, dev=judged)
 
 
@@ -78,7 +74,7 @@ class RunningText:
         ]
         ids = np.concatenate([*parts, np.zeros(0, np.int32)])
         if not len(ids):
-            raise InputError("there is no text to learn from", fix="are the files empty?")
+            raise no_text()
         return cls(ids)
 
     def frequencies(self, words: int) -> NDArray[np.float32]:

@@ -76,13 +76,32 @@ JUDGED = 6  # sentences of each topic that the classifier does not learn from
 NEAREST = 3
 
 
+Ranked = Sequence[tuple[str, float]]  # words or texts with their scores, best first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """A text with a blank, and words for it."""
+
+    text: str
+    words: Ranked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """A text, and those whose vectors lie nearest."""
+
+    text: str
+    neighbours: Ranked
+
+
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """What was seen."""
 
     name: str
-    fills: list[dict[str, object]]  # text, words
-    neighbours: list[dict[str, object]]  # text, neighbours
+    fills: list[Fill]
+    neighbours: list[Near]
     accuracy: float  # of the classifier
     judged: int  # sentences that tell it
     classifier: Path  # a folder
@@ -110,7 +129,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
     return Look(
         name=source.name,
         fills=[
-            {"text": one.text, "words": [(g.word, g.score) for g in one.blanks[0].guesses]}
+            Fill(text=one.text, words=[(g.word, g.score) for g in one.blanks[0].guesses])
             for one in filled
         ],
         neighbours=neighbours(model, QUERIES, [text for of in TOPICS.values() for text in of]),
@@ -120,9 +139,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
     )
 
 
-def neighbours(
-    model: Model, queries: Sequence[str], texts: Sequence[str]
-) -> list[dict[str, object]]:
+def neighbours(model: Model, queries: Sequence[str], texts: Sequence[str]) -> list[Near]:
     """For each query the texts whose vectors lie nearest, with their cosines."""
     # Mean vectors of a BERT share a large common part; without it the differences show.
     vectors = embed(model, [*queries, *texts], pooling="mean", policy="head")
@@ -131,6 +148,6 @@ def neighbours(
     likeness = vectors[: len(queries)] @ vectors[len(queries) :].T
     best = np.argsort(-likeness, axis=1)[:, :NEAREST]
     return [
-        {"text": query, "neighbours": [[texts[n], float(row[n])] for n in places.tolist()]}
+        Near(text=query, neighbours=[(texts[n], float(row[n])) for n in places.tolist()])
         for query, row, places in zip(queries, likeness, best, strict=True)
     ]

@@ -1,19 +1,17 @@
 """`pretrain --model ngram`: running text to an n-gram model."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Literal
 
 from cloze.checkpoint.ngram import NGramModel, Vocabulary, open_ngram
 from cloze.config import in_range, one_of
 from cloze.data.files import fresh_path
-from cloze.data.streams import Row, Source, rows
-from cloze.errors import InputError
+from cloze.data.streams import Row, Source, check_rereadable, rows
 from cloze.models.ngram import HIGHEST
-from cloze.text.counting import Progress
+from cloze.text.counting import Told
 from cloze.text.learn import learn
 from cloze.text.spaced import learn_spaced
 from cloze.text.tokenizer import Tokenizer
@@ -36,9 +34,8 @@ def pretrain_ngram(
     lowercase: bool | None = None,
     memory: int = 1024,
     column: str | None = None,
-    on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> NGramModel:
     """Count an n-gram model of a text and save it in a folder. A line is a sentence.
 
@@ -54,7 +51,6 @@ def pretrain_ngram(
         lowercase: drop case and accents; by default so for word and wordpiece, never for spaced.
         memory: MiB for the counting to work in; what does not fit goes to files beside `out`.
         column: where the text of a table is; found by name when left out.
-        on_error: what to do with rows that cannot be read: raise, or hand them over and go on.
         force: overwrite what lies in `out`.
         progress: called with (stage, done, of how many) as the work goes on.
     """
@@ -64,10 +60,12 @@ def pretrain_ngram(
     target = fresh_path(out, force)
 
     def texts() -> Iterator[str]:
-        return _texts(rows(sources, column=column, on_error=on_error), progress)
+        return _texts(rows(sources, column=column), progress)
 
     if tokenizer is None:
-        _check_twice(sources)
+        check_rereadable(
+            sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
+        )
         tokenizer = learn_words(
             texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
         )
@@ -96,7 +94,7 @@ def learn_words(
     size: int,
     min_count: int,
     lowercase: bool | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Tokenizer:
     """The vocabulary of a language model, of any of the kinds."""
     one_of("kind of vocabulary", kind, KINDS)
@@ -111,7 +109,7 @@ def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[in
         yield from filter(None, vocabulary.ids(batch))
 
 
-def _texts(stream: Iterable[Row], progress: Progress | None) -> Iterator[str]:
+def _texts(stream: Iterable[Row], progress: Told | None) -> Iterator[str]:
     size = 0
     for number, row in enumerate(stream, 1):
         size += len(row.text)
@@ -119,12 +117,3 @@ def _texts(stream: Iterable[Row], progress: Progress | None) -> Iterator[str]:
             progress("million characters read", size // 10**6, None)
         if row.text.strip():
             yield row.text
-
-
-def _check_twice(sources: Source | list[Source]) -> None:
-    for source in sources if isinstance(sources, list | tuple) else [sources]:
-        if source == "-" or isinstance(source, Iterator):
-            raise InputError(
-                "this text can be read only once, and the vocabulary needs a reading of its own",
-                fix="give files or a list, or a tokenizer whose vocabulary is to be used",
-            )

@@ -8,7 +8,6 @@ the corpus, the training state, the metrics and the report:
     metrics.jsonl fills.json report.html                 what people look at
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,6 @@ from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
-from cloze.errors import InputError
 from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.course import exact, written
@@ -36,11 +34,12 @@ from cloze.make.run import (
     FILLS,
     METRICS,
     STATE,
-    UNNAMED,
     Watch,
     check_extras,
     clear,
+    named,
     recipe_in,
+    texts_of,
     write_recipe,
 )
 from cloze.make.student import fingerprint
@@ -92,7 +91,7 @@ def pretrain(
 ) -> Pretrained:
     """Train a BERT on text: a new one, or on from the recipe's `model.start`.
 
-    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume_run`
+    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume`
     goes on, exactly where the budget is in steps or tokens.
 
     Args:
@@ -119,15 +118,8 @@ def asked(
     made = complete(recipe, settings=settings)
     check_extras(made.run)
     made.run.check_budget()
-    texts: list[Source] = list(sources) if isinstance(sources, list | tuple) else [sources]
-    texts = texts or list(made.corpus.sources)
-    if not texts:
-        raise InputError(
-            "there is no text to learn from",
-            fix="name files, folders or globs, or set corpus.sources in the recipe",
-        )
-    named = tuple(str(text) if isinstance(text, str | os.PathLike) else UNNAMED for text in texts)
-    return texts, replace(made, corpus=replace(made.corpus, sources=named))
+    texts = texts_of(sources, made.corpus.sources)
+    return texts, replace(made, corpus=replace(made.corpus, sources=named(texts)))
 
 
 def resume_run(

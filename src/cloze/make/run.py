@@ -2,15 +2,16 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloze import __version__
 from cloze.config import to_toml
 from cloze.data.files import PathLike
-from cloze.errors import FolderError
+from cloze.data.streams import Source, listed
+from cloze.errors import FolderError, InputError
 from cloze.files import write_text
 from cloze.make.metrics import Meter
 from cloze.train.consumers import need_tensorboard
@@ -19,7 +20,7 @@ from cloze.train.step import Step
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from cloze.data.prepare import Progress as Preparing
+    from cloze.data.prepare import Preparing
 
 RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of running text, of labelled data
@@ -60,6 +61,19 @@ def check_extras(run: Logged) -> None:
     """Say what a run lacks before anything is read or overwritten for it."""
     if run.tensorboard:
         need_tensorboard()
+
+
+def texts_of(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
+    """The text to learn from: what was given, else what the recipe names."""
+    texts = listed(sources) or list(own)
+    if not texts:
+        raise no_text("name files, folders or globs, or set corpus.sources in the recipe")
+    return texts
+
+
+def no_text(fix: str = "are the files empty?") -> InputError:
+    """What is wrong where nothing can be learned."""
+    return InputError("there is no text to learn from", fix=fix)
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:

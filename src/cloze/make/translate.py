@@ -73,7 +73,7 @@ def train_translator(
 
     Both languages share one vocabulary, learned from both sides. Every epoch the dev sentences are
     translated, and the model with the best BLEU is what the folder holds in the end; without dev
-    data it is the last. SIGTERM and Ctrl-C save and end it; `resume_translator` goes on, exactly
+    data it is the last. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly
     where the budget is in epochs, steps or tokens.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Literal
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, rows
 from cloze.errors import InputError
-from cloze.text.counting import Progress
+from cloze.text.counting import Told
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
 
@@ -21,12 +21,14 @@ def vocabulary(
     kind: str = "wordpiece",
     size: int = 30_000,
     lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
     byte_fallback: bool = False,
     min_count: int = 2,
     column: str | None = None,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Tokenizer:
     """Learn a vocabulary from files, folders, globs or data sets, and save it in a folder.
 
@@ -36,6 +38,8 @@ def vocabulary(
         kind: wordpiece, bpe, word or char.
         size: how many pieces, special tokens included.
         lowercase: drop case and accents; by default so for wordpiece and word.
+        strip_accents: drop accents, or keep them, whatever becomes of the case.
+        chinese: every ideograph is a word of its own; bpe knows no such words.
         byte_fallback: spell rare characters in bytes instead of losing them to [UNK].
         min_count: how often a piece must be seen.
         column: where the text of a table is; found by name when left out.
@@ -49,6 +53,8 @@ def vocabulary(
         kind=kind,
         size=size,
         lowercase=lowercase,
+        strip_accents=strip_accents,
+        chinese=chinese,
         byte_fallback=byte_fallback,
         min_count=min_count,
         progress=progress,
@@ -58,7 +64,7 @@ def vocabulary(
     return tokenizer
 
 
-def _texts(stream: Iterable[Row], progress: Progress | None) -> Iterator[str]:
+def _texts(stream: Iterable[Row], progress: Told | None) -> Iterator[str]:
     size = 0
     for number, row in enumerate(stream, 1):
         size += len(row.text) if row.text.isascii() else len(row.text.encode())

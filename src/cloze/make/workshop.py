@@ -20,7 +20,7 @@ from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
-from cloze.data.streams import Source, inventory, rows
+from cloze.data.streams import Source, check_rereadable, inventory, rows
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import read_json, write_json
 from cloze.make.grow import grown
@@ -302,6 +302,9 @@ def _tokenizer(
             fix="leave vocabulary.folder out; --extra-pieces adds words of the new text",
         )
     texts = (row.text for row in rows(sources, column=recipe.corpus.column))
+    if table.folder is None and (base is None or table.extra_pieces):
+        fix = "save it to a file and name that, or name a vocabulary: --vocabulary FOLDER"
+        check_rereadable(sources, fix=fix)  # once for the vocabulary, once for the corpus
     if base is not None:
         tokenizer = base.tokenizer
         if table.extra_pieces:

@@ -18,9 +18,9 @@ from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, QuestionExample
 from cloze.errors import InputError
-from cloze.tasks.embed import Progress
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import logits, task_for
+from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
 
@@ -103,7 +103,7 @@ def predict(
     longest: int = LONGEST,
     none: bool | None = None,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Answered]:
     """The answer of each example, in their order.
 

@@ -11,9 +11,9 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.tasks.classify import TextItem
-from cloze.tasks.embed import Progress
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import logits, task_for
+from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 
 
@@ -60,7 +60,7 @@ def predict(
     *,
     task: Task | None = None,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Chosen]:
     """The best option of each example, in their order."""
     groups = items(model, examples, task_for("choose", model, task))

@@ -13,9 +13,9 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
-from cloze.tasks.embed import Progress
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import label_number, logits, task_for
+from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def predict(
     *,
     task: Task | None = None,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Classified]:
     """What each example is, in their order.
 

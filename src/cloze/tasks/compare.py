@@ -1,56 +1,29 @@
 """`compare`: several models on the same labelled data, in one table that says how sure it is."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cloze.checkpoint.abilities import can
 from cloze.checkpoint.families import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.translator import Translator
 from cloze.data.files import PathLike
 from cloze.data.labelled.schemes import scheme_of
-from cloze.data.streams import Source
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
-from cloze.evaluate.bleu import bleu_counts, bleu_of
 from cloze.evaluate.bootstrap import RESAMPLES, Chosen, Difference, Interval, difference, interval
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
-from cloze.tasks.evaluate import Columns, evaluate_labelled, read_labelled
-from cloze.tasks.evaluate_own import parallel_of
+from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
+from cloze.tasks.evaluate_own import BLEU, Translated, only, parallel_of, translated
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import kind_of, task_of
-from cloze.tasks.translate import translate
-
-# model, sequences done, sequences in all
-Report = Callable[[str, int, int], object]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Translated:
-    """How a translator did, line by line."""
-
-    counts: NDArray[np.int64]  # of `bleu_counts`
-    tokenize: str
-    seconds: float
-
-    measure = "bleu"
-
-    @property
-    def count(self) -> int:
-        """Sentences."""
-        return len(self.counts)
-
-    def metric(self, chosen: Chosen) -> float:
-        """BLEU of the lines with these numbers."""
-        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
-
+from cloze.text.counting import Told
 
 Judged = Evaluation | Translated
 
@@ -68,12 +41,18 @@ class Entry:
     )  # its score less the first model's, on the same draws; None: it is it
 
     @property
+    def too_long(self) -> int:
+        """Sentences that a translator could not read."""
+        return self.evaluation.too_long if isinstance(self.evaluation, Translated) else 0
+
+    @property
     def data(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "parameters": self.parameters,
             "scores": {name: asdict(one) for name, one in self.intervals.items()},
             "against_first": self.against and asdict(self.against),
+            **({"too_long": self.too_long} if self.too_long else {}),
             "seconds": self.evaluation.seconds,
         }
 
@@ -118,6 +97,9 @@ class Comparison:
     def note(self) -> str:
         """How to read it."""
         left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        for one in self.entries:
+            if one.too_long:
+                left += f", {one.too_long:,} too long for {one.name} and counted as blank"
         return (
             f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
             f"{self.resamples:,} draws of as many examples. Against the first: {self.measure} less "
@@ -151,25 +133,26 @@ class Comparison:
 
 def compare(
     models: Mapping[str, Any] | Sequence[PathLike],
-    data: Source | Sequence[Any],
+    data: Data,
     *,
     policy: str | None = None,
     stride: int | None = None,
     chinese: bool | None = None,
-    bleu: str = "13a",
+    bleu: str | None = None,
     skip_bad: bool = False,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     seed: int = 0,
     device: str | None = None,
     dtype: str = "float32",
-    report: Report | None = None,
+    report: Told | None = None,
     **columns: Unpack[Columns],
 ) -> Comparison | LanguageComparison:
     """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
 
     All must do the same task and know every label of the data. Each is held against the first.
     Language models are compared by text, a sentence to a line (`tasks.compare_language`),
-    translators by BLEU on two files, source and target.
+    translators by BLEU on two files, source and target; word vectors are not. What changes nothing
+    for the kind at hand is refused.
 
     Args:
         models: folders, or names with a model or a folder each.
@@ -177,9 +160,9 @@ def compare(
         policy: for texts longer than a model reads: head, tail, head+tail or window.
         stride: tokens that windows share.
         chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
-        bleu: how BLEU finds words: 13a, zh where the target is Chinese, none.
+        bleu: how BLEU finds words: 13a (unsaid), zh where the target is Chinese, none.
         skip_bad: pass over rows that cannot be read, for all models alike.
-        resamples: draws of the bootstrap.
+        resamples: draws of the bootstrap; unsaid, 1000.
         seed: of the draws.
         device: where folders are loaded to.
         dtype: of the weights of folders.
@@ -188,15 +171,29 @@ def compare(
     """
     opened = _opened(models, device, dtype)
     first = next(iter(opened.values()))
+    options: dict[str, Any] = {
+        "policy": policy,
+        "stride": stride,
+        "chinese": chinese,
+        "bleu": bleu,
+        "skip_bad": skip_bad,
+        "resamples": resamples,
+        **columns,
+    }
+    can(first, "compare")
     if is_language(first):
-        return compare_language(opened, data, skip_bad=skip_bad)
+        only(options, "skip_bad", of=first)
+        return compare_language(opened, data, skip_bad=skip_bad, report=report)
+    draws = RESAMPLES if resamples is None else resamples
     if isinstance(first, Translator):
-        translated = _translated(opened, data, policy, bleu, report)
+        only(options, "policy", "bleu", "resamples", of=first)
+        found = _translated(opened, data, policy, bleu or BLEU, report)
         entries = tuple(
-            _entry(name, model, translated, [Translated.measure], resamples=resamples, seed=seed)
+            _entry(name, model, found, [Translated.measure], resamples=draws, seed=seed)
             for name, model in opened.items()
         )
-        return Comparison(entries=entries, resamples=resamples)
+        return Comparison(entries=entries, resamples=draws)
+    only({"bleu": bleu}, of=first)
     _check_alike(opened)
     skipped: list[InputError] = []
     examples = read_labelled(first, data, skipped.append if skip_bad else None, **columns)
@@ -215,10 +212,9 @@ def compare(
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
     measures = _common_measures(list(judged.values()))
     entries = tuple(
-        _entry(name, opened[name], judged, measures, resamples=resamples, seed=seed)
-        for name in opened
+        _entry(name, opened[name], judged, measures, resamples=draws, seed=seed) for name in opened
     )
-    return Comparison(entries=entries, resamples=resamples, skipped=tuple(skipped))
+    return Comparison(entries=entries, resamples=draws, skipped=tuple(skipped))
 
 
 def _opened(
@@ -256,14 +252,9 @@ def _check_alike(models: Mapping[str, Model]) -> None:
             )
 
 
-def _told(report: Report | None, name: str) -> Callable[[int, int], None] | None:
-    if report is None:
-        return None
-
-    def told(done: int, total: int) -> None:
-        report(name, done, total)
-
-    return told
+def _told(report: Told | None, name: str) -> Told | None:
+    """The same, told of a model instead of what is counted."""
+    return report and (lambda _, done, total: report(name, done, total))
 
 
 def _common_measures(judged: Sequence[Evaluation]) -> list[str]:
@@ -277,29 +268,22 @@ def _common_measures(judged: Sequence[Evaluation]) -> list[str]:
 
 def _translated(
     models: Mapping[str, Any],
-    data: Source | Sequence[Any],
+    data: Data,
     policy: str | None,
-    tokenize: str,
-    report: Report | None,
+    bleu: str,
+    report: Told | None,
 ) -> dict[str, Translated]:
-    """What each translator makes of the source, held against the target."""
     pairs = parallel_of(data)
-    found: dict[str, Translated] = {}
     for name, model in models.items():
         if not isinstance(model, Translator):
             raise InputError(
                 f"{name} is no translator, and {next(iter(models))} is one",
                 fix="compare models for the same task",
             )
-        since, told = time.perf_counter(), _told(report, name)
-        try:
-            said = translate(model, list(pairs.source), policy=policy, progress=told)
-        except InputError as error:
-            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
-        counts = bleu_counts([one.text for one in said], pairs.target, tokenize=tokenize)
-        seconds = time.perf_counter() - since
-        found[name] = Translated(counts=counts, tokenize=tokenize, seconds=seconds)
-    return found
+    return {
+        name: translated(model, pairs, policy=policy, bleu=bleu, progress=_told(report, name))
+        for name, model in models.items()
+    }
 
 
 def _entry(

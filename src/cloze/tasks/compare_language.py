@@ -2,19 +2,20 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.ngram import NGramModel
-from cloze.data.streams import Source, rows
+from cloze.data.streams import Source, listed, rows
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
 from cloze.evaluate.language import LanguageScore, score_language
 from cloze.models.language import LanguageModel
+from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,11 @@ class LanguageComparison:
 
 
 def compare_language(
-    models: Mapping[str, LanguageModel], data: Source | list[Source], *, skip_bad: bool = False
+    models: Mapping[str, LanguageModel],
+    data: Source | Sequence[Any],
+    *,
+    skip_bad: bool = False,
+    report: Told | None = None,
 ) -> LanguageComparison:
     """Score language models by the same text, a sentence to a line.
 
@@ -111,6 +116,7 @@ def compare_language(
         models: by the names that the table shows.
         data: what `cloze.data.streams.rows` reads.
         skip_bad: pass over rows that cannot be read, and list them.
+        report: is told of each model that has read all lines.
     """
     for name, model in models.items():
         if not is_language(model):
@@ -119,7 +125,9 @@ def compare_language(
                 fix="compare models for the same task",
             )
     skipped: list[InputError] = []
-    texts = [row.text for row in rows(data, on_error=skipped.append if skip_bad else "raise")]
+    texts = [
+        row.text for row in rows(listed(data), on_error=skipped.append if skip_bad else "raise")
+    ]
     first = set(next(iter(models.values())).words)
     entries = []
     for name, model in models.items():
@@ -135,6 +143,8 @@ def compare_language(
                 seconds=time.perf_counter() - since,
             )
         )
+        if report:
+            report(name, len(texts), len(texts))
     return LanguageComparison(entries=tuple(entries), skipped=tuple(skipped))
 
 

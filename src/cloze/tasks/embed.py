@@ -3,7 +3,7 @@
 n tokens of a packed batch, b sequences, t tokens of one, d width of the joined layers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack, overload
 
@@ -22,11 +22,11 @@ from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.layers import Layers, choose_layers
 from cloze.tasks.reading import OnError, Reading, read
+from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
 
 Vectors = NDArray[np.float32]
-Progress = Callable[[int, int], None]  # sequences done, sequences in all
 
 BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
 
@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
     policy: str | None
     stride: int | None
     batch_tokens: int
-    progress: Progress | None
+    progress: Told | None
     on_error: OnError | None
 
 
@@ -78,7 +78,7 @@ def embed(
     policy: str | None = None,
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    progress: Progress | None = None,
+    progress: Told | None = None,
     on_error: OnError | None = None,
 ) -> Vectors | list[TokenVectors | None]:
     """One vector per text (b d); with `pooling="none"` one per token.
@@ -147,7 +147,7 @@ def _rectangles(
     readings: dict[int, Reading],
     layers: Layers,
     batch_tokens: int,
-    progress: Progress | None,
+    progress: Told | None,
 ) -> Iterator[tuple[list[Key], Tensor]]:
     """Sequences of one length and their token vectors (b t d), until all are done."""
     keys = [(row, n) for row, reading in readings.items() for n in range(len(reading.sequences))]
@@ -164,7 +164,7 @@ def _rectangles(
             first += count
         done += len(batch)
         if progress:
-            progress(done, len(keys))
+            progress("sequences", done, len(keys))
 
 
 def _token_vectors(

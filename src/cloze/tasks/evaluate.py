@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.checkpoint.translator import Translator
 from cloze.data.labelled.examples import (
     ChoiceExample,
+    Example,
     QuestionExample,
     TaggedExample,
     TextExample,
@@ -21,12 +22,14 @@ from cloze.errors import InputError
 from cloze.evaluate.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.embed import Progress
-from cloze.tasks.evaluate_own import Scored, evaluate_own
+from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
 from cloze.tasks.kinds import KINDS
 from cloze.tasks.scoring import outcomes
+from cloze.text.counting import Told
+
+Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
 
 EXAMPLES: dict[str, type] = {
     "classify": TextExample,
@@ -55,39 +58,35 @@ class Options(Columns, total=False):
     swap: bool
     skip_bad: bool
     batch_tokens: int | None
-    progress: Progress | None
+    progress: Told | None
 
 
 @overload
-def evaluate(
-    model: Model, data: Source | Sequence[Any], **options: Unpack[Options]
-) -> Evaluation: ...
+def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation: ...
 @overload
 def evaluate(
-    model: LanguageModel | Translator | WordVectors, data: Source | Sequence[Any]
+    model: LanguageModel | Translator | WordVectors,
+    data: Source | Sequence[Source],
+    **options: Unpack[OwnOptions],
 ) -> Scored: ...
 def evaluate(
     model: Model | LanguageModel | Translator | WordVectors,
-    data: Source | Sequence[Any],
+    data: Data,
     **options: Any,
 ) -> Evaluation | Scored:
     """Score a model: a fine-tuned one on labelled data, one of our own families on its own kind.
 
-    See `evaluate_labelled` and `cloze.tasks.evaluate_own.evaluate_own` for what each takes.
+    See `evaluate_labelled` and `cloze.tasks.evaluate_own.evaluate_own` for what each takes; what
+    changes nothing is refused.
     """
     if isinstance(model, Model):
         return evaluate_labelled(model, data, **options)
-    if options:
-        raise InputError(
-            f"{next(iter(options))} is for labelled data, and a {type(model).__name__} has none",
-            fix="leave it out",
-        )
-    return evaluate_own(model, data)
+    return evaluate_own(model, data, **options)
 
 
 def evaluate_labelled(
     model: Model,
-    data: Source | Sequence[Any],
+    data: Data,
     *,
     policy: str | None = None,
     stride: int | None = None,
@@ -95,7 +94,7 @@ def evaluate_labelled(
     swap: bool = False,
     skip_bad: bool = False,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
     **columns: Unpack[Columns],
 ) -> Evaluation:
     """Ask a fine-tuned model about every example, and hold what it says against what is right.
@@ -112,7 +111,7 @@ def evaluate_labelled(
         swap: ask pairs again with A and B exchanged.
         skip_bad: pass over rows that are an error, and list them in `skipped`.
         batch_tokens: computed at once.
-        progress: is told how many sequences are done, of how many.
+        progress: is told how many sequences are done.
         **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
     """
     task = with_policy(task_of(model), policy, stride)
@@ -127,6 +126,8 @@ def evaluate_labelled(
         gold_of(kind, example)
     if swap:
         _check_pairs(examples)
+    if chinese and kind != "answer":
+        raise InputError("CMRC's rules are for answers", fix="leave chinese out")
     if chinese is None:
         chinese = kind == "answer" and is_chinese(example.context for example in examples)
     since = time.perf_counter()
@@ -153,19 +154,12 @@ def evaluate_labelled(
 
 def read_labelled(
     model: Model,
-    data: Source | Sequence[Any],
+    data: Data,
     on_error: Callable[[InputError], object] | None = None,
     **columns: Unpack[Columns],
 ) -> list[Any]:
     """The examples of a model's task in the data; they may be examples already."""
     task = task_of(model)
-    if isinstance(data, list | tuple) and data and isinstance(data[0], tuple(EXAMPLES.values())):
-        if not isinstance(data[0], EXAMPLES[task.name]):
-            raise InputError(
-                f"a model for `{task.name}` cannot be asked about a {type(data[0]).__name__}",
-                fix=f"give examples of the kind {EXAMPLES[task.name].__name__}",
-            )
-        return list(data)
     options: dict[str, Any] = {"on_error": on_error or "raise"}
     taken = {"classify": ("text", "pair", "label"), "tag": ("column", "scheme")}.get(task.name, ())
     for name, value in columns.items():
@@ -176,10 +170,16 @@ def read_labelled(
                     fix=f"choose {', '.join(taken)}" if taken else "leave it out",
                 )
             options[name] = value
+    if isinstance(data, list | tuple) and data and isinstance(data[0], tuple(EXAMPLES.values())):
+        if not isinstance(data[0], EXAMPLES[task.name]):
+            raise InputError(
+                f"a model for `{task.name}` cannot be asked about a {type(data[0]).__name__}",
+                fix=f"give examples of the kind {EXAMPLES[task.name].__name__}",
+            )
+        return list(data)
     if task.name == "classify":
         options["number"] = model.config.problem == "number"
-    listed = list(data) if isinstance(data, tuple) else data
-    return list(KINDS[task.name].read(listed, **options))
+    return list(KINDS[task.name].read(list(data) if isinstance(data, tuple) else data, **options))
 
 
 def _readable(
@@ -202,7 +202,7 @@ def _readable(
     return good
 
 
-def _check_pairs(examples: Sequence[Any]) -> None:
+def _check_pairs(examples: Sequence[Example]) -> None:
     single = next((one for one in examples if getattr(one, "pair", None) is None), None)
     if single is not None:
         raise InputError(

@@ -2,16 +2,19 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import Parallel, parallel
-from cloze.data.streams import Source, rows
+from cloze.data.streams import Source, listed, rows
 from cloze.draw.chart import LineChart, Series
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Part, Table
@@ -22,11 +25,11 @@ from cloze.evaluate.words import analogies, read_pairs, read_questions, similari
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.translate import translate
+from cloze.text.counting import Told
 
 EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of a source sentence
 _PAIR = 2
-
-Progress = Callable[[int, int], None]
+BEAM, BLEU = 4, "13a"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class Scored:
     counts: Mapping[str, int]  # what they are means over, and what was left out
     notes: Mapping[str, str]  # such as BLEU's signature
     pictures: tuple[LineChart, ...] = ()
+    skipped: tuple[InputError, ...] = ()  # rows that could not be read
     seconds: float = 0.0
 
     @property
@@ -48,6 +52,7 @@ class Scored:
             "scores": dict(self.scores),
             "counts": dict(self.counts),
             **self.notes,
+            "skipped": [error.problem for error in self.skipped],
             "seconds": self.seconds,
         }
 
@@ -70,13 +75,41 @@ class Scored:
         return self.page(title).save(path)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Translated:
+    """How a translator did, line by line."""
+
+    counts: NDArray[np.int64]  # of `bleu_counts`
+    tokenize: str
+    too_long: int  # sentences that were left blank
+    seconds: float
+
+    measure = "bleu"
+
+    @property
+    def count(self) -> int:
+        """Sentences."""
+        return len(self.counts)
+
+    def metric(self, chosen: NDArray[np.intp]) -> float:
+        """BLEU of the lines with these numbers."""
+        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
+
+
+class OwnOptions(TypedDict, total=False):
+    """The choices of `evaluate` for our own families."""
+
+    beam: int | None  # of translators, as bleu and policy
+    bleu: str | None
+    policy: str | None
+    skip_bad: bool  # of language models
+    progress: Told | None
+
+
 def evaluate_own(
     model: LanguageModel | Translator | WordVectors,
-    data: Source | list[Source],
-    *,
-    beam: int = 4,
-    bleu: str = "13a",
-    progress: Progress | None = None,
+    data: Source | Sequence[Any],
+    **options: Unpack[OwnOptions],
 ) -> Scored:
     """Score a model of our own families.
 
@@ -85,68 +118,109 @@ def evaluate_own(
             (accuracy of analogies, correlation with judged similarities).
         data: text, a sentence to a line; or two files, source and target; or files of questions
             (`a b c d`, `: section`) and of judged pairs (`word, word, number`).
-        beam: of translators.
-        bleu: how BLEU finds words: 13a, zh where the target is Chinese, none.
-        progress: is told how many sentences of a translator are done, of how many.
+        **options: of a translator `beam` (4), `bleu`, how it finds words (13a, zh where the target
+            is Chinese, none), and `policy`, for sentences that are too long: without one they count
+            as blank; of a language model `skip_bad`, to pass over rows that cannot be read.
+            `progress` is told how many sentences of a translator are done.
     """
-    since = time.perf_counter()
-    listed = list(data) if isinstance(data, list | tuple) else [data]
     if isinstance(model, Translator):
-        return _translator(model, listed, beam, bleu, progress, since)
+        chosen = only(options, "beam", "bleu", "policy", of=model)
+        return _translator(model, data, options.get("progress"), **chosen)
     if isinstance(model, WordVectors):
-        return _words(model, listed, since)
+        only(options, of=model)
+        return _words(model, listed(data))
     family = family_of(model)
     if family is None or "suggest" not in OWN[family].verbs:
         raise InputError(
             f"a {type(model).__name__} is not scored so", fix="give a language model's folder"
         )
-    return _language(model, listed, since)
+    return _language(model, data, **only(options, "skip_bad", of=model))
 
 
-def _language(model: LanguageModel, data: list[Source], since: float) -> Scored:
-    found = score_language(model, (row.text for row in rows(data)))
+def only(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
+    """What was chosen (neither None nor False), if a model of this kind takes it."""
+    said = {
+        name: one
+        for name, one in options.items()
+        if one is not None and one is not False and name != "progress"
+    }
+    for name in said:
+        if name not in taken:
+            raise InputError(
+                f"there is no {name} to choose for a {type(of).__name__}",
+                fix=f"choose {', '.join(taken)}, or leave it out" if taken else "leave it out",
+            )
+    return said
+
+
+def _language(model: LanguageModel, data: Source | Sequence[Any], skip_bad: bool = False) -> Scored:
+    since = time.perf_counter()
+    skipped: list[InputError] = []
+    lines = rows(listed(data), on_error=skipped.append if skip_bad else "raise")
+    found = score_language(model, (row.text for row in lines))
     names = ("perplexity", "word_perplexity", "bits_per_byte")
     return Scored(
         kind="language",
         scores={name: getattr(found, name) for name in names},
         counts={name: getattr(found, name) for name in ("texts", "tokens", "words", "unknown")},
         notes={},
+        skipped=tuple(skipped),
         seconds=time.perf_counter() - since,
     )
 
 
 def parallel_of(data: Source | Sequence[Any]) -> Parallel:
     """The sentences that translators are judged by."""
-    listed: list[Any] = list(data) if isinstance(data, list | tuple) else [data]
-    if len(listed) != _PAIR:
+    sides = listed(data)
+    if len(sides) != _PAIR:
         raise InputError(
-            f"a translator is judged by two files, and {len(listed)} were named",
+            f"a translator is judged by two files, and {len(sides)} were named",
             fix="name the source, then its translation",
         )
-    return parallel(*listed)
+    return parallel(*sides)
 
 
-def _translator(
+def translated(
     model: Translator,
-    data: Sequence[Any],
-    beam: int,
-    how: str,
-    progress: Progress | None,
-    since: float,
-) -> Scored:
-    pairs = parallel_of(data)
-    failed: list[InputError] = []
+    pairs: Parallel,
+    *,
+    beam: int = BEAM,
+    bleu: str = BLEU,
+    policy: str | None = None,
+    progress: Told | None = None,
+) -> Translated:
+    """What a translator makes of the source, held against the target.
+
+    A sentence that is too long counts as one that was left blank.
+    """
+    since, failed = time.perf_counter(), list[InputError]()
     told = translate(
         model,
         list(pairs.source),
         beam=beam,
+        policy=policy,
         on_error=lambda _, error: failed.append(error),
         progress=progress,
     )
-    counts = bleu_counts([one.text for one in told], pairs.target, tokenize=how)
-    found = bleu_of(counts, tokenize=how)
+    counts = bleu_counts([one.text for one in told], pairs.target, tokenize=bleu)
+    seconds = time.perf_counter() - since
+    return Translated(counts=counts, tokenize=bleu, too_long=len(failed), seconds=seconds)
+
+
+def _translator(
+    model: Translator,
+    data: Source | Sequence[Any],
+    progress: Told | None,
+    *,
+    beam: int = BEAM,
+    bleu: str = BLEU,
+    policy: str | None = None,
+) -> Scored:
+    since, pairs = time.perf_counter(), parallel_of(data)
+    made = translated(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
+    found = bleu_of(made.counts, tokenize=bleu)
     lengths = [len(source.split()) for source in pairs.source]
-    by_length = bleu_by_length(counts, lengths, EDGES, tokenize=how)
+    by_length = bleu_by_length(made.counts, lengths, EDGES, tokenize=bleu)
     middles = [
         (sum(some) / len(some), one.score)
         for (low, high), one in zip(pairwise(EDGES), by_length, strict=True)
@@ -166,14 +240,15 @@ def _translator(
             **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
             "brevity": found.brevity,
         },
-        counts={"sentences": len(pairs), "blank": pairs.blank, "too_long": len(failed)},
+        counts={"sentences": len(pairs), "blank": pairs.blank, "too_long": made.too_long},
         notes={"signature": found.signature, "beam": str(beam)},
         pictures=(picture,),
         seconds=time.perf_counter() - since,
     )
 
 
-def _words(model: WordVectors, data: Sequence[Any], since: float) -> Scored:
+def _words(model: WordVectors, data: Sequence[Any]) -> Scored:
+    since = time.perf_counter()
     scores: dict[str, float] = {}
     counts: dict[str, int] = {}
     for path in data:
@@ -183,6 +258,9 @@ def _words(model: WordVectors, data: Sequence[Any], since: float) -> Scored:
         if _is_questions(Path(path)):
             answers = analogies(model, read_questions(path))
             scores[f"{name} accuracy"] = answers.accuracy
+            sections = answers.sections()
+            if len(sections) > 1:
+                scores |= {f"{name}: {part}": right / of for part, (right, of) in sections.items()}
             asked, unknown = len(answers.asked), answers.unknown
         else:
             pairs = similarities(model, read_pairs(path))

@@ -14,8 +14,9 @@ from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
-from cloze.tasks.embed import Progress, check_pooling, pool
+from cloze.tasks.embed import check_pooling, pool
 from cloze.tasks.layers import choose_layers
+from cloze.text.counting import Told
 
 
 @torch.inference_mode()
@@ -26,7 +27,7 @@ def features(
     *,
     pooled: bool,
     batch_tokens: int,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Tensor]:
     """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
     if pooled:
@@ -45,7 +46,7 @@ def features(
             else:
                 found[n] = vectors[list(items[n].places)].float().cpu()
         if progress:
-            progress(len(found), len(items))
+            progress("sequences", len(found), len(items))
     return [found[n] for n in range(len(items))]
 
 

@@ -17,6 +17,7 @@ from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
 from cloze.files import read_json
 from cloze.interop.huggingface import architecture
+from cloze.interop.sentence_transformers import Pooling
 from cloze.text.tokenizer import Tokenizer
 
 VERBS = {
@@ -35,21 +36,34 @@ LOCAL = ("global_every", "window")  # of families whose layers do not all look a
 
 
 @dataclass(frozen=True, kw_only=True)
+class Words:
+    """A vocabulary in short."""
+
+    kind: str
+    pieces: int
+    lowercase: bool
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "Words":
+        return cls(kind=tokenizer.kind, pieces=tokenizer.size, lowercase=tokenizer.lowercase)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Info:
     """A model folder in numbers and names."""
 
     folder: str
     family: str
     architecture: str
-    shape: dict[str, int | str]
+    shape: dict[str, int | str]  # by name: each family has its own
     parameters: dict[str, int]  # by part
     stored_as: dict[str, int]  # numbers by precision on disk
     bytes: int
-    vocabulary: dict[str, int | str | bool]
+    vocabulary: Words
     heads: tuple[str, ...]
     labels: tuple[str, ...]  # of the head that has labels; empty without one
     limit: int | None  # None: it reads texts of any length
-    pooling: dict[str, object] | None
+    pooling: Pooling | None
     verbs: dict[str, str]
 
     @property
@@ -102,17 +116,11 @@ def info(folder: str | os.PathLike[str]) -> Info:
         },
         stored_as=_kinds(contents.stored),
         bytes=_bytes(contents.stored),
-        vocabulary={
-            "kind": tokenizer.kind,
-            "pieces": tokenizer.size,
-            "lowercase": tokenizer.lowercase,
-        },
+        vocabulary=Words.of(tokenizer),
         heads=heads,
         labels=config.labels if {"sequence", "token"} & set(heads) else (),
         limit=token_limit(config, tokenizer, pooling),
-        pooling=None
-        if pooling is None
-        else {"modes": pooling.modes, "normalize": pooling.normalize, "limit": pooling.limit},
+        pooling=pooling,
         verbs=verbs,
     )
 
@@ -150,7 +158,7 @@ def _own(folder: Path, values: Mapping[str, Any]) -> Info:
 def _arpa(path: Path) -> Info:
     """The same of an ARPA file, which is read to its end for it."""
     model = load_arpa(path)
-    levels, words = model.module.levels, model.tokenizer
+    levels = model.module.levels
     return Info(
         folder=str(path),
         family=NGRAM,
@@ -159,7 +167,7 @@ def _arpa(path: Path) -> Info:
         parameters={f"{n}-grams": len(level.keys) for n, level in enumerate(levels, 1)},
         stored_as={"ARPA": sum(len(level.keys) for level in levels)},
         bytes=path.stat().st_size,
-        vocabulary={"kind": words.kind, "pieces": words.size, "lowercase": words.lowercase},
+        vocabulary=Words.of(model.tokenizer),
         heads=(),
         labels=(),
         limit=None,
@@ -169,12 +177,11 @@ def _arpa(path: Path) -> Info:
     )
 
 
-def _vocabulary(folder: Path, values: Mapping[str, Any]) -> dict[str, int | str | bool]:
+def _vocabulary(folder: Path, values: Mapping[str, Any]) -> Words:
     if values["model_type"] == "word2vec":  # words stand in a list of their own
         lowercase = values.get("lowercase") is True
-        return {"kind": "word", "pieces": values.get("vocab_size", 0), "lowercase": lowercase}
-    tokenizer = Tokenizer.load(folder)
-    return {"kind": tokenizer.kind, "pieces": tokenizer.size, "lowercase": tokenizer.lowercase}
+        return Words(kind="word", pieces=values.get("vocab_size", 0), lowercase=lowercase)
+    return Words.of(Tokenizer.load(folder))
 
 
 def _kinds(stored: Mapping[str, Stored]) -> dict[str, int]:

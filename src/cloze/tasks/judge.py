@@ -13,8 +13,8 @@ from cloze.errors import InputError
 from cloze.evaluate.measures import Judge, main_score
 from cloze.evaluate.measures import judge as measured
 from cloze.evaluate.squad import is_chinese
-from cloze.tasks.embed import Progress
 from cloze.tasks.kinds import KINDS
+from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def judge(
     task: Task | None = None,
     chinese: bool | None = None,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Judged:
     """Ask the model about every example, and hold what it says against what is right.
 

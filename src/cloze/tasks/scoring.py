@@ -21,8 +21,9 @@ from cloze.errors import InputError
 from cloze.nn.modes import settled
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
-from cloze.tasks.embed import BATCH_TOKENS, Progress
+from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.features import features, read_features
+from cloze.text.counting import Told
 
 ON_GPU = 16_384  # tokens of a batch there: enough to keep it busy, little enough for a small one
 CHUNK = 4096  # examples that are sorted by length and computed together, of a stream
@@ -39,7 +40,7 @@ def logits(
     *,
     head: str,
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Tensor]:
     """For each item, in order, the head's scores at its places (p c), as float32 on the CPU.
 
@@ -56,12 +57,12 @@ def logits(
             parts = _scores(model, [items[n] for n in batch], head)
             found.update(zip(batch, parts, strict=True))
             if progress:
-                progress(len(found), len(items))
+                progress("sequences", len(found), len(items))
     return [found[n] for n in range(len(items))]
 
 
 def _read_by_reader(
-    model: Model, items: Sequence[Item], head: str, most: int, progress: Progress | None
+    model: Model, items: Sequence[Item], head: str, most: int, progress: Told | None
 ) -> list[Tensor]:
     assert model.reader is not None
     assert model.task is not None

@@ -20,9 +20,9 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.errors import InputError
 from cloze.tasks.aggregate import AGGREGATIONS, OUTSIDE, Span, Unit, decide, spans_of
-from cloze.tasks.embed import Progress
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import label_number, logits, task_for
+from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
 
@@ -84,7 +84,7 @@ def predict(
     task: Task | None = None,
     aggregation: str = "first",
     batch_tokens: int | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> list[Tagged]:
     """Tags and spans of each example, in their order, one tag for every word.
 
@@ -168,18 +168,11 @@ def plain_examples(
     """Texts without marks: the tokenizer tells their words, and each is a document of its own."""
     places = origins or [Origin(line=number) for number in range(1, len(texts) + 1)]
     return [
-        TaggedExample(text=text, words=_words(encoding), document=number, origin=origin)
+        TaggedExample(text=text, words=tuple(encoding.word_spans()), document=number, origin=origin)
         for number, (text, encoding, origin) in enumerate(
             zip(texts, model.tokenizer.encode_batch(texts), places, strict=True)
         )
     ]
-
-
-def _words(encoding: Encoding) -> tuple[tuple[int, int], ...]:
-    rows = zip(encoding.words, encoding.offsets, encoding.special, strict=True)
-    pieces = groupby((row for row in rows if not row[2]), lambda row: row[0])
-    chars = [[offset for _, offset, _ in group] for _, group in pieces]
-    return tuple((group[0][0], group[-1][1]) for group in chars)
 
 
 def _tagged(

@@ -20,6 +20,7 @@ from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.decoder import CrossAttention
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.pieces import words_of
+from cloze.text.counting import Told
 from cloze.text.length import POLICIES, keep
 
 BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
@@ -29,7 +30,6 @@ END = "⏎"  # how the end of a sentence is shown
 LONGEST = 1024
 
 OnError = Callable[[int, InputError], object]  # the number of the text, what is wrong with it
-Progress = Callable[[int, int], None]  # sentences done, sentences in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Options(TypedDict, total=False):
     policy: str | None
     batch_tokens: int
     on_error: OnError | None
-    progress: Progress | None
+    progress: Told | None
 
 
 @overload
@@ -110,7 +110,7 @@ def translate(
     policy: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
     on_error: OnError | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Translation | list[Translation]:
     """The likeliest translations of a sentence, or of each of several.
 
@@ -160,7 +160,7 @@ def translate(
             )
         done += len(batch)
         if progress:
-            progress(done, len(sources))
+            progress("sentences", done, len(sources))
     blank = Candidate(text="", score=0.0, log_probability=0.0, ended=True)
     made = [
         Translation(

@@ -15,7 +15,9 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from cloze.errors import InputError
 from cloze.text.guard import check_text
 
-Progress = Callable[[str, int, int | None], None]  # stage, done, of how many (None: not known)
+# Who is told how far something has come: what is counted, how many are done, of how many (None: not
+# known).
+Told = Callable[[str, int, int | None], object]
 
 # `str.split` breaks words at these control characters; BERT's cleaning deletes them.
 _DELETED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
@@ -24,6 +26,7 @@ _IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U00
 # White space as the GPT-2 pattern knows it: Python's `\s` has four separators more.
 _SPACED = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
 
+MAX_WORDS = 5_000_000  # different raw words to hold while counting
 _REPORT = 10_000  # texts between two calls of `progress`
 
 
@@ -50,7 +53,7 @@ def count_chunks(
     split: Callable[[str], Iterable[str]],
     *,
     max_words: int,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Counter[str]:
     """Count chunks, holding at most `max_words` different ones from one text to the next.
 

@@ -3,12 +3,10 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import TypeVar
 
 import tokenizers
-
-from cloze.errors import InputError
 
 T = TypeVar("T")
 Kept = tuple[tuple[range, ...], tuple[range, ...]]
@@ -47,22 +45,6 @@ class Encoding:
         start = self.sequences.index(sequence)
         return range(start, start + self.sequences.count(sequence))
 
-    def pieces_of_word(self, word: int, sequence: int = 0) -> range:
-        """The pieces of one word: none if it was cut."""
-        inside = self.pieces_of(sequence)
-        start = bisect_left(self.words, word, inside.start, inside.stop)  # type: ignore[type-var]
-        stop = bisect_right(self.words, word, start, inside.stop)  # type: ignore[type-var]
-        return range(start, stop)
-
-    def piece_at(self, char: int, sequence: int = 0) -> int | None:
-        """The first piece that covers a character: none for white space and what was cut."""
-        return next(iter(self.pieces_between(char, char + 1, sequence)), None)
-
-    def word_at(self, char: int, sequence: int = 0) -> int | None:
-        """The word that covers a character."""
-        piece = self.piece_at(char, sequence)
-        return None if piece is None else self.words[piece]
-
     def pieces_between(self, start: int, end: int, sequence: int = 0) -> range:
         """The pieces that share a character with the stretch from `start` up to `end`."""
         inside = self.pieces_of(sequence)
@@ -72,31 +54,11 @@ class Encoding:
         stop = bisect_left(self.offsets, end, first, inside.stop, key=lambda o: o[0])
         return range(first, stop)
 
-    def chars_of(self, first: int, last: int) -> tuple[int, int]:
-        """The characters from the first piece to the last, both included."""
-        inside = 0 <= first <= last < len(self)
-        if (
-            not inside
-            or self.sequences[first] is None
-            or len(set(self.sequences[first : last + 1])) > 1
-        ):
-            raise InputError(
-                f"pieces {first} to {last} are not a stretch of one text",
-                fix="take both from the text or both from the pair, without special tokens",
-            )
-        return self.offsets[first][0], self.offsets[last][1]
-
-    def word_chars(self, word: int, sequence: int = 0) -> tuple[int, int]:
-        """The characters of one word, as far as it was kept."""
-        pieces = self.pieces_of_word(word, sequence)
-        if not pieces:
-            raise InputError(f"there is no word {word} here", fix="take word numbers from `words`")
-        return self.chars_of(pieces[0], pieces[-1])
-
-    def first_pieces(self) -> list[int]:
-        """The first piece of every word, of the text and then of the pair."""
-        marks = [(None, None), *zip(self.sequences, self.words, strict=True)]
-        return [n for n, mark in enumerate(marks[1:]) if mark[1] is not None and mark != marks[n]]
+    def word_spans(self, sequence: int = 0) -> list[tuple[int, int]]:
+        """The characters of every word, as far as it was kept."""
+        words = groupby(self.pieces_of(sequence), lambda piece: self.words[piece])
+        spans = [[self.offsets[piece] for piece in pieces] for _, pieces in words]
+        return [(offsets[0][0], offsets[-1][1]) for offsets in spans]
 
 
 def from_library(whole: tokenizers.Encoding, kept: Kept | None = None) -> Encoding:

@@ -8,10 +8,8 @@ import tokenizers
 
 from cloze.config import in_range
 from cloze.errors import ConfigError
-from cloze.text.counting import Progress, count_chunks, count_words, split_bert
+from cloze.text.counting import MAX_WORDS, Told, count_chunks, count_words, split_bert
 from cloze.text.tokenizer import Tokenizer
-
-MAX_WORDS = 5_000_000  # different ones to hold while counting
 
 
 def extend(
@@ -20,7 +18,7 @@ def extend(
     count: int,
     *,
     min_count: int = 5,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Tokenizer:
     """The same tokenizer with up to `count` whole words more, numbered after the old pieces.
 

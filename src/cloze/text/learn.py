@@ -12,7 +12,8 @@ from cloze.errors import ConfigError, InputError
 from cloze.text import backends
 from cloze.text.backends import BERT_TOKENS, BYTE_SYMBOLS, BYTES, END_OF_TEXT, GPT2_TOKENS, PREFIX
 from cloze.text.counting import (
-    Progress,
+    MAX_WORDS,
+    Told,
     count_characters,
     count_chunks,
     count_words,
@@ -22,8 +23,8 @@ from cloze.text.counting import (
 from cloze.text.subwords import learn_merges
 from cloze.text.tokenizer import Tokenizer
 
-# Unless a number is given, the alphabet covers all but one in so many characters of the text. That
-# is some 400 characters for English with its foreign names, and 9,000 for Chinese.
+# The alphabet covers all but one in so many characters of the text. That is some 400 characters for
+# English with its foreign names, and 9,000 for Chinese.
 _UNCOVERED = 20_000
 
 
@@ -37,9 +38,7 @@ def learn(  # noqa: PLR0913 - the choices of a vocabulary are keyword-only argum
     chinese: bool = True,
     byte_fallback: bool = False,
     min_count: int = 2,
-    alphabet: int | None = None,
-    max_words: int = 5_000_000,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Tokenizer:
     """A tokenizer with at most `size` pieces from one pass over the texts.
 
@@ -53,12 +52,11 @@ def learn(  # noqa: PLR0913 - the choices of a vocabulary are keyword-only argum
         byte_fallback: spell rare characters in bytes instead of losing them to [UNK]. Byte-level
             BPE always does; whole words cannot.
         min_count: a piece is seen at least so often.
-        alphabet: how many different characters are pieces, the most frequent ones; others are
-            spelled in bytes or unknown. By default those that cover 99.995 % of the text.
-        max_words: different raw words to hold while counting; when there are more, the rarest go.
         progress: called with the stage, how far it is, and how far it goes if that is known.
     """
     check_pieces(kind=kind, size=size, min_count=min_count, byte_fallback=byte_fallback)
+    if kind == "bpe" and not chinese:
+        raise ConfigError("bpe sets no ideographs apart", fix="leave chinese out")
     plan = _Plan(
         size=size,
         lowercase=kind in ("wordpiece", "word") if lowercase is None else lowercase,
@@ -66,15 +64,9 @@ def learn(  # noqa: PLR0913 - the choices of a vocabulary are keyword-only argum
         chinese=chinese,
         byte_fallback=byte_fallback,
         min_count=min_count,
-        alphabet=None if alphabet is None else in_range("alphabet", alphabet, 1, 0x110000),
         progress=progress,
     )
-    count = partial(
-        count_chunks,
-        texts,
-        max_words=in_range("max_words", max_words, 1, 1 << 40),
-        progress=progress,
-    )
+    count = partial(count_chunks, texts, max_words=MAX_WORDS, progress=progress)
     return _KINDS[kind](count, plan)
 
 
@@ -100,8 +92,7 @@ class _Plan:
     chinese: bool
     byte_fallback: bool
     min_count: int
-    alphabet: int | None
-    progress: Progress | None
+    progress: Told | None
 
 
 Count = Callable[[Callable[[str], Iterable[str]]], Counter[str]]
@@ -191,11 +182,10 @@ _KINDS = {"wordpiece": _wordpiece, "bpe": _bpe, "word": _words, "char": _charact
 def _alphabet(seen: Counter[str], plan: _Plan, room: int, cost: Callable[[str], int]) -> list[str]:
     """The most frequent characters that fit, in the order of their code points."""
     missing = sum(seen.values())
-    enough = 0 if plan.alphabet else missing // _UNCOVERED
+    enough = missing // _UNCOVERED
     chosen: list[str] = []
     for character in _ranked(seen):
-        full = len(chosen) == plan.alphabet or missing <= enough
-        if full or seen[character] < plan.min_count or cost(character) > room:
+        if missing <= enough or seen[character] < plan.min_count or cost(character) > room:
             break
         chosen.append(character)
         missing -= seen[character]

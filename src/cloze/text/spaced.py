@@ -8,7 +8,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from cloze.config import in_range
 from cloze.errors import InputError
-from cloze.text.counting import Progress, count_chunks
+from cloze.text.counting import MAX_WORDS, Told, count_chunks
 from cloze.text.tokenizer import Tokenizer
 
 TOKENS = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
@@ -35,12 +35,11 @@ def learn_spaced(
     *,
     size: int = 1_000_000,
     min_count: int = 1,
-    max_words: int = 5_000_000,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Tokenizer:
     """The words of a text, the most frequent first; <unk> in it is the tokenizer's own."""
     check_words(size=size, min_count=min_count)
-    counts: Counter[str] = count_chunks(texts, str.split, max_words=max_words, progress=progress)
+    counts: Counter[str] = count_chunks(texts, str.split, max_words=MAX_WORDS, progress=progress)
     if not counts:
         raise InputError("the texts are empty", fix="give some text to learn a vocabulary from")
     ranked = sorted(counts, key=lambda word: (-counts[word], word))  # the same whatever the order

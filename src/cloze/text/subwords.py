@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.text.counting import Progress
+from cloze.text.counting import Told
 
 _REPORT = 500  # merges between two calls of `progress`
 _BITS = 32  # a pair of ids (a, b) is the number a << 32 | b, so pairs compare as their ids do
@@ -41,7 +41,7 @@ def learn_merges(
     room: int,
     min_count: int,
     prefix: str = "",
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> Subwords:
     """At most `room` pieces: the symbols, then what was seen `min_count` times when it was made.
 

@@ -23,7 +23,7 @@ import numpy as np
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.models.ngram import BOS, EOS, HIGHEST, Floats, Ints, Level, NGram, NGramConfig, find
-from cloze.text.counting import Progress
+from cloze.text.counting import Told
 from cloze.train.runs import Scratch, Tally, add_by_run, tally
 
 MEMORY = 1 << 30  # bytes
@@ -41,7 +41,7 @@ def fit(
     order: int,
     folder: Path,
     memory: int = MEMORY,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> NGram:
     """A model of sentences of ids, <s> and </s> not among them.
 
@@ -105,9 +105,7 @@ def _checked(ids: list[int], vocab_size: int) -> Ints:
 # Counting.
 
 
-def _count(
-    ids: Ints, config: NGramConfig, scratch: Scratch, progress: Progress | None
-) -> list[Tally]:
+def _count(ids: Ints, config: NGramConfig, scratch: Scratch, progress: Told | None) -> list[Tally]:
     """The n-grams of every order. One never reaches over a <s>, so it lies within its sentence."""
     counts = scratch.zeros(np.int64, config.vocab_size)
     for span in scratch.spans(len(ids)):
@@ -150,7 +148,7 @@ class _Order:
 
 
 def _estimate(
-    tables: list[Tally], config: NGramConfig, scratch: Scratch, progress: Progress | None
+    tables: list[Tally], config: NGramConfig, scratch: Scratch, progress: Told | None
 ) -> NGram:
     orders = [_Order(tables[0], scratch.zeros(np.int64, config.vocab_size))]
     for table in tables[1:]:

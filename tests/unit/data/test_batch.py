@@ -4,7 +4,7 @@ import pytest
 from cloze.data.batch import NO_LABEL, PackedBatch
 
 
-def batch(lengths: list[int], *, capacity: int = 100, first: int = 0) -> PackedBatch:
+def batch(lengths: list[int], *, first: int = 0) -> PackedBatch:
     """Tokens are numbered; every third is chosen and replaced by 0."""
     size = sum(lengths)
     ids = np.arange(1, size + 1)
@@ -17,7 +17,6 @@ def batch(lengths: list[int], *, capacity: int = 100, first: int = 0) -> PackedB
         labels=np.array([NO_LABEL, *[1] * (len(lengths) - 1)]),
         sample_ids=first + np.arange(len(lengths)),
         epoch=4,
-        capacity=capacity,
     )
     positions = np.arange(0, size, 3)
     hidden = ids.copy()
@@ -27,7 +26,6 @@ def batch(lengths: list[int], *, capacity: int = 100, first: int = 0) -> PackedB
 
 def test_targets_are_counted_before_anything_is_computed():
     assert batch([4, 5, 3]).counts == {"mlm": 4, "nsp": 2}
-    assert batch([4, 5, 3]).real_share == 0.12
     assert len(batch([4, 5, 3])) == 3
 
 

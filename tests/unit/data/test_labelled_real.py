@@ -6,10 +6,9 @@ from collections import Counter
 import pytest
 
 from cloze.data.labelled.choices import read_choices
-from cloze.data.labelled.columns import Columns
 from cloze.data.labelled.questions import read_questions
 from cloze.data.labelled.schemes import spans_of
-from cloze.data.labelled.tables import columns_of, read_texts
+from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
 
 pytestmark = pytest.mark.data
@@ -38,8 +37,8 @@ pytestmark = pytest.mark.data
 def test_tables(data_dir, file, rows, classes, columns):
     text, pair, label = columns
     number = not classes
-    assert columns_of(data_dir / file) == Columns(text=text, pair=pair, label=label, number=number)
     found = list(read_texts(data_dir / file))
+    assert found == list(read_texts(data_dir / file, text=text, pair=pair, label=label))
     assert len(found) == rows
     assert all(one.text and (one.pair is not None) == (pair is not None) for one in found)
     labels = {one.label for one in found}

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cloze.data.labelled import records
-from cloze.data.labelled.columns import Columns
 from cloze.data.labelled.examples import Origin, TextExample
-from cloze.data.labelled.tables import LOOK, columns_of, read_texts
+from cloze.data.labelled.tables import LOOK, read_texts
 from cloze.errors import InputError
 
 
@@ -128,8 +127,8 @@ def test_the_columns_of_a_table_are_found(
 ) -> None:
     path = write(tmp_path / name, data)
     text, pair, label = columns
-    assert columns_of(path) == Columns(text=text or "", pair=pair, label=label)
     assert parts(path)[0] == first
+    assert parts(path, text=text, pair=pair, label=label or False) == parts(path)
 
 
 def test_an_example_knows_where_it_stood(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_columns_may_be_asked_for_by_name_and_by_number(tmp_path: Path) -> None:
     bare = write(tmp_path / "bare.tsv", "x\tfine thing\tpos\ny\tbad thing\tneg\n")
     assert parts(bare, text=2) == [("fine thing", None, "pos"), ("bad thing", None, "neg")]
     assert parts(bare, label=1)[0] == ("fine thing", "pos", "x")
-    assert columns_of(bare, text=2, label=1) == Columns(text="2", label="1")
+    assert parts(bare, text=2, label=1)[0] == ("fine thing", None, "x")
     two = write(tmp_path / "two.tsv", "pos\ta b\nneg\tc d\n")
     assert parts(two, text=2)[0] == ("a b", None, "pos")
     assert parts(two, label=1)[0] == ("a b", None, "pos")
@@ -165,7 +164,6 @@ def test_a_label_that_is_not_wanted_cannot_be_wrong(tmp_path: Path) -> None:
     assert parts(sick, label=False) == [("a", None, None), ("b", None, None)]
     bare = write(tmp_path / "b.tsv", "a b\t1\nc d\t\n")
     assert parts(bare, label=False) == [("a b", None, None), ("c d", None, None)]
-    assert columns_of(bare, label=False) == Columns(text="1")
     with pytest.raises(InputError, match=r"there is no column 0, there are 2"):
         parts(bare, text=0)
 
@@ -225,7 +223,6 @@ def test_labels_are_names_or_numbers_or_not_known(
 ) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"t\t{one}\n" for one in labels))
     assert [label for _, _, label in parts(path)] == want
-    assert columns_of(path).number == isinstance(want[0], float)
 
 
 def test_labels_of_json_may_be_numbers_of_any_kind() -> None:
@@ -344,9 +341,7 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a dict is not a stream of rows"):
         read_texts({"train": []})
     with pytest.raises(InputError, match="there is no text in it"):
-        columns_of(write(tmp_path / "b.tsv", ""))
-    with pytest.raises(InputError, match="there are no sources"):
-        columns_of([])
+        parts(write(tmp_path / "b.tsv", ""))
 
 
 def test_what_was_read_before_a_file_breaks_is_given(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ import pytest
 import zstandard
 
 from cloze.data import unpack
-from cloze.data.files import fresh_path
+from cloze.data.files import find, fresh_path
 from cloze.data.readers import BATCH
-from cloze.data.streams import Row, documents, find, open_text, rows
+from cloze.data.streams import Row, rows
+from cloze.data.unpack import open_text
 from cloze.errors import InputError, MissingExtraError
 
 PACK = {
@@ -241,28 +242,6 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
 def test_a_file_may_look_like_a_glob(tmp_path: Path) -> None:
     path = write(tmp_path / "a[1].txt", "x")
     assert find(path) == [path]
-
-
-# --- documents
-
-
-def test_documents_are_parted_by_blank_lines_files_and_rows(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.txt", "\nTitle\npara\n \n\nNext\n")
-    table = write(tmp_path / "b.jsonl", '"one"\n"two\\n\\nstill two"\n"  "\n')
-    grouped = [[row.text for row in group] for group in documents(rows([first, first, table]))]
-    assert grouped == [
-        ["Title", "para"],
-        ["Next"],
-        ["Title", "para"],
-        ["Next"],
-        ["one"],
-        ["two\n\nstill two"],
-    ]
-
-
-def test_a_file_read_again_begins_a_new_document(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "one\ntwo")
-    assert len(list(documents(rows([path, path])))) == 2
 
 
 # --- what is refused, and how

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from cloze.decode.beam import Beam, beam, greedy
+from cloze.decode.beam import Beam, beam
 from cloze.decode.core import average, wu
 from cloze.errors import ConfigError
 
@@ -77,8 +77,9 @@ def test_a_beam_wide_enough_is_an_exhaustive_search(penalty, alpha):
 def test_a_beam_of_one_is_greedy():
     toy = Toy(vocabulary=6)
     first = torch.full((3,), BOS)
-    found = greedy(toy, toy.start(3), first, eos=EOS, limits=[8] * 3)
-    for sentence, one in enumerate(found):
+    alone = Beam(size=1, alpha=0.0)
+    found = beam(toy, toy.start(3), first, alone, eos=EOS, limits=[8] * 3)
+    for sentence, (one,) in enumerate(found):
         said = []
         for _ in range(8):
             last = [BOS, BOS, *said][-2:]

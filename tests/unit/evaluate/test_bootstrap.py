@@ -34,8 +34,6 @@ def test_the_interval_is_that_of_the_normal_distribution():
     error = values.std() / np.sqrt(2_000)
     assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
     assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
-    wide = interval(values, 2_000, rng=rng(), level=0.99)
-    assert wide.low < found.low < found.high < wide.high
 
 
 def test_it_covers_the_truth_as_often_as_it_says():
@@ -103,7 +101,5 @@ def test_bad_choices_are_said():
         interval(np.zeros(2), 3, rng=rng())
     with pytest.raises(ConfigError, match="resamples is 0"):
         interval(np.zeros(2), 2, rng=rng(), resamples=0)
-    with pytest.raises(ConfigError, match="level is 95"):
-        interval(np.zeros(2), 2, rng=rng(), level=95)
     with pytest.raises(ConfigError, match="examples is 0"):
         difference(np.zeros(0), np.zeros(0), 0, rng=rng())

@@ -92,7 +92,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
             settings=[*FAST, "run.save_every=7"],
             watch=Watch(steps=kill_after_thirty),
         )
-    resumed = resume_finetune(tmp_path / "b")
+    resumed = cloze.resume(tmp_path / "b")
     assert (resumed.score, resumed.best_step) == (straight.score, straight.best_step)
     ours, theirs = (weights(cloze.load(tmp_path / name)) for name in "ab")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

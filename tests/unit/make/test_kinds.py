@@ -4,7 +4,7 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.kinds import KINDS, complete, has_setting, kind_of, resume
+from cloze.make.kinds import KINDS, complete, has_setting, kind_of
 from cloze.make.language_recipe import LanguageRecipe, NGramRecipe
 from cloze.make.recipe import Recipe, recipes
 from grams import TEXT
@@ -27,7 +27,7 @@ def test_a_name_says_which_kind(text, tmp_path):
     again = cloze.pretrain([], tmp_path / "again", tmp_path / "ngram/recipe.toml")
     assert again.scores == ended.scores  # the recipe names its text
     with pytest.raises(InputError, match="there is nothing of a ngram to go on from"):
-        resume(tmp_path / "ngram")
+        cloze.resume(tmp_path / "ngram")
 
 
 def test_word_vectors(text, tmp_path):
@@ -40,7 +40,7 @@ def test_a_recipe_says_which_kind(text, tmp_path):
     settings = ["nnlm.embedding=4", "nnlm.hidden=4", "run.steps=1", "vocabulary.kind=spaced"]
     ended = cloze.pretrain(text, tmp_path / "nnlm", "nnlm", settings=settings)
     assert ended.steps == 1
-    assert resume(tmp_path / "nnlm").steps == 1
+    assert cloze.resume(tmp_path / "nnlm").steps == 1
 
 
 def test_every_recipe_tells_its_kind():

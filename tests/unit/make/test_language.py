@@ -38,7 +38,13 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     said = []
     watch = Watch(say=type(Watch().say)(text=said.append))
     ended = trained(
-        text, tmp_path / "run", kind, "run.epochs=12", f"{kind}.dropout=0.0", watch=watch, dev=text
+        text,
+        tmp_path / "run",
+        kind,
+        "run.epochs=12",
+        f"{kind}.dropout=0.0",
+        f'corpus.dev=["{text}"]',
+        watch=watch,
     )
     assert "tokens to learn from, 13 words" in said[0]
     model = cloze.load(tmp_path / "run", device="cpu")
@@ -120,9 +126,11 @@ def test_texts_in_python_must_be_given_again(tmp_path):
     kill = Watch(steps=lambda steps, _: islice(steps, 1))
     settings = ("run.steps=2", "run.save_every=1")
     trained([TEXT], tmp_path / "run", "nnlm", *settings, watch=kill)
-    with pytest.raises(InputError, match="began with texts in Python"):
-        resume_language(tmp_path / "run")
-    assert resume_language(tmp_path / "run", sources=[TEXT]).steps == 2
+    with pytest.raises(
+        InputError, match=r"began with texts in Python[^$]*cloze.resume\(out, sources=…\)"
+    ):
+        cloze.resume(tmp_path / "run")
+    assert cloze.resume(tmp_path / "run", sources=[TEXT]).steps == 2
 
 
 def test_what_a_user_can_get_wrong(text, tmp_path):

@@ -29,9 +29,9 @@ def test_what_is_seen(model, tmp_path):
     source = model.save(tmp_path / "cloze-xx")
     seen = look(source, tmp_path / "topics", device="cpu")
     assert seen.name == "cloze-xx"
-    assert [fill["text"] for fill in seen.fills] == list(BLANKS)
-    assert all(len(fill["words"]) == 3 for fill in seen.fills)
-    assert [one["text"] for one in seen.neighbours] == list(QUERIES)
+    assert [fill.text for fill in seen.fills] == list(BLANKS)
+    assert all(len(fill.words) == 3 for fill in seen.fills)
+    assert [one.text for one in seen.neighbours] == list(QUERIES)
     assert (seen.judged, 0 <= seen.accuracy <= 1) == (12, True)
     told = cloze.classify(cloze.load(seen.classifier), SENTENCES[0])
     assert set(told.scores) == set(TOPICS)
@@ -52,7 +52,7 @@ def test_a_text_is_nearest_to_itself(model):
     texts = SENTENCES[:10]
     found = neighbours(model, texts[:2], texts)
     for query, one in zip(texts[:2], found, strict=True):
-        assert one["text"] == query
-        (first, cosine), *others = one["neighbours"]
+        assert one.text == query
+        (first, cosine), *others = one.neighbours
         assert (first, round(cosine, 4)) == (query, 1)
         assert all(cosine >= other for _, other in others)

@@ -282,6 +282,11 @@ def test_a_run_is_not_overwritten(trained, text):
     assert (out / "model.safetensors").read_bytes() == before
 
 
+def test_a_stream_cannot_give_a_vocabulary_and_a_corpus(tmp_path):
+    with pytest.raises(InputError, match="read more than once[^$]*--vocabulary FOLDER"):
+        pretrain(iter(["a cat sat"] * 9), tmp_path / "m", small())
+
+
 def test_no_text(tmp_path):
     with pytest.raises(InputError, match="no text to learn from\n.*corpus.sources"):
         pretrain([], tmp_path / "m", small())
@@ -293,8 +298,8 @@ def test_text_that_a_recipe_cannot_name_is_named_again(trained, text, tmp_path):
     pretrain([stories], out, small("run.steps=1"))
     assert "<objects in Python>" in (out / "recipe.toml").read_text()
     with pytest.raises(InputError, match="<objects in Python>"):
-        resume_run(out)
-    assert resume_run(out, sources=[stories]).steps == 1
+        cloze.resume(out)
+    assert cloze.resume(out, sources=[stories]).steps == 1
 
 
 def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):

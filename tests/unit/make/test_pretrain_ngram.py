@@ -44,9 +44,9 @@ def test_a_given_tokenizer_needs_one_reading(corpus, tmp_path):
 
 
 def test_text_that_can_be_read_once(tmp_path):
-    with pytest.raises(InputError, match="only once.*\n.*or a tokenizer"):
+    with pytest.raises(InputError, match="more than once.*\n.*or a tokenizer"):
         pretrain_ngram(iter(TEXT), tmp_path / "a")
-    with pytest.raises(InputError, match="only once"):
+    with pytest.raises(InputError, match="more than once"):
         pretrain_ngram(["-"], tmp_path / "a")
 
 

@@ -9,7 +9,6 @@ import torch
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.run import Watch
-from cloze.make.translate import resume_translator
 from cloze.make.translate_recipe import TranslateRun, translate_recipe
 from translators import TEXTS
 
@@ -79,7 +78,7 @@ def test_a_run_that_stopped_goes_on_exactly(recipe, files, tmp_path):
     straight = trained(files, tmp_path / "straight", recipe, "run.steps=8")
     kill = Watch(steps=lambda steps, _: islice(steps, 3))
     trained(files, tmp_path / "cut", recipe, "run.steps=8", "run.save_every=1", watch=kill)
-    resumed = resume_translator(tmp_path / "cut")
+    resumed = cloze.resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (8, 8)
     assert resumed.score == straight.score
     one, other = (
@@ -87,6 +86,22 @@ def test_a_run_that_stopped_goes_on_exactly(recipe, files, tmp_path):
         for name in ("straight", "cut")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_is_a_task_of_finetune(files, tmp_path):
+    settings = [*TINY["transformer"], *RUN, "run.steps=2"]
+    train, dev = ((files / f"{name}.en", files / f"{name}.de") for name in ("train", "dev"))
+    ended = cloze.finetune("translate", None, train, tmp_path / "a", dev=dev, settings=settings)
+    straight = trained(files, tmp_path / "b", "transformer", "run.steps=2")
+    assert (ended.score, ended.steps) == (straight.score, straight.steps)
+    again = cloze.finetune("translate", None, (), tmp_path / "c", tmp_path / "a/recipe.toml")
+    assert again.score == ended.score  # the recipe names its files
+    with pytest.raises(InputError, match="a translator begins from nothing"):
+        cloze.finetune("translate", "runs/bert", train, tmp_path / "d")
+    with pytest.raises(InputError, match="train is not two files"):
+        cloze.finetune("translate", None, files / "train.en", tmp_path / "d")
+    with pytest.raises(InputError, match="only runs on raw text"):
+        cloze.resume(tmp_path / "a", sources=[files / "train.en"])
 
 
 def test_minutes_are_judged_at_their_end(files, tmp_path):
@@ -113,7 +128,7 @@ def test_sentences_in_python_and_long_ones_left_out(tmp_path):
     )
     assert ended.left_out == 1
     with pytest.raises(InputError, match="began with sentences in Python"):
-        resume_translator(tmp_path / "run")
+        cloze.resume(tmp_path / "run")
 
 
 def test_what_a_user_can_get_wrong(files, tmp_path):

@@ -43,3 +43,12 @@ def test_rows_that_cannot_be_read_are_handed_over() -> None:
     errors: list[InputError] = []
     vocabulary([[*ROWS, {"text": None}]], size=100, on_error=errors.append)
     assert [error.problem for error in errors] == ["<list>:41: None is not text"]
+
+
+def test_accents_and_ideographs_are_as_asked() -> None:
+    kept = vocabulary([ROWS], size=100, lowercase=True, strip_accents=False)
+    assert kept.encode("Ä").ids == kept.encode("ä").ids != kept.encode("a").ids
+    texts = [["北京 北京 北京"]]
+    assert vocabulary(texts, kind="word", size=20).encode("北京").pieces[1:-1] == ["北", "京"]
+    whole = vocabulary(texts, kind="word", size=20, chinese=False)
+    assert whole.encode("北京").pieces[1:-1] == ["北京"]

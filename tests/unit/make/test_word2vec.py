@@ -62,32 +62,14 @@ def test_texts_in_memory_are_rows(tmp_path):
     assert (made.vectors == same.vectors).all()
 
 
-def test_a_corpus_is_kept_and_taken_again(source, tmp_path):
-    kept = tmp_path / "corpus"
-    first = pretrain_word2vec(source, settings=SMALL, text=ALL, corpus=kept)
-    stages = []
-    second = pretrain_word2vec(
-        source,
-        settings=SMALL,
-        text=ALL,
-        corpus=kept,
-        progress=lambda stage, *_: stages.append(stage),
-    )
-    assert "words written" not in stages
-    assert (first.vectors == second.vectors).all()
-
-
 @pytest.mark.parametrize("stream", ["-", iter(["a b"])])
 def test_what_can_be_read_only_once_is_refused(stream):
     with pytest.raises(InputError, match="more than once.*\n.*save it to a file"):
         pretrain_word2vec(["x", stream] if stream == "-" else stream, settings=SMALL)
 
 
-def test_bad_rows_are_told_once(tmp_path):
+def test_a_bad_row_is_told(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "the cat the cat"}\nnot json\n' * 3)
-    told = []
-    pretrain_word2vec(path, settings=SMALL, text=ALL, on_error=told.append)
-    assert len(told) == 3
     with pytest.raises(InputError, match="broken JSON"):
         pretrain_word2vec(path, settings=SMALL, text=ALL)

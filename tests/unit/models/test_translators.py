@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cloze.checkpoint.translator import CONFIGS, Translator
-from cloze.decode.beam import Beam, beam, greedy
+from cloze.decode.beam import Beam, beam
 from cloze.errors import ConfigError, InputError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqShape
 from cloze.models.transformer import TransformerConfig, TransformerShape
@@ -194,11 +194,10 @@ def test_scheduled_sampling_feeds_the_models_own_words():
     forced = module(source, real, inputs)
     assert torch.equal(module(source, real, inputs, own=0.0, rng=rng), forced)
     own = module(source, real, inputs, own=1.0, rng=rng)
-    found = greedy(
-        module, module.start(source, real), inputs[:, 0], eos=-1, limits=[inputs.shape[1]] * 3
-    )
+    alone, limits = Beam(size=1, alpha=0.0), [inputs.shape[1]] * 3
+    found = beam(module, module.start(source, real), inputs[:, 0], alone, eos=-1, limits=limits)
     said = module.logits(own).argmax(-1)
-    assert [list(one.tokens) for one in found] == said.tolist()
+    assert [list(one.tokens) for (one,) in found] == said.tolist()
     one, same = (
         module(source, real, inputs, own=0.5, rng=torch.Generator().manual_seed(4))
         for _ in range(2)

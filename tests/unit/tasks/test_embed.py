@@ -125,7 +125,7 @@ def test_batches_hold_everything_once_and_no_more_than_asked(lengths, most):
 def test_progress_reaches_the_end(model):
     seen = []
     cloze.embed(model, TEXTS, batch_tokens=8, progress=lambda *place: seen.append(place))
-    assert seen[-1] == (len(TEXTS), len(TEXTS))
+    assert seen[-1] == ("sequences", len(TEXTS), len(TEXTS))
     assert seen == sorted(seen)
 
 

@@ -304,6 +304,20 @@ def test_pairs_the_other_way_round():
     assert made.swapped.same is None
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"beam": 2}, "the data of `classify` have no beam to choose"),
+        ({"bleu": "13a"}, "the data of `classify` have no bleu to choose"),
+        ({"column": 2}, "the data of `classify` have no column to choose"),
+        ({"chinese": True}, "CMRC's rules are for answers"),
+    ],
+)
+def test_what_changes_nothing_is_refused(options, problem):
+    with pytest.raises(InputError, match=problem):
+        evaluate(classifier(), texts(), **options)
+
+
 def test_chinese_contexts_are_scored_by_their_own_rules():
     model = tiny_model("span", task=Task(name="answer", policy="window"))
     chinese = [question("猫", ["猫"], context="猫猫猫猫 a")]

@@ -42,15 +42,27 @@ def test_a_language_model(text, tmp_path):
     assert made.counts["texts"] == len(TEXT)
     assert made.data["kind"] == "language"
     assert "perplexity" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="policy is for labelled data, and a NeuralModel has none"):
+    with pytest.raises(InputError, match="there is no policy to choose for a NeuralModel") as error:
         cloze.evaluate(model, text, policy="head")
+    assert error.value.fix == "choose skip_bad, or leave it out"
+
+
+def test_a_language_model_passes_over_what_cannot_be_read(tmp_path):
+    path = tmp_path / "text.jsonl"
+    path.write_text('{"text": "the cat sat"}\nno JSON\n', encoding="utf-8")
+    with pytest.raises(InputError, match="text.jsonl:2"):
+        cloze.evaluate(text_model(2), path)
+    made = cloze.evaluate(text_model(2), path, skip_bad=True)
+    assert made.counts["texts"] == 1
+    assert len(made.skipped) == len(made.data["skipped"]) == 1
 
 
 def test_a_translator_by_length_too(tmp_path):
     for side in ("en", "de"):
         (tmp_path / f"test.{side}").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     files = [tmp_path / "test.en", tmp_path / "test.de"]
-    made = evaluate_own(translator("transformer"), files, beam=1)
+    made = cloze.evaluate(translator("transformer"), files, beam=1, swap=False, stride=None)
+    assert made.notes["beam"] == "1"
     assert made.scores.keys() == {"bleu", "brevity", *(f"precision_{n}" for n in range(1, 5))}
     assert made.counts == {"sentences": 60, "blank": 0, "too_long": 0}
     assert made.notes["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
@@ -71,16 +83,56 @@ def test_translators_side_by_side():
     assert (made.measure, made.count) == ("bleu", 20)
     with pytest.raises(InputError, match="n is no translator, and t is one"):
         cloze.compare({"t": models["transformer"], "n": text_model(2)}, pairs)
-    with pytest.raises(InputError, match="t: sentence 1 has .* tokens"):
-        cloze.compare({"t": translator("learned")}, [[" ".join(TEXTS[:9])], ["a"]])
+
+
+def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
+    model, long = translator("learned"), " ".join(TEXTS[:9])
+    pairs = [[*TEXTS[:4], long], [*TEXTS[:4], "a"]]
+    alone = cloze.evaluate(model, pairs)
+    made = cloze.compare({"t": model}, pairs, resamples=5)
+    assert alone.counts["too_long"] == made.entries[0].too_long == 1
+    assert made.entries[0].intervals["bleu"].value == alone.scores["bleu"]
+    assert made.data["models"][0]["too_long"] == 1
+    assert "1 too long for t and counted as blank" in made.note
+    assert cloze.evaluate(model, pairs, policy="head").counts["too_long"] == 0
+    assert cloze.compare({"t": model}, pairs, policy="head", resamples=5).entries[0].too_long == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "problem"),
+    [
+        (text_model(2), {"policy": "head"}, "no policy to choose for a NGramModel"),
+        (text_model(2), {"resamples": 9}, "no resamples to choose for a NGramModel"),
+        (text_model(2), {"text": "a"}, "no text to choose for a NGramModel"),
+        (text_model(2), {"bleu": "13a"}, "no bleu to choose for a NGramModel"),
+        (translator("learned"), {"stride": 2}, "no stride to choose for a Translator"),
+        (translator("learned"), {"skip_bad": True}, "no skip_bad to choose for a Translator"),
+        (translator("learned"), {"label": 2}, "no label to choose for a Translator"),
+        (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "no bleu to choose for a Model"),
+        (VECTORS, {}, "word vectors cannot compare"),
+    ],
+)
+def test_compare_refuses_what_changes_nothing(model, options, problem):
+    with pytest.raises(InputError, match=problem):
+        cloze.compare({"it": model}, [["a"], ["a"]], **options)
+
+
+@pytest.mark.parametrize("options", [{"beam": 2}, {"bleu": "13a"}, {"skip_bad": True}])
+def test_word_vectors_leave_nothing_to_choose(options):
+    with pytest.raises(InputError, match="to choose for a WordVectors"):
+        cloze.evaluate(VECTORS, ["questions.txt"], **options)
 
 
 def test_words(tmp_path):
     questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
-    questions.write_text(": family\nman king woman queen\nman king dog bitch\n")
+    questions.write_text(
+        ": family\nman king woman queen\nman king dog bitch\n: odd\nman king queen cat\n"
+    )
     pairs.write_text("word1,word2,score\nman,woman,9\nking,queen,10\nman,cat,2\n")
     made = evaluate_own(VECTORS, [questions, pairs])
-    assert made.scores["questions accuracy"] == 1.0
+    assert made.scores["questions accuracy"] == 0.5
+    assert made.scores["questions: family"] == 1.0
+    assert made.scores["questions: odd"] == 0.0
     assert made.scores["pairs spearman"] == 1.0
     assert made.counts["questions unknown"] == 1
     with pytest.raises(InputError, match="there is no such file"):
@@ -119,7 +171,7 @@ def test_what_a_folder_of_ours_is(tmp_path):
         assert found.family == family
         assert "evaluate" in found.verbs
         assert found.total > 0
-        assert found.vocabulary["pieces"] > 0
+        assert found.vocabulary.pieces > 0
     assert cloze.info(made["lstm"]).shape["width"] == 8
     assert cloze.info(made["ngram"]).parameters.keys() == {"1-grams", "2-grams", "3-grams"}
     assert cloze.info(made["transformer"]).limit == 24

@@ -39,7 +39,7 @@ def test_packed_scores_are_those_of_each_alone_and_in_order(batch_tokens):
     for item, scores in zip(items, found, strict=True):
         assert scores.shape == (2, 3)
         torch.testing.assert_close(scores, alone(model, item, "token"), atol=1e-5, rtol=1e-5)
-    assert done[-1] == (6, 6)
+    assert done[-1] == ("sequences", 6, 6)
 
 
 def test_an_item_without_places_has_no_scores():

@@ -200,5 +200,5 @@ def test_progress_is_told(model):
     cloze.translate(
         model, TEXTS[:6], beam=2, batch_tokens=60, progress=lambda *both: told.append(both)
     )
-    assert told[-1] == (6, 6)
+    assert told[-1] == ("sentences", 6, 6)
     assert len(told) > 1

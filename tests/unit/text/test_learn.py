@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from cloze.errors import ConfigError, InputError
+from cloze.text import learn as learning
 from cloze.text.backends import BYTE_SYMBOLS, BYTES, PREFIX
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -59,15 +60,11 @@ def test_a_piece_is_seen_often_enough():
     assert learn(["often often rare x"], min_count=1).id("rare") is not None
 
 
-def test_the_alphabet_is_as_large_as_asked():
-    tokenizer = learn(["aaa bb c d"] * 5, alphabet=2)
-    assert pieces(tokenizer) == [*SPECIAL, "a", "b", "##a", "##b", "aa", "bb", "aaa"]
-
-
-def test_characters_too_rare_to_matter_are_left_out():
+def test_characters_too_rare_to_matter_are_left_out(monkeypatch: pytest.MonkeyPatch):
     texts = ["a b" * 20_000, "ж ж"]
     assert learn(texts, size=50).id("ж") is None
-    assert learn(texts, size=50, alphabet=9).id("ж") is not None
+    monkeypatch.setattr(learning, "_UNCOVERED", 10**9)
+    assert learn(texts, size=50).id("ж") is not None
 
 
 def test_an_alphabet_that_does_not_fit_is_cut_to_its_most_frequent():
@@ -131,7 +128,7 @@ def test_with_byte_fallback_a_word_too_long_becomes_several():
     tokenizer = learn(TEXTS, size=600, byte_fallback=True)
     encoding = tokenizer.encode("ж" * 250)
     assert "[UNK]" not in encoding.pieces
-    assert [encoding.word_chars(word) for word in range(3)] == [(0, 100), (100, 200), (200, 250)]
+    assert encoding.word_spans() == [(0, 100), (100, 200), (200, 250)]
     assert tokenizer.decode(encoding.ids) == " ".join(["ж" * 100, "ж" * 100, "ж" * 50])
 
 
@@ -148,9 +145,10 @@ def test_a_stream_is_read_once():
     assert list(stream) == []
 
 
-def test_a_full_table_still_finds_what_is_frequent():
+def test_a_full_table_still_finds_what_is_frequent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(learning, "MAX_WORDS", 100)
     texts = (f"the cat w{n} v{n}x" for n in range(2000))
-    tokenizer = learn(texts, size=100, max_words=100)
+    tokenizer = learn(texts, size=100)
     assert tokenizer.encode("the cat").pieces[1:-1] == ["the", "cat"]
 
 
@@ -164,6 +162,7 @@ def test_progress_is_told():
 
 SCRIPT = """
 import hashlib, sys
+from cloze.text import learn as learning
 from cloze.text.learn import learn
 texts = {texts!r}
 for kind in ("wordpiece", "bpe", "word", "char"):
@@ -208,8 +207,7 @@ def test_the_order_of_the_texts_does_not_matter():
         ({"size": 9, "kind": "char", "byte_fallback": True}, "use a whole number from 262"),
         ({"kind": "word", "byte_fallback": True}, "has no bytes to fall back to\n.*wordpiece"),
         ({"min_count": 0}, "min_count is 0"),
-        ({"alphabet": 0}, "alphabet is 0"),
-        ({"max_words": 0}, "max_words is 0"),
+        ({"kind": "bpe", "chinese": False}, "bpe sets no ideographs apart"),
     ],
 )
 def test_impossible_choices_are_refused(options: dict, problem: str):

@@ -141,7 +141,7 @@ def test_windows_of_a_pair_hold_the_whole_question():
         "[CLS] the cat [SEP] a b c [SEP]",
         "[CLS] the cat [SEP] c d e [SEP]",
     ]
-    assert windows[1].word_chars(2, 1) == (4, 5)
+    assert windows[1].word_spans(1)[0] == (4, 5)
     assert windows[1].kept == ((range(2),), (range(2, 5),))
 
 

@@ -2,16 +2,15 @@
 
 import builtins
 import itertools
-import json
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
+from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.models.word2vec import Grams
-from cloze.train.word2vec.corpus import IDS, WORDS, encode, opened
+from cloze.train.word2vec.corpus import encode
 from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
 from cloze.train.word2vec.settings import Settings, Text
 from cloze.train.word2vec.vocabulary import count, find_phrases, join, split_text
@@ -68,7 +67,6 @@ def test_two_passes_make_phrases_of_three(tmp_path):
     text = Text(phrases=2, min_count=5, phrase_threshold=1)
     made = encode(lambda: iter(lines), text, tmp_path)
     assert "new_york_times_wrote" in made.vocabulary.words
-    assert opened(tmp_path).vocabulary.phrases == made.vocabulary.phrases
 
 
 def test_words_come_by_falling_count_then_by_name(corpus):
@@ -103,37 +101,10 @@ def test_chunks_are_whole_sentences_and_leave_none_out(corpus):
         assert (read == corpus.ids).all()
 
 
-def test_a_kept_corpus_is_taken_if_nothing_changed(tmp_path):
-    def never():
-        raise AssertionError("it was read again")
-
-    text = Text(min_count=1)
-    encode(lambda: iter(LINES), text, tmp_path, inventory=["a", 1])
-    again = encode(never, text, tmp_path, inventory=["a", 1])
-    assert again.vocabulary.words[0] == "the"
-    for changes in ({"inventory": ["a", 2]}, {"inventory": None}):
-        with pytest.raises(AssertionError):
-            encode(never, text, tmp_path, **changes)
-    encode(lambda: iter(LINES), text, tmp_path, inventory=["a", 1])
-    with pytest.raises(AssertionError):
-        encode(never, replace(text, lowercase=False), tmp_path, inventory=["a", 1])
-
-
-def test_a_corpus_that_was_cut_is_told(corpus, tmp_path):
-    path = tmp_path / IDS
-    path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(FolderError, match="is not whole\n.*delete the folder"):
-        opened(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("{", "words.json is not JSON"), ("[]", "is not whole"), ('{"words": 3}', "is not whole")],
-)
-def test_a_broken_list_of_words_is_told(corpus, tmp_path, content, said):
-    (tmp_path / WORDS).write_text(content)
-    with pytest.raises(FolderError, match=f"{said}.*\n.*delete the folder and run again"):
-        opened(tmp_path)
+def test_a_text_that_changes_between_readings_is_told(tmp_path):
+    readings = iter([LINES, LINES[:1]])
+    with pytest.raises(InputError, match="another when it was read again\n.*stay as they are"):
+        encode(lambda: iter(next(readings)), Text(min_count=1), tmp_path)
 
 
 def test_subsampling_follows_word2vec():
@@ -278,8 +249,3 @@ def test_without_numba_it_says_what_to_install(corpus, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(MissingExtraError, match=r"training word vectors .*\n.*cloze\[words\]"):
         learn(corpus, SMALL)
-
-
-def test_the_corpus_on_disk_is_readable_json(tmp_path, corpus):
-    kept_words = json.loads((tmp_path / "words.json").read_text())
-    assert kept_words["words"] == list(corpus.vocabulary.words)

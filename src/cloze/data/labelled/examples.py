@@ -1,6 +1,7 @@
 """Labelled examples: one record for each task, and each knows the file and line it came from."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +71,6 @@ class ChoiceExample:
     question: str | None = None
     label: int | None = None  # the number of the right one
     origin: Origin = NOWHERE
+
+
+Example: TypeAlias = TextExample | TaggedExample | QuestionExample | ChoiceExample

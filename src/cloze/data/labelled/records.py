@@ -19,7 +19,7 @@ from cloze.data.readers import (
     tsv_fields,
     whole_file,
 )
-from cloze.data.streams import OnError, Source, check_rows, reporter, sift
+from cloze.data.streams import OnError, Source, check_rows, listed, reporter, sift
 from cloze.data.unpack import Lines, UnreadableError, open_bytes, open_text
 from cloze.errors import InputError
 
@@ -65,7 +65,7 @@ def read_each(
     """
     report = reporter(on_error)
     streams: list[Iterator[T | InputError]] = []
-    for source in sources if isinstance(sources, list | tuple) else [sources]:
+    for source in listed(sources):
         try:
             parts = parts_of(source, kinds)
         except InputError as error:

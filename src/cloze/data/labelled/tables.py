@@ -27,7 +27,6 @@ from cloze.data.labelled.records import (
     Record,
     class_names,
     name_of,
-    parts_of,
     read_each,
     records,
 )
@@ -76,24 +75,6 @@ def read_texts(
         yield from table.examples(bool(numbers))
 
     return read_each(sources, TABLES, read, on_error)
-
-
-def columns_of(
-    sources: Source | list[Source],
-    *,
-    text: str | int | None = None,
-    pair: str | int | None = None,
-    label: str | int | Literal[False] | None = None,
-) -> Columns:
-    """The columns `read_texts` takes from the first of the sources, and if its labels are numbers.
-
-    It reads the first thousand rows, so an iterator that can be read only once has lost them.
-    """
-    listed = sources if isinstance(sources, list | tuple) else [sources]
-    if not listed:
-        raise InputError("there are no sources", fix="name a file of examples")
-    table = _Table(parts_of(listed[0], TABLES)[0], _asked(text, pair, label))
-    return table.columns or table.fail()
 
 
 class _Table:

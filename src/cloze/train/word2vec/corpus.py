@@ -4,22 +4,19 @@ A sentence is a row of the source, a line or a paragraph: windows do not reach b
 outside the vocabulary are left out, as if they were not there.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import FolderError
-from cloze.files import flush, read_json, write_json, write_text
-from cloze.text.counting import Progress
+from cloze.errors import InputError
+from cloze.text.counting import Told
 from cloze.train.word2vec.settings import Text
 from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
 
-IDS, ENDS, WORDS, KEY = "ids.i32", "ends.i64", "words.json", "key.json"
+IDS, ENDS = "ids.i32", "ends.i64"
 CHUNK = 10_000  # words between two looks at the rate, as in gensim and word2vec.c
 _BUFFER = 1 << 20  # words between two writes
 _CAP = 1 << 32  # bytes of the list of words
@@ -50,59 +47,23 @@ class Encoded:
         return np.array(self.ids[begin : ends[-1]], np.int32), ends - begin
 
 
-def encode(
-    texts: Texts,
-    text: Text,
-    folder: Path,
-    *,
-    inventory: object = None,
-    progress: Progress | None = None,
-) -> Encoded:
-    """Count the words and write the corpus, or take the one that lies there if it is the same.
-
-    It is the same if the sources' inventory is, which None never is, and how they are split.
-    """
-    key = _key(text, inventory)
-    found = folder / KEY
-    if inventory is not None and found.is_file() and found.read_text() == key:
-        return opened(folder)
+def encode(texts: Texts, text: Text, folder: Path, *, progress: Told | None = None) -> Encoded:
+    """Count the words and write the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
-    found.unlink(missing_ok=True)
     vocabulary = count(texts, text, progress)
-    _write(texts, vocabulary, text, folder, progress)
-    kept = {
-        "words": vocabulary.words,
-        "counts": vocabulary.counts.tolist(),
-        "phrases": [sorted(pairs) for pairs in vocabulary.phrases],
-    }
-    for name in (IDS, ENDS):
-        flush(folder / name)
-    write_json(folder / WORDS, kept, indent=None)
-    write_text(found, key)  # last: with it the rest is whole
-    return opened(folder)
-
-
-def opened(folder: Path) -> Encoded:
-    """A corpus that was written before."""
-    kept = read_json(folder / WORDS, cap=_CAP, fix=_AGAIN)
-    try:
-        vocabulary = Vocabulary(
-            words=tuple(kept["words"]),
-            counts=np.array(kept["counts"], np.int64),
-            phrases=tuple(frozenset(pairs) for pairs in kept["phrases"]),
+    if _write(texts, vocabulary, text, folder, progress) != vocabulary.counts.sum():
+        raise InputError(
+            "the text was another when it was read again", fix="give files that stay as they are"
         )
-        ids = np.memmap(folder / IDS, np.int32, "r")
-        ends = np.memmap(folder / ENDS, np.int64, "r")
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
-        raise _not_whole(folder) from None
-    if len(ids) != vocabulary.counts.sum() or ends[-1] != len(ids):
-        raise _not_whole(folder)
+    ids = np.memmap(folder / IDS, np.int32, "r")
+    ends = np.memmap(folder / ENDS, np.int64, "r")
     return Encoded(vocabulary=vocabulary, ids=ids, ends=ends)
 
 
 def _write(
-    texts: Texts, vocabulary: Vocabulary, text: Text, folder: Path, progress: Progress | None
-) -> None:
+    texts: Texts, vocabulary: Vocabulary, text: Text, folder: Path, progress: Told | None
+) -> int:
+    """How many words were written."""
     split = vocabulary.splitter(text)
     number = {word: row for row, word in enumerate(vocabulary.words)}
     total, done, ids, ends = int(vocabulary.counts.sum()), 0, list[int](), list[int]()
@@ -125,12 +86,4 @@ def _write(
             if len(ids) >= _BUFFER:
                 flush()
         flush()
-
-
-def _not_whole(folder: Path) -> FolderError:
-    return FolderError(f"the corpus in {folder} is not whole", fix=_AGAIN)
-
-
-def _key(text: Text, inventory: object) -> str:
-    said = json.dumps({"format": 1, "text": asdict(text), "sources": inventory}, sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    return done

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError
-from cloze.text.counting import Progress, count_chunks
+from cloze.text.counting import Told, count_chunks
 from cloze.train.word2vec.settings import Text
 
 IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
@@ -68,7 +68,7 @@ def join(words: list[str], pairs: frozenset[str]) -> list[str]:
     return joined
 
 
-def count(texts: Texts, text: Text, progress: Progress | None = None) -> Vocabulary:
+def count(texts: Texts, text: Text, progress: Told | None = None) -> Vocabulary:
     """Count words in one pass over the texts; before it, one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
     for _ in range(text.phrases):

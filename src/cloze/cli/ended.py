@@ -1,0 +1,112 @@
+"""How a run ended, for every command that makes a model or goes on with a run."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cloze.cli.common import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cloze.make.finetune import Finetuned
+    from cloze.make.pretrain import Pretrained
+    from cloze.make.translate import Trained
+
+
+def print_end(
+    ended: "Pretrained | Finetuned | Trained", as_json: bool, verb: str = "pretrain"
+) -> None:
+    """The scores of a run, and how to go on with one that was stopped."""
+    from cloze.make.finetune import Finetuned
+    from cloze.make.pretrain import Pretrained
+
+    if as_json:
+        mean = {}
+        if isinstance(ended, Finetuned) and ended.trials:
+            mean = {"mean": ended.mean, "deviation": ended.deviation}
+        print_json({**dataclasses.asdict(ended), **mean, "folder": str(ended.folder)})
+    elif isinstance(ended, Finetuned):
+        _finetuned(ended)
+    elif isinstance(ended, Pretrained):
+        _pretrained(ended, verb)
+    else:
+        _translator(ended)
+
+
+def _pretrained(ended: "Pretrained", verb: str) -> None:
+    rows: list[tuple[str, object]] = [
+        *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
+        ("time", duration(ended.seconds)),
+        *_scores(ended.scores),
+    ]
+    if ended.steps:
+        rows.append(("report", str(ended.folder / "report.html")))
+    print_table(("trained", str(ended.folder)), rows)
+    if ended.stopped:
+        again = f"cloze {verb} --resume --out {ended.folder}"
+        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+
+
+def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
+    """What is worth telling at the end, then what only this kind of model has."""
+    from cloze.draw.measures import MEASURES
+    from cloze.draw.numbers import percent
+
+    for key, measure in MEASURES.items():
+        if key in found and measure.result:
+            share = measure.write is percent
+            yield measure.result, f"{found[key]:.1%}" if share else measure.write(found[key])
+    for name, value in found.items():
+        if name not in MEASURES:
+            yield name, f"{value:,.0f}"
+
+
+def _translator(ended: "Trained") -> None:
+    judged = ended.score is not None
+    rows: list[tuple[str, Any]] = [
+        *((name, f"{value:.4f}") for name, value in ended.scores.items()),
+        ("best after step", ended.best_step)
+        if judged
+        else ("kept", "the last, as nothing was held out"),
+        ("steps", ended.steps),
+        ("pairs left out", ended.left_out),
+        ("time", f"{ended.seconds:.0f} s"),
+        ("report", str(ended.folder / "report.html")),
+    ]
+    print_table(("trained", str(ended.folder)), rows)
+    if ended.stopped:
+        again = f"cloze finetune --resume --out {ended.folder}"
+        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+
+
+def _finetuned(ended: "Finetuned") -> None:
+    if ended.trials:
+        rows = [
+            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", f"{t.seconds:.0f} s")
+            for t in ended.trials
+        ]
+        print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
+    rows_: list[tuple[str, Any]] = [
+        *((name, f"{value:.4f}") for name, value in ended.scores.items()),
+        ("best after step", ended.best_step),
+        ("steps", ended.steps),
+        ("time", f"{ended.seconds:.0f} s"),
+        ("report", str(ended.folder / "report.html")),
+    ]
+    if ended.deviation is not None:
+        which = "finished" if ended.stopped else "all"
+        rows_.insert(
+            0, (f"{ended.measure}, {which} seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
+        )
+    print_table(("fine-tuned", str(ended.folder)), rows_)
+    if ended.stopped:
+        again = f"cloze finetune --resume --out {ended.folder}"
+        done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
+        typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)
+
+
+def duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"

@@ -1,0 +1,50 @@
+"""`resume`: go on with a run, whatever kind of run it is; the recipe in its folder says."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloze.data.files import PathLike
+from cloze.data.streams import Source, listed
+from cloze.errors import InputError
+from cloze.make.finetune import Finetuned
+from cloze.make.kinds import KINDS, kind_of
+from cloze.make.pretrain import Pretrained
+from cloze.make.run import Watch, recipe_in
+from cloze.make.tasks import TASKS, task_of
+from cloze.make.translate import Trained
+
+
+def resume(
+    out: PathLike,
+    *,
+    sources: Source | list[Source] = (),
+    settings: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> Pretrained | Finetuned | Trained:
+    """Go on with the run in a folder: of `pretrain`, `finetune` or `distill`.
+
+    It ends as if it had never stopped, exactly where the budget is in epochs, steps or tokens.
+
+    Args:
+        out: the run's folder, with the recipe it began with.
+        sources: the text of `pretrain` and `distill` again, where it has moved or the recipe could
+            not name it; it must be the same.
+        settings: may change where it runs and what it shows, not what it computes.
+        watch: who wants to see it.
+    """
+    path = recipe_in(out)
+    task = task_of(path)
+    name = kind_of(path) if task is None else task
+    again = (KINDS if task is None else TASKS)[name].resume
+    if again is None:
+        raise InputError(
+            f"there is nothing of a {name} to go on from", fix="make it again with --force"
+        )
+    text: dict[str, Any] = {"sources": sources} if listed(sources) else {}
+    if text and task is not None:
+        raise InputError(
+            "only runs on raw text can be given their text again",
+            fix="put the data back where the recipe says",
+        )
+    ended: Pretrained | Finetuned | Trained = again(out, **text, settings=settings, watch=watch)
+    return ended

@@ -1,0 +1,199 @@
+"""`finetune`: a model for a task; the name of the task, or the recipe, says how it is made.
+
+| task | recipe | makes |
+|---|---|---|
+| classify, tag, answer, choose | finetune, features | a model with a head (`make/finetune.py`) |
+| translate | transformer, seq2seq | a translator, from nothing (`make/translate.py`) |
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, overload
+
+from cloze.checkpoint import translator
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import TASKS as LABELLED
+from cloze.config import one_of, override, read_toml, to_mapping
+from cloze.data.files import PathLike
+from cloze.errors import InputError
+from cloze.make.finetune import Finetuned, resume_finetune
+from cloze.make.finetune import finetune as teach
+from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.kinds import Kind
+from cloze.make.recipe import find_recipe
+from cloze.make.run import Watch
+from cloze.make.translate import Trained, resume_translator, train_translator
+from cloze.make.translate_recipe import DEFAULT as TRANSLATOR
+from cloze.make.translate_recipe import TranslateRecipe, translate_recipe
+
+TRANSLATE, FEATURES = "translate", "features"
+_SIDES = 2
+
+TaskRecipe = FinetuneRecipe | TranslateRecipe
+Data = PathLike | Sequence[Any]
+
+
+@overload
+def finetune(
+    task: Literal["translate"],
+    model: None,
+    train: Sequence[Any],
+    out: PathLike,
+    recipe: TranslateRecipe | PathLike | None = None,
+    *,
+    dev: Sequence[Any] = (),
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Trained: ...
+@overload
+def finetune(
+    task: str,
+    model: Model | PathLike,
+    train: Data,
+    out: PathLike,
+    recipe: FinetuneRecipe | PathLike | None = None,
+    *,
+    dev: Data = (),
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Finetuned: ...
+def finetune(
+    task: str,
+    model: Model | PathLike | None,
+    train: Data,
+    out: PathLike,
+    recipe: TaskRecipe | PathLike | None = None,
+    *,
+    dev: Data = (),
+    settings: Sequence[str] = (),
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Finetuned | Trained:
+    """Teach a model a task: classify, tag, answer or choose; or make a translator.
+
+    The best one by the dev data is what the folder holds in the end. SIGTERM and Ctrl-C save and
+    end it; `resume` goes on.
+
+    Args:
+        task: what it is to learn.
+        model: that it begins with; None for a translator.
+        train: files, folders or globs of labelled data, or examples of `cloze.data.labelled`; of a
+            translator two, the source and its translation: files, or lists of sentences.
+        out: the run's and the model's folder.
+        recipe: one, the name of one, or its file; unsaid, the task's own.
+        dev: what it is judged by; left out, a tenth of the training data, of a translator nothing.
+        settings: such as "optimiser.rate=3e-5", on top of the recipe.
+        force: overwrite what is there.
+        watch: who wants to see it.
+    """
+    kind, made = complete(recipe, task=task, settings=settings)
+    ended: Finetuned | Trained = kind.make(
+        task, model, train, out, made, dev=dev, force=force, watch=watch
+    )
+    return ended
+
+
+def complete(
+    recipe: TaskRecipe | PathLike | None = None,
+    *,
+    task: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> tuple[Kind[Any], Any]:
+    """How a task is taught, and the complete recipe, with flags and settings on top."""
+    kind = kind_for(task, recipe)
+    translates = kind.recipe is TranslateRecipe
+    if recipe is None:
+        features = override(flags or {}, settings).get("transfer", {}).get("kind") == FEATURES
+        recipe = FEATURES if features and not translates else kind.default
+    reader: Any = translate_recipe if translates else finetune_recipe
+    return kind, reader(recipe, flags=flags, settings=settings)
+
+
+def kind_for(task: str | None, recipe: TaskRecipe | PathLike | None) -> Kind[Any]:
+    """How a task is taught; unsaid, that of the recipe."""
+    name = task or (None if recipe is None else task_of(recipe)) or FinetuneRecipe.task
+    return TASKS[one_of("task", name, TASKS)]
+
+
+def task_of(recipe: TaskRecipe | PathLike) -> str | None:
+    """The task that a recipe is for; None: it is for none of these."""
+    if isinstance(recipe, str | os.PathLike):
+        values: Mapping[str, Any] = read_toml(find_recipe(recipe))
+    else:
+        values = to_mapping(recipe)
+    if values.keys() & translator.CONFIGS.keys():
+        return TRANSLATE
+    return next((name for name in LABELLED if values.get("task") == name), None)
+
+
+def _labelled(
+    task: str | None,
+    model: Model | PathLike | None,
+    train: Data,
+    out: PathLike,
+    recipe: FinetuneRecipe,
+    *,
+    dev: Data,
+    force: bool,
+    watch: Watch | None,
+) -> Finetuned:
+    base, files = model or recipe.model, train or list(recipe.data.train)
+    if not base or not files:
+        what = "labelled data to learn from" if base else "model to begin with"
+        raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
+    judged = dev or list(recipe.data.dev)
+    return teach(
+        task or recipe.task, base, files, out, recipe, dev=judged, force=force, watch=watch
+    )
+
+
+def _translator(
+    _: str | None,
+    model: object,
+    train: Data,
+    out: PathLike,
+    recipe: TranslateRecipe,
+    *,
+    dev: Data,
+    force: bool,
+    watch: Watch | None,
+) -> Trained:
+    if model is not None:
+        raise InputError(
+            "a translator begins from nothing, and a model was named",
+            fix="leave it out; which kind it is to be: recipe transformer or seq2seq",
+        )
+    sides = _sides("train", train or recipe.data.train)
+    judged = dev or recipe.data.dev
+    return train_translator(
+        *sides,
+        out,
+        recipe,
+        dev=_sides("dev", judged) if judged else None,
+        force=force,
+        watch=watch,
+    )
+
+
+def _sides(name: str, data: Data) -> tuple[Any, Any]:
+    if isinstance(data, str | os.PathLike) or len(data) != _SIDES:
+        raise InputError(f"{name} is not two files", fix="name the source, then its translation")
+    return data[0], data[1]
+
+
+_teaching = Kind(recipe=FinetuneRecipe, default=DEFAULT, make=_labelled, resume=resume_finetune)
+
+TASKS: dict[str, Kind[Any]] = {
+    **dict.fromkeys(LABELLED, _teaching),
+    TRANSLATE: Kind(
+        recipe=TranslateRecipe,
+        default=TRANSLATOR,
+        make=_translator,
+        resume=resume_translator,
+        names={"data.length": "data.limit"},
+    ),
+}
+"""By the name of the task."""
