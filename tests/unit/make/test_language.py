@@ -67,7 +67,10 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
 
 def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     lines = TEXT * 90  # more than are computed at once, and an LSTM reads them as one text
-    ended = trained([TEXT], tmp_path / "run", "lstm", "run.steps=2", dev=[lines])
+    judged = tmp_path / "dev.txt"
+    judged.write_text("\n".join(lines), encoding="utf-8")
+    dev = f'corpus.dev=["{judged}"]'
+    ended = trained([TEXT], tmp_path / "run", "lstm", "run.steps=2", dev)
     found = score_language(cloze.load(tmp_path / "run", device="cpu"), lines)
     assert found.texts == len(lines) > 1000
     assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-6)
