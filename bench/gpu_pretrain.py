@@ -4,10 +4,10 @@
 
 All in bfloat16 (autocast over float32 weights), dropout 0.1, 15 % of the tokens masked, MLM + NSP,
 fused AdamW, clipping; a step is forward, backward and update. The peer is `BertForPreTraining` with
-its default attention (SDPA), eager and compiled, its batches made beforehand on the GPU: "dense"
-sequences all of the full length, "text" next sentence pairs of a prepared corpus, padded to the
-longest of their batch. cloze makes its batches and masks on the GPU within the time measured.
-Tokens are real ones, without padding.
+its default attention (SDPA), eager and compiled, its batches made beforehand on the GPU and all of
+one shape, as the compiler likes them: "dense" sequences all of the full length, "text" next
+sentence pairs of a prepared corpus, padded to that length. cloze makes its batches and masks on the
+GPU within the time measured. Tokens are real ones, without padding.
 
 Share of the peak (MFU): FLOPs that a token needs × tokens per second / the rate of a bfloat16
 product of 8192³ measured in this run. A token needs, forwards and backwards,
@@ -192,27 +192,28 @@ def profile(steps: Iterator[Any], shown: int) -> None:
         print(f"   {sum(times) / PROFILED:8.2f} ms  {often:6.1f} × {each:7.3f}  {name[:90]}")
 
 
-def peer_batches(batches: Iterator[Stretches], amount: int = 8) -> list[dict[str, Any]]:
-    """The same samples as rectangles, masked, on the GPU."""
+def peer_batches(
+    given: Given, batches: Iterator[Stretches], amount: int = 8
+) -> list[dict[str, Any]]:
+    """The same samples as rectangles of one shape, masked, on the GPU."""
+    taken = [next(batches) for _ in range(amount)]
+    rows = min(given.tokens // given.length, *(len(batch.lengths) for batch in taken))
     found = []
-    for _ in range(amount):
-        batch = next(batches)
+    for batch in taken:
         row = batch.row()
-        lengths = torch.from_numpy(batch.lengths).cuda()
-        longest = int(lengths.max())
-        real = torch.arange(longest, device="cuda") < lengths[:, None]
+        lengths = torch.from_numpy(batch.lengths[:rows]).cuda()
+        real = torch.arange(given.length, device="cuda") < lengths[:, None]
         size = int(lengths.sum())
         ids, types = (torch.zeros(real.shape, dtype=torch.long, device="cuda") for _ in range(2))
         ids[real], types[real] = row.ids[:size], row.types[:size]
         chosen = real & (torch.rand(real.shape, device="cuda") < RATE) & (ids > 999)
-        labels = torch.where(chosen, ids, NO_LABEL)
         found.append(
             {
                 "input_ids": torch.where(chosen, SPECIAL["mask"], ids),
                 "token_type_ids": types,
                 "attention_mask": None if bool(real.all()) else real.long(),
-                "labels": labels,
-                "next_sentence_label": row.labels[: len(lengths)].clamp(min=0),
+                "labels": torch.where(chosen, ids, NO_LABEL),
+                "next_sentence_label": row.labels[:rows].clamp(min=0),
                 "tokens": size,
                 "share": size / real.numel(),
             }
@@ -279,7 +280,7 @@ def compare(given: Given, batches: Callable[[], Iterator[Stretches]], peers: lis
     found: Rows = {}
     modern = "-" in given.size
     for way in [] if modern else peers:
-        rate, share = theirs(given, peer_batches(batches()), compiled=way == "compiled")
+        rate, share = theirs(given, peer_batches(given, batches()), compiled=way == "compiled")
         found[f"transformers, {way}"] = {"tokens_per_second": rate, "real": share}
         torch.cuda.empty_cache()
         torch._dynamo.reset()
