@@ -18,7 +18,8 @@ import zstandard
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cloze.data.streams import Row, documents, rows
+from cloze.data.chunks import Chunks
+from cloze.data.streams import Row, rows
 from cloze.errors import InputError
 
 # A byte order mark is dropped where a file begins, so no text may begin with one here.
@@ -213,4 +214,5 @@ def test_lines_and_errors_account_for_every_line(data: bytes) -> None:
 def test_documents_are_the_lines_between_blanks(groups: list[list[str]]) -> None:
     data = "\n \n\n".join("\n".join(group) for group in groups).encode()
     with a_file("a.txt", data) as path:
-        assert [[row.text for row in group] for group in documents(rows(path))] == groups
+        found = [document for chunk in Chunks(rows(path)) for document in chunk.documents]
+    assert [[line.decode() for line in document] for document in found] == groups

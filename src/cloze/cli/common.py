@@ -290,8 +290,8 @@ def _grouped(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
-# They turn the direction of all that follows, to the end of the line and beyond.
-_TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# What turns the direction of all that follows, and what nobody sees and nothing is joined by.
+_HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
 
 
 def printable(text: str) -> str:
@@ -303,7 +303,7 @@ def printable(text: str) -> str:
 
 
 def _seen(character: str) -> str:
-    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _TURNS
+    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _HIDDEN
     return character.encode("unicode_escape").decode() if harmful else character
 
 
