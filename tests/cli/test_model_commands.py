@@ -1,6 +1,9 @@
 """`fill`, `embed`, `info` and `demo` as a user runs them."""
 
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -50,6 +53,24 @@ def test_fill_without_a_blank(run, folder):
     assert "Traceback" not in ran.stderr
 
 
+def test_fill_names_the_line_and_goes_on(run, folder, tmp_path):
+    """A blank line of a file has nothing to fill, and is no mistake."""
+    file = tmp_path / "t.txt"
+    file.write_text(f"a [MASK]\n\nb c\n{LONG} [MASK]\n")
+    ran = run("fill", folder, "-f", file, "--json")
+    assert ran.returncode == 1
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [len(row.get("blanks", "bad")) for row in rows] == [1, 0, 3, 1]
+    assert rows[2]["error"] == f"{file}:3: there is no [MASK] in 'b c'"
+    assert [row.get("cut") for row in rows] == [0, 0, None, 5]
+    assert f"error: {file}:3: there is no [MASK] in 'b c'" in ran.stderr
+    assert "1 of 4 texts were cut to 10 pieces around their blanks" in ran.stderr
+    ran = run("fill", folder, "-f", file, "--json", "--skip-bad")
+    assert ran.returncode == 0
+    assert [json.loads(line) for line in ran.stdout.splitlines()] == [rows[0], rows[1], rows[3]]
+    assert "passed over 1 that could not be read" in ran.stderr
+
+
 def test_embed_writes_every_format(run, folder, model, tmp_path):
     expected = cloze.embed(model, TEXTS, layers="concat-last-4", pooling="max", normalize=True)
     flags = ["--layers", "concat-last-4", "--pooling", "max", "--normalize"]
@@ -63,7 +84,7 @@ def test_embed_writes_every_format(run, folder, model, tmp_path):
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(tmp_path / "v.parquet")
-    assert table.column_names == ["text", "embedding", "error"]
+    assert table.column_names == ["text", "embedding", "error", "cut"]
     np.testing.assert_allclose(table["embedding"].to_pylist(), expected, atol=1e-6)
 
 
@@ -117,6 +138,31 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     )
     assert ran.returncode == 0, ran.stderr
     assert not np.isnan(np.load(out)).any()
+    assert "1 of 3 texts were cut to 10 pieces" in ran.stderr
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--policy", "tail")
+    assert [json.loads(line).get("cut") for line in ran.stdout.splitlines()] == [None, 4, None]
+
+
+def test_embed_passes_over_what_it_cannot_read(run, folder, model, tmp_path):
+    (tmp_path / "t.txt").write_bytes(b"a\n\xff\n" + LONG.encode() + b"\nb\n")
+    out = tmp_path / "v.npy"
+    flags = ["-f", tmp_path / "t.txt", "--out", out, "--skip-bad"]
+    ran = run("embed", folder, *flags, "--policy", "window", "--stride", "8")
+    assert ran.returncode == 0, ran.stderr
+    assert "use a stride from 0 to 7" in ran.stderr
+    assert "passed over 2 that could not be read" in ran.stderr
+    np.testing.assert_allclose(np.load(out), cloze.embed(model, ["a", "b"]), atol=1e-6)
+
+
+def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path):
+    command = [sys.executable, "-m", "cloze", "embed", folder, "-", "--out", tmp_path / "v.npy"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as ran:
+        while not list(tmp_path.iterdir()):  # it is there before anything is read
+            assert ran.poll() is None
+            time.sleep(0.05)
+        ran.terminate()
+        assert ran.wait(60) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -128,6 +174,7 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
         (["a", "--policy", "cut"], "length policy 'cut' is unknown"),
         (["a", "--dtype", "int3"], "dtype 'int3' is unknown"),
         (["a", "--device", "tpu7"], "device tpu7 cannot be used"),
+        (["a", "--device", "meta"], "device meta cannot be used: it holds no numbers"),
         (["a", "--out", "v.txt"], "use one of .npy, .jsonl, .parquet"),
         (["-f", "nowhere.txt"], "nowhere.txt"),
     ],

@@ -101,3 +101,13 @@ def test_what_is_wrong(run, folder, tmp_path):
     ran = run("suggest", tmp_path / "nowhere", "the")
     assert ran.returncode == 1
     assert "error:" in ran.stderr
+
+
+def test_rows_that_cannot_be_read_are_passed_over_when_asked(run, folder, tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_bytes(b"the dog\n\xff\nthe cat\n")
+    ran = run("suggest", folder, "-f", file, "--json", "--skip-bad")
+    assert ran.returncode == 0
+    texts = [json.loads(line)["text"] for line in ran.stdout.splitlines()]
+    assert texts == ["the dog", "the cat"]
+    assert "passed over 1 that could not be read" in ran.stderr

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import cloze
 from cloze.cli.app import app
+from cloze.cli.outcomes import chance
 from helpers import tiny_model
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -126,6 +127,54 @@ def test_the_bad_ones_are_told_and_the_others_go_on(call, folders, tmp_path):
             assert ran.returncode == 0, ran.stderr
 
 
+def test_what_was_cut_is_said(call, folders, tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_text(f"a\n{LONG}\n")
+    for verb, place in (("classify", lambda row: row[0]["cut"]), ("tag", lambda row: row["cut"])):
+        ran = call(verb, folders[verb], "-f", file, "--policy", "head", "--json")
+        assert ran.returncode == 0
+        short, long = [json.loads(line) for line in ran.stdout.splitlines()]
+        assert "cut" not in short[0]
+        assert place(long) == 18
+        assert "1 of 2 texts were cut to 24 pieces\n" in ran.stderr
+        ran = call(verb, folders[verb], "-f", file, "--policy", "window", "--json")
+        assert "cut" not in ran.stdout + ran.stderr
+    ran = call("answer", folders["answer"], LONG, "a b c", "--json")
+    assert json.loads(ran.stdout)["cut"] == 30  # of 40 pieces 10 are half of the model's room
+    assert "1 of 1 questions were cut, or their contexts were\n" in ran.stderr
+    ran = call("choose", folders["choose"], LONG, "b", "c", "--policy", "head")
+    assert "1 of 1 questions were cut to 24 pieces\n" in ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["classify", "tag"])
+def test_bad_rows_can_be_passed_over(call, folders, tmp_path, verb):
+    file = tmp_path / "t.txt"
+    file.write_bytes(f"a\n{LONG}\nb\n".encode() + b"\xff\n")
+    ran = call(verb, folders[verb], "-f", file, "--skip-bad", "--json")
+    assert ran.returncode == 0
+    assert [type(json.loads(line)) for line in ran.stdout.splitlines()] == [list, list]
+    assert "passed over 2 that could not be read" in ran.stderr
+    ran = call(verb, folders[verb], "-f", file, "--json")
+    assert ran.returncode == 1
+    assert f"{file}:4: not UTF-8" in ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["classify", "tag", "answer", "choose"])
+def test_no_header_before_an_error(call, folders, verb, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    for file in (tmp_path / "nowhere.jsonl", empty):
+        ran = call(verb, folders[verb], "-f", file)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert str(file) in ran.stderr
+
+
+def test_small_probabilities_are_told_apart():
+    numbers = (1.0, 0.12345, 0.001, 0.00094, 3.21e-7, 0.0)
+    shown = ["1.0000", "0.1235", "0.0010", "9.4e-04", "3.2e-07", "0.0000"]
+    assert [chance(number) for number in numbers] == shown
+
+
 def test_tag(call, folders):
     model = cloze.load(folders["tag"])
     for how in ("first", "none"):
@@ -202,6 +251,12 @@ def test_answer(call, folders, tmp_path):
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [len(row) for row in rows] == [2, 2]
     assert rows[0][0] == one
+    del paragraph["qas"][0]["question"]
+    file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    assert call("answer", folders["answer"], "--file", file).returncode == 1
+    ran = call("answer", folders["answer"], "--file", file, "--skip-bad")
+    assert [line[0] for line in lines_of(ran)] == ["question", "a b"]
+    assert "passed over 1 that could not be read" in ran.stderr
 
 
 def test_choose(call, folders):
@@ -218,6 +273,29 @@ def test_choose(call, folders):
     assert row["scores"] == pytest.approx(found.scores)
 
 
+def test_choose_from_a_file(call, folders, tmp_path):
+    rows = [{"text": "the cat", "options": ["cats", "sat"], "question": "c", "label": 1}]
+    rows += [{"text": LONG, "options": ["a", "b"]}, {"text": "a"}]
+    file = tmp_path / "c.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    ran = call("choose", folders["choose"], "-f", file)
+    assert ran.returncode == 1
+    found = cloze.choose(cloze.load(folders["choose"]), "the cat", ["cats", "sat"], question="c")
+    lines = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert lines[0] == ["text", "", "option", "probability"]
+    assert lines[1] == ["the cat | c", str(found.option + 1), found.text, f"{found.score:.4f}"]
+    assert lines[2] == [LONG, "", "", ""]
+    assert f"{file}:2: the text has 44 pieces" in ran.stderr
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["-f", file, "--json", "--skip-bad", "--policy", "tail"]
+    ran = call("choose", folders["choose"], *flags)
+    assert ran.returncode == 0
+    told = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [row["cut"] for row in told] == [0, 40]
+    assert told[0]["scores"] == pytest.approx(found.scores)
+    assert f"{file}:3: there are no options" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("verb", "arguments", "code", "message"),
     [
@@ -229,6 +307,8 @@ def test_choose(call, folders):
         ("answer", ["answer", "a", "b", "-f", "x.json"], 2, "give a question and a context"),
         ("choose", ["answer", "a", "b", "c"], 1, "use it with `answer`"),
         ("choose", ["choose", "a", "b"], 2, "there is only one to choose from"),
+        ("choose", ["choose", "a"], 2, "give a text and its options"),
+        ("choose", ["choose", "a", "b", "c", "-f", "x.json"], 2, "not both"),
         ("choose", ["choose", LONG, "b", "c", "--policy", "window"], 1, "not in windows"),
         ("classify", ["classify", "a", "--policy", "cut"], 1, "length policy 'cut' is unknown"),
         ("classify", ["classify", "a", "--pair-column", "b"], 2, "it is a column of a --file"),

@@ -288,7 +288,9 @@ def _levels(folder: Path, config: NGramConfig, counts: Sequence[int]) -> list[Le
             )
     tables = {
         name: tensor.numpy()
-        for name, tensor in read_weights({name: stored[name] for name in wanted}).items()
+        for name, tensor in read_weights(
+            {name: stored[name] for name in wanted}, mapped=True
+        ).items()
     }
     keys = [np.arange(config.vocab_size), *(tables[f"keys.{n}"] for n in range(2, len(counts) + 1))]
     for order, (below, level) in enumerate(zip(counts, keys[1:], strict=False), 2):

@@ -62,8 +62,11 @@ def stored_weights(folder: Path) -> dict[str, Stored]:
     return found
 
 
-def read_weights(wanted: Mapping[str, Stored]) -> dict[str, Tensor]:
-    """The tensors themselves, file by file."""
+def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> dict[str, Tensor]:
+    """The tensors themselves, file by file; one that holds NaN or ∞ is refused.
+
+    With `mapped` nothing is read through, and so nothing refused: tables may be larger than memory.
+    """
     tensors: dict[str, Tensor] = {}
     for file in sorted({stored.file for stored in wanted.values()}):
         try:
@@ -73,9 +76,23 @@ def read_weights(wanted: Mapping[str, Stored]) -> dict[str, Tensor]:
                         tensor = opened.get_tensor(name)
                         # not every device knows what to do with eight bits
                         tensors[name] = tensor.float() if stored.kind == EIGHT_BITS else tensor
+                        if not mapped:
+                            _check_finite(name, tensors[name], file)
         except (SafetensorError, OSError) as error:
             raise _broken(file, str(error)) from None
     return tensors
+
+
+def _check_finite(name: str, tensor: Tensor, file: Path) -> None:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    least, most = tensor.aminmax()  # a NaN is both; unlike isfinite, it needs no memory
+    if not (most.isfinite() and least.isfinite()):
+        raise FolderError(
+            f"{name} in {file.name} holds numbers that are none (NaN or infinite)",
+            fix="its training may have gone astray, or the file is damaged; "
+            "fetch it again, or make the model anew",
+        )
 
 
 def check(name: str, stored: Stored, shape: torch.Size | tuple[int, ...]) -> None:

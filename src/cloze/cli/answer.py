@@ -15,10 +15,11 @@ from cloze.cli.common import (
     ModelFolder,
     Policy,
     Quiet,
+    SkipBad,
     Stride,
     print_table,
 )
-from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def answer(
         list[str] | None,
         typer.Option("--file", "-f", metavar="PATH", help="Questions in the SQuAD format."),
     ] = None,
+    skip_bad: SkipBad = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -62,7 +64,8 @@ def answer(
         raise typer.BadParameter(
             "give a question and a context, or name a file with --file", param_hint="QUESTION"
         )
-    examples = _questions(question, context, files)
+    told = Outcomes("questions", skip_bad=skip_bad)
+    examples = _questions(question, context, files, told)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
@@ -72,7 +75,8 @@ def answer(
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(task_for("answer", opened), policy, stride)
     verb = partial(predict, opened, task=task, top=top, longest=longest, none=none)
-    with outcomes_of(verb, examples, name="questions", quiet=quiet) as found:
+    how = "cut, or their contexts were"
+    with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:
             print_json_of(found, lambda one: _plain(one, top))
         else:
@@ -80,26 +84,29 @@ def answer(
 
 
 def _questions(
-    question: str | None, context: str | None, files: list[str] | None
+    question: str | None, context: str | None, files: list[str] | None, told: Outcomes
 ) -> "Iterator[QuestionExample]":
     from cloze.data.labelled.examples import Origin, QuestionExample
 
     if question is not None and context is not None:
         text = sys.stdin.read() if context == "-" else context
-        yield QuestionExample(
-            question=question, context=text, origin=Origin(file="QUESTION", line=1)
-        )
-        return
+        origin = Origin(file="QUESTION", line=1)
+        return iter([QuestionExample(question=question, context=text, origin=origin)])
     from cloze.data.labelled.questions import read_questions
 
-    for example in read_questions(list(files or [])):
-        yield replace(example, answers=None)  # whatever they are, they are not asked about
+    examples = read_questions(list(files or []), on_error=told.on_error)
+    # whatever the answers are, they are not asked about
+    return (replace(example, answers=None) for example in examples)
 
 
 def _plain(found: "Answered", top: int) -> object:
-    """As the question-answering pipeline of transformers gave it: one, or a list of several."""
-    several = [
-        {"answer": one.text, "score": one.probability, "start": one.start, "end": one.end}
+    """As the question-answering pipeline of transformers gave it: one, or a list of several.
+
+    And what was cut, where something was.
+    """
+    cut = {"cut": found.cut} if found.cut else {}
+    several: list[dict[str, object]] = [
+        {"answer": one.text, "score": one.probability, "start": one.start, "end": one.end, **cut}
         for one in found.candidates
     ]
     return several[0] if top == 1 else several
@@ -112,4 +119,4 @@ def _rows(found: Found) -> Iterator[tuple[object, ...]]:
             continue
         for one in answered.candidates:
             text = one.text or NOTHING
-            yield example.question, text, f"{one.probability:.4f}", one.start, one.end
+            yield example.question, text, chance(one.probability), one.start, one.end

@@ -16,12 +16,13 @@ from cloze.cli.common import (
     ModelFolder,
     Policy,
     Quiet,
+    SkipBad,
     Stride,
     Texts,
     print_table,
     texts_from,
 )
-from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def classify(
     pair_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="The column that is the second text.")
     ] = None,
+    skip_bad: SkipBad = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -57,10 +59,11 @@ def classify(
     if pair_column is not None and (texts or not files):
         raise typer.BadParameter("it is a column of a --file", param_hint="--pair-column")
     numbered = files and not texts and column is not None and column.isdigit()
+    told = Outcomes("texts", skip_bad=skip_bad)
     examples = (
-        _table(files or [], column, pair_column, pair)
+        _table(files or [], column, pair_column, pair, told)
         if numbered or pair_column is not None
-        else _texts(texts, files, column, pair)
+        else _texts(texts, files, column, pair, told)
     )
 
     from cloze.checkpoint.load import load
@@ -72,7 +75,8 @@ def classify(
     task = with_policy(task_for("classify", opened), policy, stride)
     number = opened.config.problem == "number"
     verb = partial(predict, opened, task=task)
-    with outcomes_of(verb, examples, name="texts", quiet=quiet) as found:
+    how = f"cut to {opened.limit:,} pieces"
+    with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:
             print_json_of(found, lambda one: _best(one, top))
         else:
@@ -81,28 +85,37 @@ def classify(
 
 
 def _texts(
-    texts: list[str] | None, files: list[str] | None, column: str | None, pair: str | None
+    texts: list[str] | None,
+    files: list[str] | None,
+    column: str | None,
+    pair: str | None,
+    told: Outcomes,
 ) -> "Iterator[TextExample]":
     from cloze.data.labelled.examples import Origin, TextExample
 
-    for row in texts_from(texts, files, column):
-        yield TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
+    return (
+        TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
+        for row in texts_from(texts, files, column, on_error=told.on_error)
+    )
 
 
 def _table(
-    files: list[str], column: str | None, pair_column: str | None, pair: str | None
+    files: list[str], column: str | None, pair_column: str | None, pair: str | None, told: Outcomes
 ) -> "Iterator[TextExample]":
     """Columns by name or by number, as training reads them."""
     from cloze.data.labelled.tables import read_texts
 
-    for example in read_texts(list(files), text=column, pair=pair_column, label=False):
-        yield replace(example, pair=example.pair if pair is None else pair)
+    examples = read_texts(
+        list(files), text=column, pair=pair_column, label=False, on_error=told.on_error
+    )
+    return (replace(one, pair=one.pair if pair is None else pair) for one in examples)
 
 
 def _best(found: "Classified", top: int) -> list[dict[str, object]]:
-    """As the text-classification pipeline of transformers gives it."""
+    """As the text-classification pipeline of transformers gives it; and what was cut, if so."""
     best = list(found.scores.items())[:top]
-    return [{"label": label, "score": score} for label, score in best]
+    cut = {"cut": found.cut} if found.cut else {}
+    return [{"label": label, "score": score, **cut} for label, score in best]
 
 
 def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:
@@ -114,4 +127,4 @@ def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:
             yield text, f"{one.score:.4f}"
         else:
             for label, score in list(one.scores.items())[:top]:
-                yield text, label, f"{score:.4f}"
+                yield text, label, chance(score)

@@ -1,15 +1,16 @@
 """`cloze embed`: vectors of texts."""
 
+import signal
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.common import (
-    FAILED,
     Column,
     Device,
     Dtype,
@@ -19,6 +20,7 @@ from cloze.cli.common import (
     ModelFolder,
     Policy,
     Quiet,
+    SkipBad,
     Stride,
     Texts,
     print_json,
@@ -26,11 +28,14 @@ from cloze.cli.common import (
     progress,
     texts_from,
 )
+from cloze.cli.outcomes import Outcomes
+from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.streams import Row
     from cloze.data.vectors import Record, Vectors
 
+TERMINATED = 143  # as shells report SIGTERM
 SHOWN = 6  # numbers of a vector on the screen
 
 
@@ -63,6 +68,7 @@ def embed(
     batch_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch.")] = 2048,
     files: Files = None,
     column: Column = None,
+    skip_bad: SkipBad = False,
     force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -70,7 +76,8 @@ def embed(
     quiet: Quiet = False,
 ) -> None:
     """Turn texts, or their tokens, into vectors."""
-    inputs = texts_from(texts, files, column)
+    told = Outcomes("texts", skip_bad=skip_bad)
+    inputs = texts_from(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.data.files import fresh_path
@@ -82,8 +89,9 @@ def embed(
         check_format(fresh_path(out, force), by_token=by_token)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     waiting: deque[Row] = deque()  # read, and not yet embedded
-    embedded, failed = 0, 0
+    embedded = 0
     with ExitStack() as stack:
+        stack.enter_context(_tidy())
         show = stack.enter_context(progress(quiet))
         print_records = _print_json if as_json else _print
         write = stack.enter_context(vector_file(out, by_token=by_token)) if out else print_records
@@ -98,18 +106,30 @@ def embed(
             batch_tokens=batch_tokens,
             progress=show,
         ):
-            write(records)
-            for record in records:
-                row = waiting.popleft()
-                if record.error is not None:
-                    failed += 1
-                    typer.echo(f"{row.file}:{row.line}: {record.error}", err=True)
-            embedded += len(records)
+            shown = [record for record in records if _told(record, waiting.popleft(), told)]
+            if shown:
+                write(shown)
+            embedded += sum(record.error is None for record in shown)
     if out and not quiet:
-        typer.echo(f"{embedded - failed:,} of {embedded:,} texts embedded: {out}", err=True)
-    if failed:
-        typer.echo(f"{failed:,} could not be embedded; choose a length --policy", err=True)
-        raise typer.Exit(FAILED)
+        typer.echo(f"{embedded:,} of {told.count:,} texts embedded: {out}", err=True)
+    told.tell(f"cut to {opened.limit:,} pieces")
+
+
+def _told(record: "Record", row: "Row", told: Outcomes) -> bool:
+    if record.error is None:
+        return told.shown(record, record.cut)
+    where = f"{row.file}:{row.line}: {record.error.problem}"
+    return told.shown(InputError(where, fix=record.error.fix))
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does: no half of a file stays behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from itertools import chain, islice
+from typing import Any, Literal, TypeAlias
 
 import typer
 
@@ -14,23 +15,65 @@ from cloze.errors import InputError
 Found: TypeAlias = Iterator[tuple[Any, Any]]
 
 
+class Outcomes:
+    """Counts of what a command did, told on standard error at its end.
+
+    A row that cannot be read, or of which the model can make nothing, is told and counted. With
+    `skip_bad` it is passed over; without, the first kind ends the command, and the second has
+    an empty place in the output and makes it fail when the others are done.
+    """
+
+    def __init__(self, name: str, *, skip_bad: bool) -> None:
+        self.name = name  # of what is counted: texts, questions
+        self.skip_bad = skip_bad
+        self.skipped = Skipped()
+        self.count = 0
+        self.cut = 0
+
+    @property
+    def on_error(self) -> Literal["raise"] | Callable[[InputError], object]:
+        """What readers are to do with a row that cannot be read."""
+        return self.skipped if self.skip_bad else "raise"
+
+    def shown(self, outcome: object, cut: int = 0) -> bool:
+        """Count one, of which so much was left out; whether it has a place in the output."""
+        self.count += 1
+        self.cut += bool(cut)
+        if isinstance(outcome, InputError):
+            self.skipped(outcome)
+            return not self.skip_bad
+        return True
+
+    def tell(self, how: str) -> None:
+        """Say what was cut, and how, and what was bad; the command fails if that matters."""
+        if self.cut:
+            typer.echo(f"{self.cut:,} of {self.count:,} {self.name} were {how}", err=True)
+        if self.count > 1 or self.skip_bad:  # of one the error says it all
+            self.skipped.tell()
+        if self.skipped.count and not self.skip_bad:
+            raise typer.Exit(FAILED)
+
+
 @contextmanager
 def outcomes_of(
-    predict: Callable[..., Sequence[Any]], examples: Iterable[Any], *, name: str, quiet: bool
+    predict: Callable[..., Sequence[Any]],
+    examples: Iterable[Any],
+    outcomes: Outcomes,
+    *,
+    cut: str,
+    how: str,
+    quiet: bool,
 ) -> Iterator[Found]:
-    """Each example with its prediction, under a bar; at the end the command fails if any did."""
-    from cloze.tasks.scoring import outcomes
-
-    skipped = Skipped()
+    """Each example with its prediction, under a bar; `cut` is where that says what was left out."""
+    from cloze.tasks.scoring import outcomes as outcomes_by
 
     def found(show: Callable[[str, int, int | None], None]) -> Found:
         def verb(some: Sequence[Any]) -> Sequence[Any]:
-            return predict(some, progress=lambda _, done, of: show(name, done, of))
+            return predict(some, progress=lambda _, done, of: show(outcomes.name, done, of))
 
-        for example, outcome in outcomes(verb, examples):
-            if isinstance(outcome, InputError):
-                skipped(outcome)
-            yield example, outcome
+        for example, outcome in outcomes_by(verb, examples):
+            if outcomes.shown(outcome, getattr(outcome, cut, 0)):
+                yield example, outcome
 
     if sys.stdout.isatty():  # where results and the bar would write over each other
         with progress(quiet) as show:
@@ -38,13 +81,18 @@ def outcomes_of(
         yield iter(everything)
     else:
         with progress(quiet) as show:
-            yield found(show)
-    if skipped.count:
-        skipped.tell()
-        raise typer.Exit(FAILED)
+            every = found(show)
+            first = list(islice(every, 1))  # what fails at once does so before there is a header
+            yield chain(first, every)
+    outcomes.tell(how)
 
 
 def print_json_of(found: Found, plain: Callable[[Any], object]) -> None:
     """A line for each, in order."""
     for _, one in found:
         print_json({"error": one.problem} if isinstance(one, InputError) else plain(one))
+
+
+def chance(value: float) -> str:
+    """A probability with four decimals; a small one with two digits of its own."""
+    return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004

@@ -13,11 +13,14 @@ from cloze.cli.common import (
     Json,
     ModelFolder,
     Quiet,
+    SkipBad,
+    Skipped,
     Texts,
     print_json,
     print_table,
     texts_from,
 )
+from cloze.cli.outcomes import chance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,12 +37,14 @@ def suggest(
     top: Annotated[int, typer.Option(metavar="N", help="Words for each text.")] = 10,
     files: Files = None,
     column: Column = None,
+    skip_bad: SkipBad = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Suggest the next words of a text, with their probabilities."""
-    inputs = texts_from(texts, files, column)
+    skipped = Skipped()
+    inputs = texts_from(texts, files, column, on_error=skipped if skip_bad else "raise")
 
     from cloze.checkpoint.families import load
     from cloze.tasks.suggest import suggest
@@ -51,6 +56,7 @@ def suggest(
             print_json(dataclasses.asdict(one))
     else:
         _show(list(suggested))
+    skipped.tell()
 
 
 def _show(suggested: "list[Suggested]") -> None:
@@ -70,7 +76,7 @@ def _rows(suggested: "Suggested", bars: bool, paths: bool) -> "Iterator[list[obj
     for one in suggested.suggestions:
         yield [
             one.word,
-            f"{one.probability:.4f}",
+            chance(one.probability),
             *([_bar(one.probability / most)] if bars else []),
             *([one.order, _how(one)] if paths else []),
         ]

@@ -15,13 +15,14 @@ from cloze.cli.common import (
     ModelFolder,
     Policy,
     Quiet,
+    SkipBad,
     Stride,
     Texts,
     print_table,
     printable,
     texts_from,
 )
-from cloze.cli.outcomes import Found, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ def tag(
     stride: Stride = None,
     files: Files = None,
     column: Column = None,
+    skip_bad: SkipBad = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Find the spans of texts: names, places, whatever the model has learned."""
-    inputs = texts_from(texts, files, column)
+    told = Outcomes("texts", skip_bad=skip_bad)
+    inputs = texts_from(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
@@ -64,7 +67,8 @@ def tag(
         examples = plain_examples(opened, [row.text for row in rows], origins)
         return predict(opened, examples, task=task, aggregation=aggregation, **options)
 
-    with outcomes_of(verb, inputs, name="texts", quiet=quiet) as found:
+    how = f"cut to {opened.limit:,} pieces"
+    with outcomes_of(verb, inputs, told, cut="unread", how=how, quiet=quiet) as found:
         if as_json:
             name = "entity" if aggregation == "none" else "entity_group"
             print_json_of(found, lambda one: _plain(one, name))
@@ -74,18 +78,22 @@ def tag(
             print_table(("text", "start", "end", "label", "probability", "span"), _rows(found))
 
 
-def _plain(tagged: "Tagged", name: str) -> list[dict[str, object]]:
-    """As the token-classification pipeline of transformers gives it."""
-    return [
+def _plain(tagged: "Tagged", name: str) -> object:
+    """As the token-classification pipeline of transformers gives it.
+
+    Of a text that was cut the list stands beside how many words were not read: it may be empty.
+    """
+    spans = [
         {name: s.label, "score": s.score, "word": s.text, "start": s.start, "end": s.end}
         for s in tagged.spans
     ]
+    return {"spans": spans, "cut": tagged.unread} if tagged.unread else spans
 
 
 def _rows(found: Found) -> Iterator[tuple[object, ...]]:
     for number, (_, tagged) in enumerate(found, 1):
         for span in [] if isinstance(tagged, InputError) else tagged.spans:
-            yield number, span.start, span.end, span.label, f"{span.score:.4f}", span.text
+            yield number, span.start, span.end, span.label, chance(span.score), span.text
 
 
 def _colour(found: Found, labels: Sequence[str]) -> None:

@@ -173,7 +173,9 @@ def _records(records: Iterator[list[str]], lines: Lines) -> Iterator[Numbered | 
                 raise UnreadableError(wrong.problem, fix=wrong.fix) from error
             yield wrong
             continue
-        if not any(record) and len(record) <= 1 and width != 1:  # a blank line
+        # A blank line is no row; but in a .tsv of one column it is an empty field, which has no
+        # other way to be written. A .csv says "" there, and has no field at all on a blank line.
+        if not record or (record == [""] and width != 1):
             continue
         width = width or len(record)
         yield start, record

@@ -28,14 +28,15 @@ class Record:
     text: str
     vectors: Vectors | None = None  # d; t d with an encoding
     encoding: Encoding | None = None
-    error: str | None = None
+    error: InputError | None = None
+    cut: int = 0  # pieces that a length policy left out
 
     def plain(self) -> dict[str, Any]:
-        """As JSON says it."""
+        """As JSON says it; what was cut is told where something was."""
         if self.vectors is None:
-            return {"text": self.text, "embedding": None, "error": self.error}
+            return {"text": self.text, "embedding": None, **self._told()}
         if self.encoding is None:
-            return {"text": self.text, "embedding": self.vectors.tolist()}
+            return {"text": self.text, "embedding": self.vectors.tolist(), **self._told()}
         columns = (self.encoding.pieces, self.encoding.offsets, self.encoding.words, self.vectors)
         return {
             "text": self.text,
@@ -49,6 +50,28 @@ class Record:
                 }
                 for piece, (start, end), word, row in zip(*columns, strict=True)
             ],
+            **self._told(),
+        }
+
+    def columns(self) -> dict[str, Any]:
+        """The tokens' vectors as columns of a table."""
+        if self.vectors is None or self.encoding is None:
+            return {"text": self.text, **self._told()}
+        starts, ends = zip(*self.encoding.offsets, strict=True)
+        return {
+            "text": self.text,
+            "pieces": self.encoding.pieces,
+            "starts": starts,
+            "ends": ends,
+            "words": self.encoding.words,
+            "embeddings": self.vectors.tolist(),
+            **self._told(),
+        }
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            **({"error": self.error.problem} if self.error else {}),
+            **({"cut": self.cut} if self.cut else {}),
         }
 
 
@@ -115,14 +138,21 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
 
     def write(records: Sequence[Record]) -> None:
         for record in records:
-            file.write(json.dumps(record.plain(), ensure_ascii=False).encode() + b"\n")
+            try:
+                line = json.dumps(record.plain(), ensure_ascii=False, allow_nan=False)
+            except ValueError:
+                raise InputError(
+                    f"the vector of {record.text[:60]!r} holds numbers that are none (NaN or ∞)",
+                    fix="look at the model's weights, or compute in float32",
+                ) from None
+            file.write(line.encode() + b"\n")
 
     yield write
 
 
 @contextmanager
 def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
-    """Columns text, embedding, error; or text, pieces, starts, ends, words, embeddings, error."""
+    """Columns text, embedding, error, cut; by token pieces, starts, ends, words, embeddings."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -138,25 +168,11 @@ def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
             "words": number,
             "embeddings": pa.list_(vector),
         }
-    schema = pa.schema({"text": text, **columns, "error": text})
+    schema = pa.schema({"text": text, **columns, "error": text, "cut": pa.int32()})
     with parquet.ParquetWriter(file, schema) as writer:
 
         def write(records: Sequence[Record]) -> None:
-            rows = [_columns(record) if by_token else record.plain() for record in records]
+            rows = [record.columns() if by_token else record.plain() for record in records]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
         yield write
-
-
-def _columns(record: Record) -> dict[str, Any]:
-    if record.vectors is None or record.encoding is None:
-        return {"text": record.text, "error": record.error}
-    starts, ends = zip(*record.encoding.offsets, strict=True)
-    return {
-        "text": record.text,
-        "pieces": record.encoding.pieces,
-        "starts": starts,
-        "ends": ends,
-        "words": record.encoding.words,
-        "embeddings": record.vectors.tolist(),
-    }

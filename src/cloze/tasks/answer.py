@@ -18,7 +18,7 @@ from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, QuestionExample
 from cloze.errors import InputError
-from cloze.tasks.reading import fitted
+from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import logits, task_for
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
@@ -72,6 +72,7 @@ def items(model: Model, examples: Sequence[QuestionExample], task: Task) -> list
     character, or (0, 0), [CLS], where it is not wholly in the window. A question is read up to its
     64th piece, or less far where that would leave it more than half of the model's room.
     """
+    check_pairs(model)
     made: list[list[AnswerItem]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]

@@ -11,7 +11,7 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.tasks.classify import TextItem
-from cloze.tasks.reading import fitted
+from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import logits, task_for
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
@@ -34,6 +34,7 @@ def items(model: Model, examples: Sequence[ChoiceExample], task: Task) -> list[l
     What is too long is cut by the policy, first from the longer of the two: the text, as a rule.
     The target, the number of the right option, is on the first.
     """
+    check_pairs(model)
     rows = [(example, option) for example in examples for option in _seconds(example)]
     sequences = iter(
         model.tokenizer.sequences([example.text for example, _ in rows], [o for _, o in rows])
@@ -44,7 +45,7 @@ def items(model: Model, examples: Sequence[ChoiceExample], task: Task) -> list[l
         for place, second in enumerate(_seconds(example)):
             (ids, type_ids), cut = next(sequences), 0
             if len(ids) > model.limit:
-                encoding = _cut(model, example, second, task)
+                encoding = _cut(model, example, second, task, len(ids))
                 ids, type_ids, cut = encoding.ids, encoding.type_ids, sum(encoding.cut)
             targets = () if example.label is None or place else (_checked(example),)
             group.append(
@@ -123,7 +124,13 @@ def _seconds(example: ChoiceExample) -> list[str]:
     return [f"{example.question} {option}" for option in example.options]
 
 
-def _cut(model: Model, example: ChoiceExample, second: str, task: Task) -> Encoding:
+def _cut(model: Model, example: ChoiceExample, second: str, task: Task, count: int) -> Encoding:
+    if task.policy is None and not model.pooling:
+        raise InputError(
+            f"{example.origin}: the text has {count:,} pieces, an option and special tokens "
+            f"included; the limit is {model.limit:,}",
+            fix="shorten it, or choose a length policy: head, tail, head+tail",
+        )
     if task.policy == "window":
         raise InputError(
             "an option is read with its text in one sequence, not in windows",

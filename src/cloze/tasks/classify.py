@@ -13,7 +13,7 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
-from cloze.tasks.reading import fitted
+from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import label_number, logits, task_for
 from cloze.text.counting import Told
 
@@ -38,6 +38,8 @@ class Classified:
 def items(model: Model, examples: Sequence[TextExample], task: Task) -> list[list[TextItem]]:
     """For each example what the head reads at [CLS]: one sequence, or one for each window."""
     texts, pairs = [e.text for e in examples], [e.pair for e in examples]
+    if any(pair is not None for pair in pairs):
+        check_pairs(model)
     made: list[list[TextItem]] = []
     sequences = model.tokenizer.sequences(texts, pairs)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):

@@ -21,7 +21,7 @@ from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.layers import Layers, choose_layers
-from cloze.tasks.reading import OnError, Reading, read
+from cloze.tasks.reading import OnCut, OnError, Reading, read
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
@@ -49,6 +49,7 @@ class Options(TypedDict, total=False):
     batch_tokens: int
     progress: Told | None
     on_error: OnError | None
+    on_cut: OnCut | None
 
 
 @overload
@@ -80,6 +81,7 @@ def embed(
     batch_tokens: int = BATCH_TOKENS,
     progress: Told | None = None,
     on_error: OnError | None = None,
+    on_cut: OnCut | None = None,
 ) -> Vectors | list[TokenVectors | None]:
     """One vector per text (b d); with `pooling="none"` one per token.
 
@@ -89,7 +91,8 @@ def embed(
     `policy` says what happens to a text longer than the model reads: head, tail, head+tail, or
     window (overlapping windows, each token taken where it has the most context). Unsaid, such a
     text is cut as its folder says, else is an error; with `on_error` it is reported, its row is
-    NaN (None with "none"), and the others go on.
+    NaN (None with "none"), and the others go on. `on_cut` is told the number of each text that was
+    cut, and how many of its pieces were left out.
     """
     can(model, "embed")
     rows = [texts] if isinstance(texts, str) else list(texts)
@@ -103,6 +106,7 @@ def embed(
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
     readings = read(model, rows, policy=policy, stride=stride, aligned=by_token, on_error=on_error)
+    _tell_cuts(readings, on_cut)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.width), torch.nan)
     kept: dict[Key, Tensor] = {}  # token by token, where a text's vector cannot be made yet
     for keys, vectors in _rectangles(model, readings, chosen, batch_tokens, progress):
@@ -120,6 +124,12 @@ def embed(
 
 
 Key = tuple[int, int]  # number of the text, number of the window in it
+
+
+def _tell_cuts(readings: dict[int, Reading], on_cut: OnCut | None) -> None:
+    for row, reading in readings.items():
+        if on_cut and reading.cut:
+            on_cut(row, reading.cut)
 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:

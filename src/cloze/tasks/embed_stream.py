@@ -24,17 +24,18 @@ def embed_stream(
     waiting = iter(texts)
     while batch := list(islice(waiting, chunk)):
         errors: dict[int, InputError] = {}
-        options["on_error"] = errors.__setitem__
+        cuts: dict[int, int] = {}
+        options["on_error"], options["on_cut"] = errors.__setitem__, cuts.__setitem__
         found = embed(model, batch, pooling=pooling, **options)
         yield [
-            Record(text=text, error=errors[number].problem)
+            Record(text=text, error=errors[number])
             if number in errors
-            else _record(text, found[number])
+            else _record(text, found[number], cuts.get(number, 0))
             for number, text in enumerate(batch)
         ]
 
 
-def _record(text: str, found: Vectors | TokenVectors | None) -> Record:
+def _record(text: str, found: Vectors | TokenVectors | None, cut: int) -> Record:
     if isinstance(found, TokenVectors):
-        return Record(text=text, vectors=found.vectors, encoding=found.encoding)
-    return Record(text=text, vectors=found)
+        return Record(text=text, vectors=found.vectors, encoding=found.encoding, cut=cut)
+    return Record(text=text, vectors=found, cut=cut)

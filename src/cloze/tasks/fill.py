@@ -1,6 +1,6 @@
 """`fill`: words for [MASK].  n tokens of a packed row, m blanks, v vocabulary."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -12,6 +12,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.nn.packed import Packed
+from cloze.text.encoding import Encoding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Filled:
 
     text: str
     blanks: tuple[Blank, ...]
+    cut: int = 0  # pieces far from the blanks that the model has no room to read
 
     @property
     def best(self) -> str:
@@ -69,9 +71,45 @@ def fill(
 
     With `candidates` only these words are scored. One that the vocabulary splits is scored piece
     by piece from the left, p(w₁)·p(w₂ | w₁)…, with as many masks in the blank as it has pieces.
+    Of a text longer than the model reads it sees as much around the blanks as it has room for.
     """
+    split = check_fill(model, top=top, candidates=candidates)
     if not isinstance(text, str):
         return [fill(model, one, top=top, candidates=candidates) for one in text]
+    mask = model.tokenizer.mask_token
+    encoding = model.tokenizer.encode(text)
+    places = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
+    if mask is None or not places:
+        raise InputError(
+            f"there is no {mask or '[MASK]'} in {_short(text)!r}",
+            fix=f"write {mask or '[MASK]'} where the word is missing",
+        )
+    longest = max(map(len, split.values()), default=1)
+    ids, before = _around(encoding, places, model.limit - (longest - 1))
+    spots = [place - before for place in places]
+    if candidates is None:
+        found = _likeliest(model, ids, spots, top)
+    else:
+        found = [_scored(model, ids, spot, split)[:top] for spot in spots]
+    spans = [encoding.offsets[place] for place in places]
+    blanks = [
+        Blank(
+            start=start,
+            end=end,
+            guesses=tuple(
+                Guess(word=word, score=score, ids=pieces, text=put(text, start, end, word))
+                for word, score, pieces in guesses
+            ),
+        )
+        for (start, end), guesses in zip(spans, found, strict=True)
+    ]
+    return Filled(text=text, blanks=tuple(blanks), cut=len(encoding) - len(ids))
+
+
+def check_fill(
+    model: Model, *, top: int, candidates: Sequence[str] | None
+) -> dict[str, tuple[int, ...]]:
+    """The pieces of each candidate; an error where a model or a choice can serve no text."""
     can(model, "fill")
     if "mlm" not in model.heads:
         raise InputError(
@@ -84,31 +122,7 @@ def fill(
             fix="load one that learned masked words (cloze pretrain, objective.kind mlm)",
         )
     in_range("top", top, 1, model.tokenizer.size)
-    mask = model.tokenizer.mask_token
-    encoding = model.tokenizer.encode(text, limit=model.limit)
-    places = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
-    if mask is None or not places:
-        raise InputError(
-            f"there is no {mask or '[MASK]'} in {_short(text)!r}",
-            fix=f"write {mask or '[MASK]'} where the word is missing",
-        )
-    if candidates is None:
-        found = _likeliest(model, encoding.ids, places, top)
-    else:
-        found = [_scored(model, encoding.ids, place, candidates)[:top] for place in places]
-    spans = [encoding.offsets[place] for place in places]
-    blanks = [
-        Blank(
-            start=start,
-            end=end,
-            guesses=tuple(
-                Guess(word=word, score=score, ids=ids, text=put(text, start, end, word))
-                for word, score, ids in guesses
-            ),
-        )
-        for (start, end), guesses in zip(spans, found, strict=True)
-    ]
-    return Filled(text=text, blanks=tuple(blanks))
+    return {word: _pieces(model, word) for word in candidates or ()}
 
 
 _Found = list[tuple[str, float, tuple[int, ...]]]
@@ -119,6 +133,25 @@ def put(text: str, start: int, end: int, word: str) -> str:
     if word.startswith("##"):
         return text[:start].rstrip() + word[2:] + text[end:]
     return text[:start] + word + text[end:]
+
+
+def _around(encoding: Encoding, places: list[int], limit: int) -> tuple[list[int], int]:
+    """The ids that fit, with the blanks in the middle, and how many were left out before them."""
+    if len(encoding) <= limit:
+        return encoding.ids, 0
+    inside = encoding.pieces_of()
+    room = limit - (len(encoding) - len(inside))
+    first, stop = places[0], places[-1] + 1
+    if stop - first > room:
+        raise InputError(
+            f"from the first blank to the last there are {stop - first:,} pieces, "
+            f"and the model reads {max(room, 0):,}",
+            fix="make a text of each blank and what is around it",
+        )
+    start = max(inside.start, min((first + stop - room) // 2, inside.stop - room))
+    ids = encoding.ids
+    kept = [*ids[: inside.start], *ids[start : start + room], *ids[inside.stop :]]
+    return kept, start - inside.start
 
 
 def _likeliest(model: Model, ids: list[int], places: list[int], top: int) -> list[_Found]:
@@ -133,31 +166,26 @@ def _likeliest(model: Model, ids: list[int], places: list[int], top: int) -> lis
     ]
 
 
-def _scored(model: Model, ids: list[int], place: int, words: Sequence[str]) -> _Found:
+def _scored(
+    model: Model, ids: list[int], place: int, split: Mapping[str, tuple[int, ...]]
+) -> _Found:
     """The candidates by probability: every piece of every word is one row, all in one pass."""
-    split = [_pieces(model, word) for word in words]
     mask_id = ids[place]
     rows: list[list[int]] = []
     spots: list[tuple[int, int]] = []
     asked: list[int] = []
-    for pieces in split:
+    for pieces in split.values():
         for number, piece in enumerate(pieces):
             inside = [*pieces[:number], *[mask_id] * (len(pieces) - number)]
             spots.append((len(rows), place + number))
             rows.append([*ids[:place], *inside, *ids[place + 1 :]])
             asked.append(piece)
-    if rows and max(map(len, rows)) > model.limit:
-        raise InputError(
-            f"with a candidate in place the text has {max(map(len, rows))} tokens, "
-            f"more than the {model.limit} of this model",
-            fix="shorten the text",
-        )
     scores = _log_probabilities(model, rows, spots)
     logs = iter(scores[torch.arange(len(asked)), torch.tensor(asked)].double().tolist())
-    totals = [sum(next(logs) for _ in pieces) for pieces in split]
+    totals = [sum(next(logs) for _ in pieces) for pieces in split.values()]
     found = [
-        (word, float(torch.tensor(total).exp()), tuple(pieces))
-        for word, total, pieces in zip(words, totals, split, strict=True)
+        (word, float(torch.tensor(total).exp()), pieces)
+        for (word, pieces), total in zip(split.items(), totals, strict=True)
     ]
     return sorted(found, key=lambda guess: -guess[1])
 
@@ -172,11 +200,11 @@ def _log_probabilities(model: Model, rows: list[list[int]], spots: list[tuple[in
     return model.module.logits("mlm", hidden[chosen]).float().log_softmax(-1).cpu()  # m v
 
 
-def _pieces(model: Model, word: str) -> list[int]:
+def _pieces(model: Model, word: str) -> tuple[int, ...]:
     encoding = model.tokenizer.encode(word)
-    pieces = [
+    pieces = tuple(
         id_ for id_, special in zip(encoding.ids, encoding.special, strict=True) if not special
-    ]
+    )
     if not pieces or model.tokenizer.unk_id in pieces:
         raise InputError(
             f"the vocabulary cannot spell the candidate {word!r}",

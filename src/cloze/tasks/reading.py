@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.text.encoding import Encoding
 from cloze.text.length import POLICIES
 
 OnError = Callable[[int, InputError], None]  # the number of the text, and what is wrong with it
+OnCut = Callable[[int, int], None]  # the number of the text, and how many pieces were left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,11 @@ class Reading:
     sequences: tuple[list[int], ...]
     encoding: Encoding | None = None  # of the whole text, or of what a policy left of it
     windows: tuple[Encoding, ...] = ()  # one for each sequence, when the text was read in windows
+
+    @property
+    def cut(self) -> int:
+        """Pieces that a policy left out."""
+        return sum(self.encoding.cut) if self.encoding else 0
 
 
 def read(
@@ -70,6 +76,16 @@ def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Re
         encoding=tokenizer.encode(text),
         windows=windows,
     )
+
+
+def check_pairs(model: Model) -> None:
+    """Raise, before any work, where the model does not know the second text of a pair."""
+    known = getattr(model.config, "segments", 0)
+    if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
+        raise ConfigError(
+            f"this model cannot read pairs of texts: it knows {known} segment, and a pair has two",
+            fix="use a model whose type_vocab_size is 2, or one made for pairs",
+        )
 
 
 def fitted(

@@ -407,3 +407,26 @@ def test_errors_are_ordinary_errors_and_travel_between_processes():
     for error in (InputError("wrong", fix="right"), MissingExtraError("this", extra="that")):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.fix) == (type(error), str(error), error.fix)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (torch.float32, float("nan")),
+        (torch.float32, float("inf")),
+        (torch.float32, float("-inf")),
+        (torch.bfloat16, float("nan")),
+        (torch.float8_e4m3fn, float("nan")),  # it has no infinity
+    ],
+)
+def test_weights_that_are_no_numbers(folder, kind, value):
+    name = "bert.embeddings.position_embeddings.weight"
+
+    def spoil(tensors):
+        weight = tensors[name].clone()
+        weight[3, 2] = value
+        return {**tensors, name: weight.to(kind)}
+
+    rewrite(folder, spoil)
+    with pytest.raises(FolderError, match=f"{name} in model.safetensors holds numbers that are no"):
+        cloze.load(folder)

@@ -132,3 +132,12 @@ def test_other_verbs_say_what_a_folder_can_do(tmp_path):
 
 def test_every_family_of_ours_opens_and_says_what_it_can():
     assert OPENERS.keys() == OWN.keys()
+
+
+def test_weights_that_are_no_numbers(tmp_path):
+    model = language_model("lstm")
+    name, weight = next(iter(model.module.named_parameters()))
+    with torch.no_grad():
+        weight.view(-1)[0] = float("nan")
+    with pytest.raises(FolderError, match=f"{name} in model.safetensors holds numbers that are no"):
+        cloze.load(model.save(tmp_path / "lstm"))

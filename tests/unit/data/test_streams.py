@@ -128,6 +128,7 @@ def test_blank_lines_in_tables_hold_no_row(tmp_path: Path) -> None:
     assert texts(write(tmp_path / "a.csv", "\ntext,n\n\na,1\n\n")) == ["a"]
     assert texts(write(tmp_path / "a.tsv", "\ntext\tn\n\na\t1\n\n")) == ["a"]
     assert texts(write(tmp_path / "b.tsv", "text\n\na\n")) == ["", "a"]  # here it is an empty text
+    assert texts(write(tmp_path / "b.csv", 'text\na\n\n""\nb\n')) == ["a", "", "b"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.vectors import Record, vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models import BertConfig, fresh
@@ -162,6 +163,31 @@ def test_policies(model, policy, left):
     (tokens,) = cloze.embed(model, LONG, policy=policy, pooling="none")
     assert tokens.encoding.cut == (12, 0)
     assert [LONG[a:b] for a, b in tokens.encoding.offsets[1:-1]] == left.split()
+
+
+def test_what_was_cut_is_told_where_someone_asks(model):
+    texts = ["a b", LONG, "c", LONG + " a"]
+    cuts: dict[int, int] = {}
+    for pooling in ("mean", "none"):
+        cuts.clear()
+        cloze.embed(model, texts, pooling=pooling, policy="head", on_cut=cuts.__setitem__)
+        assert cuts == {1: 12, 3: 13}
+    cuts.clear()
+    cloze.embed(model, texts, policy="window", on_cut=cuts.__setitem__)
+    assert cuts == {}
+    own = model_with(Pooling(modes=("mean",), limit=6))
+    cloze.embed(own, texts, on_cut=cuts.__setitem__)
+    assert cuts == {1: 16, 3: 17}
+
+
+def test_numbers_that_are_none_are_not_written(tmp_path):
+    broken = Record(text="the cat", vectors=np.array([1.0, np.nan], np.float32))
+    with (
+        pytest.raises(InputError, match="the vector of 'the cat' holds numbers that are none"),
+        vector_file(tmp_path / "v.jsonl") as write,
+    ):
+        write([broken])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_windows_take_each_token_where_it_has_the_most_context(model):

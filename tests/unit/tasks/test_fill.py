@@ -82,11 +82,40 @@ def test_no_head():
         cloze.fill(model_with(), "the [MASK]")
 
 
-def test_too_long(model):
-    with pytest.raises(InputError, match="14 pieces.*limit is 12"):
-        cloze.fill(model, "a b c d e f g h i j a [MASK]")
-    with pytest.raises(InputError, match="with a candidate in place the text has 13 tokens"):
-        cloze.fill(model, "a b c d e f g h i [MASK]", candidates=["cats"])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("a b c d e f g h i j a [MASK]", "c d e f g h i j a [MASK]"),
+        ("[MASK] b c d e f g h i j a b", "[MASK] b c d e f g h i j"),
+        ("a b c d e f g [MASK] i j a b c d", "c d e f g [MASK] i j a b"),
+        ("a b c d e [MASK] the [MASK] i j a b", "b c d e [MASK] the [MASK] i j a"),
+    ],
+)
+def test_of_a_long_text_the_model_sees_what_is_around_the_blanks(model, text, read):
+    """12 positions, of which two are [CLS] and [SEP]."""
+    found, expected = cloze.fill(model, text, top=25), cloze.fill(model, read, top=25)
+    assert (found.cut, expected.cut) == (len(text.split()) - 10, 0)
+    for one, other in zip(found.blanks, expected.blanks, strict=True):
+        assert text[one.start : one.end] == "[MASK]"
+        scores = [{g.word: g.score for g in blank.guesses} for blank in (one, other)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+        assert one.guesses[0].text == put(text, one.start, one.end, one.guesses[0].word)
+
+
+def test_long_candidates_have_room(model):
+    text = "a b c d e f g h i [MASK]"
+    assert cloze.fill(model, text, candidates=["cat"]).cut == 0
+    assert cloze.fill(model, text, candidates=["cats", "cat"]).cut == 1
+
+
+def test_blanks_too_far_apart(model):
+    with pytest.raises(InputError, match="there are 12 pieces, and the model reads 10\n.*of each"):
+        cloze.fill(model, "[MASK] a b c d e f g h i j [MASK]")
+
+
+def test_a_candidate_given_twice_is_one(model):
+    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cat", "sat", "cat"]).blanks
+    assert sorted(guess.word for guess in blank.guesses) == ["cat", "sat"]
 
 
 def test_an_unspellable_candidate(model):

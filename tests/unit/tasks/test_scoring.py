@@ -3,13 +3,16 @@
 import pytest
 import torch
 
+import cloze
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
+from cloze.models import BertConfig
 from cloze.tasks.scoring import label_number, logits, outcomes, task_for
-from helpers import tiny_model
+from helpers import PIECES, tiny_model, tiny_tokenizer
 
 
 def items_of(model, texts, places=(0,)):
@@ -139,3 +142,21 @@ def test_bad_examples_do_not_stop_the_others():
         assert isinstance(outcome, InputError) if example % 7 == 3 else outcome == example * 10
     assert max(asked) == 8
     assert list(outcomes(predict, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "verb"),
+    [
+        ("sequence", lambda model: cloze.classify(model, ["a", "b"], ["c", "d"])),
+        ("span", lambda model: cloze.answer(model, "a", "b c")),
+        ("choice", lambda model: cloze.choose(model, "a", ["b", "c"])),
+    ],
+)
+def test_a_pair_for_a_model_of_one_segment(head, verb):
+    shape = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "positions": 24, "segments": 1}
+    config = BertConfig(vocab_size=len(PIECES), **shape)
+    model = Model.new(config, tiny_tokenizer(), [head], rng=torch.Generator())
+    with pytest.raises(ConfigError, match="knows 1 segment, and a pair has two\n.*type_vocab_size"):
+        verb(model)
+    if head == "sequence":
+        assert len(cloze.classify(model, ["a", "b"])) == 2
