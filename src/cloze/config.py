@@ -62,13 +62,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}", fix="mend that line") from None
 
 
-def to_toml(config: "DataclassInstance") -> str:
-    """A complete file of settings, which `read_toml` and `from_mapping` turn back."""
-    return _lines(to_mapping(config), "").lstrip("\n")
+def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
+    """A file of settings, which `read_toml` and `from_mapping` turn back; complete of a config."""
+    values = config if isinstance(config, Mapping) else to_mapping(config)
+    return _lines(values, "").lstrip("\n")
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """`values` with settings such as "train.learning_rate=1e-4" put in."""
+    if isinstance(settings, str):
+        raise ConfigError(f"settings is {settings!r}", fix=f"give a list: [{settings!r}]")
     changed = _copy(values)
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -116,13 +116,41 @@ def test_two_processes_learn_what_one_does(run, text, tmp_path, way):
         assert torch.allclose(weight, weights[1][name], atol=1e-5), name
 
 
+def test_what_two_processes_cannot_share_is_told_once_and_first(text, tmp_path):
+    ran = subprocess.run(
+        [*TORCHRUN, "pretrain", text, "--out", tmp_path / "m", "--device", "cpu", "--steps", "2"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.count("error: batch.per_step is 1, and 2 processes cannot share") == 1
+    assert "use --accumulate 2" in ran.stderr
+    assert ran.stderr.count("Traceback") == 1, "torchrun's own"
+    assert not (tmp_path / "m").exists()
+
+
+def test_text_from_a_pipe(run, text, tmp_path):
+    rows = "".join(json.dumps({"a": story, "b": "x"}) + "\n" for story in ["a cat sat."] * 40)
+    (tmp_path / "rows.jsonl").write_text(rows)
+    told = text.read_text()
+    asked = ["pretrain", "-", tmp_path / "rows.jsonl", "--column=a", "--steps=2", *SMALL]
+    ran = run(*asked, "--out", tmp_path / "m", stdin=told)
+    assert ran.returncode == 0, ran.stderr
+    again = run("pretrain", "--resume", "--out", tmp_path / "m", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["steps"] == 2
+
+
 def test_a_plan_is_only_a_plan(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--minutes", "3", "--plan", *SMALL)
     assert ran.returncode == 0, ran.stderr
     for fact in ("parameters", "tokens in an epoch", "epochs", "time\t0:03:00", "memory"):
         assert fact in ran.stdout
     assert not (tmp_path / "m" / "config.json").exists()
-    ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", "--force", *SMALL)
+    ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", *SMALL)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -153,6 +181,8 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
         (["empty.txt", "--out", "m", "--steps", "2"], 1, "empty.txt"),
         (["binary.txt", "--out", "m", "--steps", "2"], 1, "binary.txt"),
         (["broken.jsonl", "--out", "m", "--steps", "2"], 1, "broken.jsonl:2"),
+        (["a.txt", "--out", "a.txt", "--steps", "2"], 1, "a.txt is a file, and a folder is to be"),
+        (["a.txt", "--out", "m", "--steps", "2", "--column", "x", "--dev", "y"], 2, "--dev"),
     ],
 )
 def test_mistakes(run, arguments, code, message, tmp_path, monkeypatch):

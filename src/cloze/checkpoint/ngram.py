@@ -157,7 +157,7 @@ class NGramModel(Saved):
 
     def save_arpa(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write an ARPA file, packed if its name ends in .gz."""
-        target = fresh_path(path, force)
+        target = fresh_path(path, force, file=True)
         packed = target.suffix == ".gz"
         with (
             whole_file(target) as file,

@@ -253,7 +253,7 @@ def picture_path(path: "Path | None", force: bool) -> None:
         raise InputError(
             f"{path}: pictures are written as SVG", fix="give it a name that ends in .svg"
         )
-    fresh_path(path, force)
+    fresh_path(path, force, file=True)
 
 
 def print_json(value: object) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Device, Force, Json, Quiet
+from cloze.cli.common import Column, Device, Force, Json, Quiet
 from cloze.cli.ended import print_end
 from cloze.cli.training import (
     Accumulate,
@@ -68,6 +68,7 @@ def distill(
     accumulate: Accumulate = None,
     rate: Rate = None,
     dtype: Precision = None,
+    column: Column = None,
     corpus: CorpusFolder = None,
     settings: Settings = None,
     save_every: SaveEvery = None,
@@ -99,6 +100,7 @@ def distill(
             "run.save_every": save_every,
             "run.device": device,
             "run.tensorboard": tensorboard,
+            "corpus.column": column,
             "corpus.folder": corpus,
             "corpus.workers": workers,
             "samples.length": length,

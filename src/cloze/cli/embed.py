@@ -86,7 +86,7 @@ def embed(
 
     by_token = pooling == "none"
     if out is not None:
-        check_format(fresh_path(out, force), by_token=by_token)
+        check_format(fresh_path(out, force, file=True), by_token=by_token)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     waiting: deque[Row] = deque()  # read, and not yet embedded
     embedded = 0

@@ -144,7 +144,7 @@ def check_report(path: Path | None, force: bool) -> None:
         return
     if path.suffix != ".html":
         raise InputError(f"{path}: a report is a page", fix="end its name in .html")
-    fresh_path(path, force)
+    fresh_path(path, force, file=True)
 
 
 def _show_own(made: "Scored", model: str, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
+from cloze.cli.common import Column, Device, Force, Json, Quiet, print_json, print_table
 from cloze.cli.ended import duration, print_end
 from cloze.cli.training import (
     Accumulate,
@@ -58,6 +58,7 @@ FLAGS = {
     "vocabulary.size": "--vocabulary-size",
     "vocabulary.extra_pieces": "--extra-pieces",
     "corpus.folder": "--corpus",
+    "corpus.column": "--column",
     "corpus.dev": "--dev",
     "corpus.workers": "--workers",
     "samples.pairs": "--pairs",
@@ -78,8 +79,8 @@ def pretrain(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="laptop; on a GPU fast; bert-tiny … bert-base; ngram, nnlm, lstm, word2vec; "
-            "or a file.",
+            help="laptop; on a GPU fast; bert-original; bert-tiny … bert-base; demo; "
+            "ngram, nnlm, lstm, word2vec; or a file.",
         ),
     ] = None,
     model: Annotated[
@@ -93,7 +94,10 @@ def pretrain(
         typer.Option(metavar="PATH", help="Language models: text to judge by. [the last lines]"),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="tiny, mini, small, medium, base, large.")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="tiny, mini, small, medium, base, large; of modernbert also cloze."
+        ),
     ] = None,
     minutes: Minutes = None,
     steps: Steps = None,
@@ -123,6 +127,7 @@ def pretrain(
     accumulate: Accumulate = None,
     rate: Rate = None,
     dtype: Precision = None,
+    column: Column = None,
     corpus: CorpusFolder = None,
     settings: Settings = None,
     save_every: SaveEvery = None,
@@ -154,6 +159,7 @@ def pretrain(
             "vocabulary.size": vocabulary_size,
             "vocabulary.extra_pieces": extra_pieces,
             "corpus.folder": corpus,
+            "corpus.column": column,
             "corpus.dev": dev or None,
             "corpus.workers": workers,
             "samples.pairs": pairs,

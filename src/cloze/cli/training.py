@@ -37,7 +37,8 @@ RunSeed = Annotated[
 ]
 # on raw text
 Sources = Annotated[
-    list[str] | None, typer.Argument(metavar="INPUT", help="Files, folders or globs of text.")
+    list[str] | None,
+    typer.Argument(metavar="INPUT", help="Files, folders or globs of text; - is standard input."),
 ]
 Length = Annotated[int | None, typer.Option(metavar="N", help="Tokens in a sample, at most.")]
 BatchTokens = Annotated[int | None, typer.Option(metavar="N", help="Tokens computed at once.")]

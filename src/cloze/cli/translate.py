@@ -74,7 +74,7 @@ def translate(
     rows = [*inputs, *(rows_of(file) if file else [])]
     picture_path(align, force)
     if out is not None:
-        fresh_path(out, force)
+        fresh_path(out, force, file=True)
     opened = load(model, device=device, quiet=quiet)
     failed: list[InputError] = []
 

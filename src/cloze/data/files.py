@@ -2,6 +2,7 @@
 
 import glob
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -114,13 +115,59 @@ def _inside(folder: Path, kinds: Mapping[str, str], above: tuple[Path, ...]) -> 
             yield path
 
 
-def fresh_path(path: PathLike, force: bool = False) -> Path:
-    """A place to write that overwrites nothing, unless told to."""
+def fresh_path(path: PathLike, force: bool = False, *, file: bool = False) -> Path:
+    """A place to write a folder, or a file, that overwrites nothing unless told to.
+
+    What stands in the way is told now, before the work that would be lost.
+    """
     place = Path(path)
-    taken = any(place.iterdir()) if place.is_dir() else place.exists()
+    try:
+        taken, other = _taken(place, file)
+    except OSError as error:  # a name too long, a folder we may not look into
+        raise _unwritable(place, error) from error
+    if other:
+        what, wanted = ("folder", "file") if file else ("file", "folder")
+        raise InputError(
+            f"{place} is a {what}, and a {wanted} is to be written", fix="choose another name"
+        )
     if taken and not force:
         raise InputError(
             f"{place} exists already",
             fix="choose another place, or overwrite it with --force (force=True in Python)",
         )
+    if not file or place.is_file() or not place.exists():  # not a pipe, nor /dev/null
+        _check_writable(place)
     return place
+
+
+def _taken(place: Path, file: bool) -> tuple[bool, bool]:
+    """Whether something is there, and whether it is of another kind than is to be written."""
+    if place.is_dir():
+        return any(place.iterdir()), file
+    return place.exists(), place.exists() and not file
+
+
+def _check_writable(place: Path) -> None:
+    """Try to write where the place is or will be; rights alone do not tell, as of /proc."""
+    above = nearest_folder(place)
+    if not above.is_dir():
+        raise InputError(f"{place}: {above} is a file", fix="choose a place in a folder")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise _unwritable(place, error) from error
+
+
+def nearest_folder(place: Path) -> Path:
+    """The folder itself, or what exists of the path above it; of a file the folder it is in."""
+    real = Path(os.path.realpath(place))  # a link is followed when it is written to
+    inside = real.parent if real.is_file() else real
+    return next(path for path in (inside, *inside.parents) if path.exists())
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{str(place)[:200]} cannot be written: {error.strerror}",
+        fix="choose another place, or get leave to write there",
+    )

@@ -328,9 +328,8 @@ def _fingerprint(
     return {"inputs": inputs or [], **recipe.described, **chosen}, inputs is not None
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time prepare a folder; the next then finds it ready."""
+def check_place(folder: Path) -> None:
+    """Refuse a place that holds something other than a corpus."""
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file", fix="name a folder")
     foreign = {path.name for path in folder.glob("[!.]*")} - {DESCRIPTION, SHARDS}
@@ -338,6 +337,25 @@ def _alone(folder: Path) -> Iterator[None]:
         raise FolderError(
             f"{folder} holds something else ({min(foreign)})", fix="name a new or an empty folder"
         )
+
+
+def prepared(
+    sources: Source | list[Source],
+    tokenizer: Tokenizer,
+    folder: str | PathLike[str],
+    options: Options | None = None,
+) -> Corpus | None:
+    """The corpus in a folder, if it is whole and `prepare` would make the same."""
+    options = options or Options()
+    recipe = Recipe.of(tokenizer, options.sentences, options.words())
+    fingerprint, stable = _fingerprint(sources, recipe, options)
+    return _ready(Path(folder), fingerprint) if stable else None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time prepare a folder; the next then finds it ready."""
+    check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         with suppress(ImportError):  # not on Windows

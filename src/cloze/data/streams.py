@@ -4,21 +4,35 @@ Nothing is dropped silently. A row that cannot be read names its file, line and 
 reads chooses whether that ends the reading or is noted and passed over.
 """
 
+import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from cloze.data.files import PathLike, find
+from cloze.data.files import KINDS, PathLike, endings, find
 from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whole_file
 from cloze.data.unpack import Lines
 from cloze.errors import InputError
 
-__all__ = ["Row", "Source", "check_rereadable", "inventory", "listed", "rows"]
+__all__ = [
+    "Row",
+    "Source",
+    "check_rereadable",
+    "inventory",
+    "is_stream",
+    "listed",
+    "rereadable",
+    "rows",
+]
 
 STDIN = "standard input"
+_FILL = "look at what comes before it in the pipe"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
 OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
@@ -34,10 +48,71 @@ def check_rereadable(
     sources: Source | Sequence[Any], *, fix: str = "save it to a file and name that"
 ) -> None:
     """Refuse text that is gone after one reading, where more than one is needed."""
-    if any(source == "-" or isinstance(source, Iterator) for source in listed(sources)):
+    if any(map(is_stream, listed(sources))):
         raise InputError(
             "the text is read more than once, and a stream is gone after the first time", fix=fix
         )
+
+
+def is_stream(source: Source) -> bool:
+    """Whether text is gone after one reading: standard input, a named pipe, an iterator."""
+    if not isinstance(source, str | os.PathLike):
+        return isinstance(source, Iterator)
+    try:
+        return source == "-" or Path(source).is_fifo()
+    except OSError:  # told by whoever reads it
+        return False
+
+
+@contextmanager
+def rereadable(
+    sources: list[Source], folder: Path, *, column: str | None = None, skip_broken: bool = False
+) -> Iterator[list[Source]]:
+    """The same sources with files in the place of streams, in a folder that is gone in the end.
+
+    Args:
+        sources: what `rows` reads.
+        folder: where there is room for the files.
+        column: where the text of a table is.
+        skip_broken: leave items of an iterator that cannot be read for whoever reads the file.
+    """
+    if not any(map(is_stream, sources)):
+        yield sources
+        return
+    with tempfile.TemporaryDirectory(prefix=".text-", dir=folder) as place:
+        yield [
+            _kept(source, Path(place) / str(number), column, skip_broken)
+            if is_stream(source)
+            else source
+            for number, source in enumerate(sources, 1)
+        ]
+
+
+def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -> Path:
+    """What a stream holds, in a file that reads the same."""
+    folder.mkdir()
+    if not isinstance(source, str | os.PathLike):
+        path = folder / "rows.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for row in _given(check_rows(source), column):
+                if isinstance(row, Row):
+                    file.write(json.dumps(row.text) + "\n")
+                elif skip_broken:
+                    file.write("null\n")  # no text either, and counted as such
+                else:
+                    raise row
+        return path
+    known = source != "-" and endings(source)[0] in KINDS
+    path = folder / (Path(source).name if known else f"{STDIN}.txt")
+    with path.open("wb") as file:
+        if source == "-":
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        else:
+            with Path(source).open("rb") as stream:
+                shutil.copyfileobj(stream, file)
+    if not path.stat().st_size:
+        raise InputError(f"{STDIN if source == '-' else source}: there is no text in it", fix=_FILL)
+    return path
 
 
 def rows(

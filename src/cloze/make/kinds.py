@@ -37,6 +37,8 @@ Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
 Ended = TypeVar("Ended")
 
+LABELLED = {"task", "data", "transfer", "transformer", "seq2seq"}  # in recipes of finetune alone
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[Ended]):
@@ -93,6 +95,7 @@ def complete(
     if recipe is None:
         recipe = default_recipe(flags, settings) if model is None else KINDS[model].default
     else:
+        _check_verb(recipe)
         said = kind_of(recipe)
         if model is not None and KINDS[model].recipe is not KINDS[said].recipe:
             raise ConfigError(
@@ -122,11 +125,25 @@ def default_recipe(flags: Mapping[str, Any] | None = None, settings: Sequence[st
 
 def kind_of(recipe: AnyRecipe | PathLike) -> str:
     """The kind of model that a recipe makes: the table that describes it tells."""
-    if isinstance(recipe, str | os.PathLike):
-        values: Mapping[str, Any] = read_toml(find_recipe(recipe))
-    else:
-        values = to_mapping(recipe)
+    values = _values(recipe)
     return next((name for name in KINDS if name in values), "bert")
+
+
+def _values(recipe: AnyRecipe | PathLike) -> Mapping[str, Any]:
+    if isinstance(recipe, str | os.PathLike):
+        return read_toml(find_recipe(recipe))
+    return to_mapping(recipe)
+
+
+def _check_verb(recipe: AnyRecipe | PathLike) -> None:
+    """Refuse a recipe for labelled data by its verb, not by its first unknown setting."""
+    values = _values(recipe)
+    if values.keys() & LABELLED or (kind_of(recipe) == "bert" and "batch" in values.get("run", {})):
+        name = recipe if isinstance(recipe, str | os.PathLike) else "it"
+        raise ConfigError(
+            f"{name}: that is a recipe for finetune",
+            fix="use cloze finetune, or a recipe for raw text",
+        )
 
 
 def has_setting(recipe: type[Any], path: str) -> bool:

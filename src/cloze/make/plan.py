@@ -10,10 +10,11 @@ import torch
 
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
+from cloze.make.begin import begun
 from cloze.make.pretrain import asked, beginning
 from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.run import Say
-from cloze.make.workshop import drop_stale_vocabulary, open_workshop
+from cloze.make.workshop import open_workshop
 from cloze.train.budget import Budget
 from cloze.train.loop import run
 from cloze.train.parallel import assemble
@@ -52,14 +53,14 @@ def plan(
     """Prepare what the run will need anyway, train for ten seconds, and foretell the rest.
 
     The vocabulary and the corpus stay in `out` and are used when the run is started; the weights of
-    the trial are thrown away.
+    the trial are thrown away. A folder that holds a run or a model is not planned in.
     """
     texts, made = asked(sources, recipe, settings)
+    folder, say = Path(out), say or Say()
     with assemble(made.run.device) as team:
-        if team.first:
-            drop_stale_vocabulary(texts, Path(out), made)
-        workshop = open_workshop(texts, Path(out), made, team=team, say=say or Say())
-        (say or Say()).text(f"training for {TRIAL_SECONDS:.0f} seconds")
+        with begun(texts, folder, made, team, planned=True) as readable:
+            workshop = open_workshop(readable, folder, made, team=team, say=say)
+        say.text(f"training for {TRIAL_SECONDS:.0f} seconds")
         first, last = None, None
         with beginning(workshop, team) as state:
             for step in run(

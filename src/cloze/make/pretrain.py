@@ -18,11 +18,12 @@ from typing import Any
 
 from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
-from cloze.data.files import PathLike, fresh_path
+from cloze.data.files import PathLike
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
+from cloze.make.begin import begun
 from cloze.make.course import exact, written
 from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
@@ -36,19 +37,14 @@ from cloze.make.run import (
     STATE,
     Watch,
     check_extras,
-    clear,
     named,
     recipe_in,
     texts_of,
-    write_recipe,
 )
 from cloze.make.student import fingerprint
 from cloze.make.workshop import (
-    CORPUS,
-    TOKENIZER,
     Workshop,
     commoner_label,
-    drop_stale_vocabulary,
     open_workshop,
     unigram_accuracy,
 )
@@ -104,18 +100,18 @@ def pretrain(
     """
     texts, made = asked(sources, recipe, settings)
     folder = Path(out)
+    watch = watch or Watch()
     with assemble(made.run.device) as team:
-        if team.first:
-            _begin(folder, texts, made, force=force)
-        team.total([0.0])  # the others wait until the folder is there
-        return _train(texts, folder, made, team, watch or Watch())
+        with begun(texts, folder, made, team, force=force) as readable:
+            workshop = open_workshop(readable, folder, made, team=team, say=watch.say)
+        return _train(workshop, folder, team, watch)
 
 
 def asked(
     sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
 ) -> tuple[list[Source], Recipe]:
     """The text to read, and the complete recipe with its name."""
-    made = complete(recipe, settings=settings)
+    made = complete(recipe, settings=settings).trimmed()
     check_extras(made.run)
     made.run.check_budget()
     texts = texts_of(sources, made.corpus.sources)
@@ -132,26 +128,18 @@ def resume_run(
     """Go on with the run in a folder, by the recipe that lies there.
 
     Settings may change where it runs and what it shows, not what it computes. The text is named
-    again where it has moved, or where the recipe could not name it.
+    again where it has moved. Of text that came from a pipe or from Python the prepared corpus is
+    taken.
     """
     texts, made = asked(sources, recipe_in(out), settings)
+    folder, watch = Path(out), watch or Watch()
     with assemble(made.run.device) as team:
-        return _train(texts, Path(out), made, team, watch or Watch())
+        workshop = open_workshop(texts, folder, made, team=team, say=watch.say)
+        return _train(workshop, folder, team, watch)
 
 
-def _begin(out: Path, sources: list[Source], recipe: Recipe, *, force: bool) -> None:
-    inside = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    fresh_path(out, force or inside <= {TOKENIZER, CORPUS})  # a plan leaves these for its run
-    clear(out)
-    drop_stale_vocabulary(sources, out, recipe)
-    write_recipe(out, recipe)
-
-
-def _train(
-    sources: list[Source], out: Path, recipe: Recipe, team: Team, watch: Watch
-) -> Pretrained:
-    workshop = open_workshop(sources, out, recipe, team=team, say=watch.say)
-    model = workshop.model
+def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretrained:
+    recipe, model = workshop.recipe, workshop.model
     asked, fills = _first_fills(workshop)
     with ExitStack() as stack:
         state = stack.enter_context(beginning(workshop, team))

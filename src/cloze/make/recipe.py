@@ -6,11 +6,12 @@ having the last word; the run writes the complete file it ran with.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cloze.checkpoint.load import open_folder
 from cloze.config import (
     from_mapping,
     in_range,
@@ -43,6 +44,8 @@ R = TypeVar("R", bound="DataclassInstance")  # a recipe
 
 DEFAULT = "laptop"  # the recipe when none is named
 FAST = "fast"  # and on a GPU
+# What a recipe still says of tables that a model to go on from, or a teacher, brings itself.
+BROUGHT = {"model": ("start",), "vocabulary": ("extra_pieces",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +65,16 @@ class Recipe:
     distill: DistillTable | None = None
 
     def __post_init__(self) -> None:
-        if self.model.family == "modernbert" and self.samples.pairs != "none":
+        if self._new and self.model.family == "modernbert" and self.samples.pairs != "none":
             raise ConfigError(
                 f"samples.pairs is {self.samples.pairs!r}, and a ModernBERT has no segments",
                 fix='set samples.pairs to "none" (--pairs none)',
+            )
+        if self.vocabulary.extra_pieces and self._new:
+            raise ConfigError(
+                f"vocabulary.extra_pieces is {self.vocabulary.extra_pieces:,}, and there is no "
+                "model to go on from",
+                fix="name one (--from), or learn a larger vocabulary (--vocabulary-size)",
             )
         self._check_lengths()
         self._check_generator()
@@ -118,7 +127,7 @@ class Recipe:
     def _check_left_to_right(self) -> None:
         if not self.objective.causal:
             return
-        if self.model.family != "bert":
+        if self._new and self.model.family != "bert":
             raise ConfigError(
                 f"objective.kind is {self.objective.kind!r}, which model.family "
                 f"{self.model.family!r} does not learn",
@@ -128,6 +137,33 @@ class Recipe:
             raise ConfigError(
                 f"samples.pairs is {self.samples.pairs!r}, and left to right no pairs are told",
                 fix='set samples.pairs to "none" (--pairs none)',
+            )
+
+    def said(self) -> dict[str, Any]:
+        """As the run's file says it: nothing of the shape and vocabulary that another model has."""
+        values = to_mapping(self)
+        if not self._new:
+            for table, own in BROUGHT.items():
+                values[table] = {name: values[table][name] for name in own if name in values[table]}
+        return values
+
+    def trimmed(self) -> "Recipe":
+        """The same run, without settings that another model makes void."""
+        if self._new:
+            return self
+        return replace(
+            self,
+            model=ShapeTable(start=self.model.start),
+            vocabulary=VocabularyTable(extra_pieces=self.vocabulary.extra_pieces),
+        )
+
+    def check_processes(self, processes: int) -> None:
+        """Refuse steps that several processes cannot share."""
+        size = self.objective.shared(self.batch.batching()).per_step
+        if size % processes:
+            raise ConfigError(
+                f"batch.per_step is {size}, and {processes} processes cannot share such a step",
+                fix=f"use --accumulate {processes}, or a multiple of it",
             )
 
     def is_fast(self, device: str, processes: int) -> bool:
@@ -145,7 +181,8 @@ class Recipe:
             raise ConfigError(
                 f"objective.kind is {self.objective.kind!r}, which needs batches made on the "
                 "device: one process, and no whole words",
-                fix='train on one GPU in bf16 (--dtype bf16), or set objective.kind to "mlm"',
+                fix="train on one GPU in bf16 (--dtype bf16), make them on this device all the "
+                'same (--set run.fast=true), or set objective.kind to "mlm"',
             )
         return fast
 
@@ -174,7 +211,34 @@ def completed(
     asked = override(flags or {}, settings)
     if any(unit in asked.get("run", {}) for unit in UNITS):
         values["run"] = values.get("run", {}) | dict.fromkeys(UNITS)
-    return from_mapping(kind, merge(values, asked))
+    made = from_mapping(kind, merge(values, asked))
+    if isinstance(made, Recipe):
+        _check_asked(made, asked)
+    return made
+
+
+def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
+    """Refuse what would change nothing: another model brings its own shape and vocabulary."""
+    start = made.model.start
+    if start is None and made.distill is None:
+        return
+    whose = "the teacher" if start is None else "the model to go on from"
+    for table, own in BROUGHT.items():
+        for name, value in asked.get(table, {}).items():
+            if name in own or value is None:
+                continue
+            if name == "family" and start is not None:  # it is a way to name the kind, too
+                family = open_folder(start).published.config.family
+                if value == family:
+                    continue
+                raise ConfigError(
+                    f"model.family is {value!r}, and {whose} is a {family}", fix="leave it out"
+                )
+            raise ConfigError(
+                f"{table}.{name} changes nothing: {whose} has its own",
+                fix="leave it out"
+                + ("; --extra-pieces adds words of the new text" if table == "vocabulary" else ""),
+            )
 
 
 def recipes() -> dict[str, Path]:

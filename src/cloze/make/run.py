@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cloze import __version__
 from cloze.config import to_toml
 from cloze.data.files import PathLike
-from cloze.data.streams import Source, listed
+from cloze.data.streams import Source, is_stream, listed
 from cloze.errors import FolderError, InputError
 from cloze.files import write_text
 from cloze.make.metrics import Meter
@@ -77,8 +77,11 @@ def no_text(fix: str = "are the files empty?") -> InputError:
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:
-    """Sources of text as a recipe can name them."""
-    return tuple(str(one) if isinstance(one, str | os.PathLike) else UNNAMED for one in sources)
+    """Sources of text as a recipe can name them; a pipe is gone, whatever its name was."""
+    return tuple(
+        UNNAMED if not isinstance(one, str | os.PathLike) else "-" if is_stream(one) else str(one)
+        for one in sources
+    )
 
 
 def clear(folder: Path, *folders: str) -> None:
@@ -92,7 +95,7 @@ def clear(folder: Path, *folders: str) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def write_recipe(folder: Path, recipe: "DataclassInstance") -> None:
+def write_recipe(folder: Path, recipe: "DataclassInstance | Mapping[str, Any]") -> None:
     """The complete recipe of a run, into its folder."""
     said = f"# The complete recipe of this run, by cloze {__version__}.\n\n"
     write_text(folder / RECIPE, said + to_toml(recipe))

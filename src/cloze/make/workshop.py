@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,18 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import NO_LABEL, Ints, PackedBatch
-from cloze.data.corpus import Corpus, Summary
+from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare, prepared
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
-from cloze.data.streams import Source, check_rereadable, inventory, rows
+from cloze.data.streams import OnError, Source, inventory, is_stream, rows
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import read_json, write_json
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
-from cloze.make.recipe_tables import DistillTable
-from cloze.make.run import Say
+from cloze.make.recipe_tables import CorpusTable, DistillTable
+from cloze.make.run import UNNAMED, Say
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
@@ -167,24 +168,15 @@ def open_workshop(
     The first process does the work on the disk; the others wait, and find it done.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
-    start = recipe.model.start if taught is None else _teacher(taught)
+    start = started_from(recipe)
     base = None if start is None else load(start, device="cpu", quiet=not team.first)
-    if base is not None:
-        _check_base(recipe, base)
     place = out / CORPUS if folder is None else Path(folder)
-    if team.first:
+
+    def make() -> None:
         tokenizer = _tokenizer(sources, out, recipe, base, say)
-        say.text("preparing the corpus")
-        made = prepare(
-            sources,
-            tokenizer,
-            place,
-            recipe.corpus.options(),
-            workers=recipe.corpus.workers,
-            progress=say.corpus,
-        )
-        say.text(described(made.summary))
-    team.total([0.0])  # the others wait here
+        say.text(described(_corpus(sources, tokenizer, place, recipe.corpus, say).summary))
+
+    team.ahead(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(place)
     model = _model(recipe, tokenizer, base)
@@ -221,30 +213,43 @@ def open_workshop(
     )
 
 
-def _check_base(recipe: Recipe, base: Model) -> None:
-    """Whether a model can go on by a recipe, or teach by it."""
-    kind, pairs = recipe.objective.kind, recipe.samples.pairs
-    length, positions = recipe.samples.length, base.config.positions
-    if length > positions:
-        raise ConfigError(
-            f"samples.length is {length:,}, and the model has {positions:,} positions",
-            fix=f"use --length {positions} or less",
-        )
-    if pairs != "none" and "nsp" not in base.module.HEADS:
-        raise ConfigError(
-            f"samples.pairs is {pairs!r}, and a {base.config.family} has no head for pairs",
-            fix='set samples.pairs to "none" (--pairs none)',
-        )
-    if recipe.objective.causal and not base.module.causal:
-        raise ConfigError(
-            f"objective.kind is {kind!r}, and the model to go on from sees what comes next",
-            fix="go on from one that learned left to right, or begin a new one without --from",
-        )
-    if base.module.causal and not recipe.objective.causal:
-        raise ConfigError(
-            f"objective.kind is {kind!r}, and the model to go on from reads left to right",
-            fix='set objective.kind to "left-to-right", or take a model that sees both sides',
-        )
+def started_from(recipe: Recipe) -> str | None:
+    """The model that a run begins with, if it is not a new one."""
+    return recipe.model.start if recipe.distill is None else _teacher(recipe.distill)
+
+
+def _corpus(
+    sources: list[Source], tokenizer: Tokenizer, place: Path, table: CorpusTable, say: Say
+) -> Corpus:
+    names = [one for one in sources if isinstance(one, str)]
+    if UNNAMED in names or any(map(is_stream, sources)):  # of a resumed run: they are gone
+        return _left(place)
+    if (made := prepared(sources, tokenizer, place, table.options())) is not None:
+        say.text(f"the corpus is there already: {place}")
+        return made
+    if table.folder is not None and (place / DESCRIPTION).exists():
+        say.text(f"{place} holds a corpus of another text or vocabulary: this one replaces it")
+    say.text("preparing the corpus")
+    return prepare(
+        sources,
+        tokenizer,
+        place,
+        table.options(),
+        workers=table.workers,
+        progress=say.corpus,
+    )
+
+
+def _left(place: Path) -> Corpus:
+    """The corpus of text that cannot be read again."""
+    with suppress(FolderError):
+        corpus = Corpus.open(place)
+        if corpus.is_whole():
+            return corpus
+    raise InputError(
+        f"the text came from a pipe or from Python, and {place} does not hold all of it",
+        fix="start the run again: the same command, with --force",
+    )
 
 
 def described(summary: Summary) -> str:
@@ -270,14 +275,16 @@ def unigram_accuracy(corpus: Corpus, targets: Ints) -> float:
 
 def drop_stale_vocabulary(sources: list[Source], out: Path, recipe: Recipe) -> None:
     """Let the vocabulary that lies in a run's folder go, unless this run would learn the same."""
-    if _read_origin(out) != _origin(sources, recipe):
+    origin = _origin(sources, recipe)
+    if origin is None or _read_origin(out) != origin:
         shutil.rmtree(out / TOKENIZER, ignore_errors=True)
 
 
 def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
     """What a vocabulary is learned from and how; None where that cannot be told from outside."""
     files = inventory(sources)
-    if recipe.model.start is not None or recipe.vocabulary.folder is not None or files is None:
+    brought = started_from(recipe) or recipe.vocabulary.folder
+    if brought is not None or files is None:
         return None
     table = to_mapping(recipe.vocabulary)
     return {"files": files, "column": recipe.corpus.column, "vocabulary": table}
@@ -296,15 +303,10 @@ def _tokenizer(
     place, table = out / TOKENIZER, recipe.vocabulary
     if place.is_dir():  # of an earlier sitting of this run, or of its plan
         return Tokenizer.load(place)
-    if base is not None and table.folder is not None:
-        raise InputError(
-            "a model to go on from brings its own vocabulary",
-            fix="leave vocabulary.folder out; --extra-pieces adds words of the new text",
-        )
-    texts = (row.text for row in rows(sources, column=recipe.corpus.column))
-    if table.folder is None and (base is None or table.extra_pieces):
-        fix = "save it to a file and name that, or name a vocabulary: --vocabulary FOLDER"
-        check_rereadable(sources, fix=fix)  # once for the vocabulary, once for the corpus
+    # what cannot be read is counted when the corpus is prepared
+    on_error: OnError = (lambda _: None) if recipe.corpus.skip_broken else "raise"
+    read = rows(sources, column=recipe.corpus.column, on_error=on_error)
+    texts = (row.text for row in read)
     if base is not None:
         tokenizer = base.tokenizer
         if table.extra_pieces:

@@ -62,6 +62,6 @@ def export(
         raise InputError(
             f"the format {format} has no header to leave out", fix="leave out --no-header"
         )
-    target = fresh_path(out, force)
+    target = fresh_path(out, force, file=wanted.model is not Model)
     options = {} if header else {"header": False}
     return wanted.write(model, target, force or target.exists(), **options)  # or it is empty

@@ -29,7 +29,7 @@ def predictions_file(path: PathLike, *, force: bool = False) -> Path:
             f"{path}: predictions are not written to such a file",
             fix=f"end its name in one of {', '.join(ENDINGS)}",
         )
-    return fresh_path(path, force)
+    return fresh_path(path, force, file=True)
 
 
 def write_predictions(made: Evaluation, path: PathLike, *, force: bool = False) -> Path:

@@ -6,7 +6,8 @@ from memory to memory, so that no GPU is waited for.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
@@ -21,6 +22,7 @@ from cloze.device import device_of
 
 T = TypeVar("T")
 Way = Literal["ddp", "fsdp"]
+LINGER = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,22 @@ class Team:
     def first(self) -> bool:
         """The one that writes files and speaks to the user."""
         return self.rank == 0
+
+    def ahead(self, work: Callable[[], object]) -> None:
+        """Let the first process do what all need; the others wait, and end with it if it fails.
+
+        They end without a word: what is wrong is told once.
+        """
+        failed = 1.0
+        try:
+            if self.first:
+                work()
+            failed = 0.0
+        finally:
+            (failed,) = self.total([failed])
+        if failed:
+            time.sleep(LINGER)  # torchrun ends all when one ends: let it be the one that tells why
+            raise SystemExit(1)
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """Each number added up over the processes; the same list for all."""

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from cloze.data import unpack
-from cloze.data.files import find, fresh_path
+from cloze.data.files import find
 from cloze.data.readers import BATCH
 from cloze.data.streams import Row, rows
 from cloze.data.unpack import open_text
@@ -431,16 +431,6 @@ def test_open_text_gives_a_stream_and_names_the_line_of_what_is_wrong(tmp_path: 
     cut = write(tmp_path / "c.txt.xz", lzma.compress(b"one\n" * 9)[:-1])
     with open_text(cut) as f, pytest.raises(InputError, match=r"c\.txt\.xz:10: the xz data is cut"):
         f.read()
-
-
-def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
-    assert fresh_path(tmp_path / "new") == tmp_path / "new"
-    (tmp_path / "empty").mkdir()
-    assert fresh_path(tmp_path / "empty") == tmp_path / "empty"
-    for taken in (write(tmp_path / "file.npy", "x"), tmp_path):
-        with pytest.raises(InputError, match=r"exists already\n.*--force"):
-            fresh_path(taken)
-        assert fresh_path(taken, force=True) == taken
 
 
 # --- real files

@@ -71,16 +71,17 @@ def test_a_resumed_run_ends_with_the_same_bits(made, text, tmp_path):
 
 def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     few = ["run.steps=1"]
-    on = [*ASKED, *few, f"model.start={made}"]
-    assert "loss" in pretrain(text, tmp_path / "on", recipe(settings=on)).scores
+    on = [*few, f"model.start={made}"]
+    left = recipe(settings=ASKED)
+    assert "loss" in pretrain(text, tmp_path / "on", left, settings=on).scores
     assert cloze.load(tmp_path / "on").config.causal
     plain = tmp_path / "plain"
     pretrain(text, plain, recipe(settings=[*FAST, *few]))
-    back = recipe(settings=[*ASKED, *few, f"model.start={plain}"])
+    back = recipe(left, settings=[*few, f"model.start={plain}"])
     with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
         pretrain(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
-        other = recipe(settings=[*FAST, *few, f"objective.kind={kind}", f"model.start={made}"])
+        other = recipe(recipe(settings=FAST), settings=[*on, f"objective.kind={kind}"])
         with pytest.raises(ConfigError, match=f"'{kind}', .* reads left to right\n.*both sides"):
             pretrain(text, tmp_path / kind, other)
 

@@ -71,7 +71,7 @@ def test_settings_out_of_range(corpus, tmp_path):
 
 def test_it_overwrites_nothing_unasked(corpus, tmp_path):
     with pytest.raises(InputError, match="exists already"):
-        pretrain_ngram(corpus, corpus)
+        pretrain_ngram(corpus, corpus.parent)
 
 
 @pytest.mark.data

@@ -76,9 +76,10 @@ def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
 def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_path):
     settings = [one for one in SMALL if not one.startswith(("model.family", "samples.pairs"))]
     settings += ["model.family=bert", "run.steps=2"]
-    pretrain(text, tmp_path / "plain", recipe(settings=settings))
-    settings += [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
-    ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
+    plain = recipe(settings=settings)
+    pretrain(text, tmp_path / "plain", plain)
+    on = [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
+    ended = pretrain(text, tmp_path / "m", plain, settings=on)
     assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
     assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
 

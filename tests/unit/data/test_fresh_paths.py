@@ -1,0 +1,52 @@
+"""Where something is to be written: what stands in the way is told before the work."""
+
+from pathlib import Path
+
+import pytest
+
+from cloze.data.files import fresh_path
+from cloze.errors import InputError
+
+
+def write(path: Path, data: str) -> Path:
+    path.write_text(data)
+    return path
+
+
+def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
+    assert fresh_path(tmp_path / "new") == tmp_path / "new"
+    (tmp_path / "empty").mkdir()
+    assert fresh_path(tmp_path / "empty") == tmp_path / "empty"
+    for taken, file in ((write(tmp_path / "file.npy", "x"), True), (tmp_path, False)):
+        with pytest.raises(InputError, match=r"exists already\n.*--force"):
+            fresh_path(taken, file=file)
+        assert fresh_path(taken, force=True, file=file) == taken
+        with pytest.raises(InputError, match=r"is a (file|folder), and a (file|folder) is to be"):
+            fresh_path(taken, force=True, file=not file)
+    with pytest.raises(InputError, match="empty is a folder, and a file is to be written"):
+        fresh_path(tmp_path / "empty", file=True)
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, file: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = write(tmp_path / "a.txt", "x") / "b" / "c"
+    with pytest.raises(InputError, match=r"a\.txt is a file\n.*in a folder"):
+        fresh_path(inside, file=file)
+    with pytest.raises(InputError, match="cannot be written: .*too long"):
+        fresh_path(tmp_path / ("x" * 300), file=file)
+    if Path("/proc").is_dir():
+        with pytest.raises(InputError, match="/proc/x/y cannot be written"):
+            fresh_path("/proc/x/y", file=file)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert fresh_path("deep/down", file=file) == Path("deep/down")
+    assert sorted(tmp_path.iterdir()) == before, "nothing is left of the trial"
+
+
+def test_what_is_no_file_can_be_written_to(tmp_path: Path) -> None:
+    assert fresh_path("/dev/null", force=True, file=True) == Path("/dev/null")
+    link = tmp_path / "link"
+    link.symlink_to(write(tmp_path / "there.txt", "x"))
+    assert fresh_path(link, force=True, file=True) == link

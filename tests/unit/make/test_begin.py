@@ -1,0 +1,265 @@
+"""How a run on raw text begins: what is wrong is told before anything is written or overwritten."""
+
+import io
+import sys
+
+import pytest
+
+import cloze
+from cloze.checkpoint.load import load
+from cloze.config import read_toml
+from cloze.errors import ClozeError, ConfigError, InputError
+from cloze.make.distill import distill
+from cloze.make.kinds import complete
+from cloze.make.plan import plan
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.recipe import recipe
+from cloze.make.run import Say, Watch
+from helpers import files_of
+from smallruns import SMALL, stories
+
+FEW = [*SMALL, "run.steps=2"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return stories(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def made(text, tmp_path_factory):
+    """A run that came to its end."""
+    out = tmp_path_factory.mktemp("runs") / "made"
+    pretrain(text, out, settings=FEW)
+    return out
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.05)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in files_of(folder)}
+
+
+def train(text, out, *settings, **options):
+    return pretrain(text, out, recipe(settings=FEW), settings=settings, **options)
+
+
+# What is there already
+
+
+def test_a_plan_touches_no_run(made, text, quick):
+    before = contents(made)
+    with pytest.raises(InputError, match=r"holds more than a plan .*\n.*in a new folder"):
+        plan(text, made, settings=[*FEW, "vocabulary.size=90"])
+    assert contents(made) == before
+
+
+def test_a_run_that_is_going_on_is_not_planned_over(made, text, tmp_path, quick):
+    (tmp_path / "state").mkdir()
+    with pytest.raises(InputError, match=r"more than a plan \(state\)"):
+        plan(text, tmp_path, settings=FEW)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("a.txtt", [], "no such file"),
+        ("empty.txt", [], "no text in it"),
+        ("broken.jsonl", [], "broken JSON"),
+        ("a.jsonl", [], "which column holds the text"),
+        ("a.txt", ["vocabulary.folder={made}/tokenizer"], "lies where the run would write its own"),
+        ("a.txt", ["vocabulary.folder=nowhere"], "nowhere"),
+        ("a.txt", ["corpus.folder={texts}"], "holds something else"),
+        ("a.txt", ["model.start=nowhere"], "nowhere"),
+        ("a.txt", ["model.start={made}", "samples.length=64"], "and the model has 32 positions"),
+        ("a.txt", ["objective.kind=both", "run.fast=false"], "needs batches made on the device"),
+    ],
+)
+def test_force_overwrites_nothing_before_all_is_checked(
+    name, settings, message, made, text, tmp_path
+):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text(text.read_text())
+    (texts / "empty.txt").write_text("")
+    (texts / "broken.jsonl").write_text("{\n")
+    (texts / "a.jsonl").write_text('{"one": "a cat", "two": "a dog"}\n')
+    before = contents(made)
+    with pytest.raises(ClozeError, match=message):
+        train(texts / name, made, *(s.format(made=made, texts=texts) for s in settings), force=True)
+    assert contents(made) == before
+
+
+def test_a_mistake_leaves_no_folder_behind(text, tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        train(tmp_path / "a.txtt", tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_run_that_failed_before_its_first_state_is_begun_again(text, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('"the cat sat."\n' * 30 + "{\n")
+    out = tmp_path / "m"
+    with pytest.raises(InputError, match="rows.jsonl:31"):
+        train(rows, out, "vocabulary.min_count=1")
+    assert (out / "recipe.toml").exists()
+    assert train(text, out).steps == 2
+    assert cloze.load(out).tokenizer.size > 60, "learned from the text that was named at last"
+
+
+def test_what_is_not_of_a_run_is_not_taken_over(text, tmp_path):
+    (tmp_path / "recipe.toml").write_text("")
+    (tmp_path / "mine.txt").write_text("notes")
+    with pytest.raises(InputError, match="exists already"):
+        train(text, tmp_path)
+
+
+def test_a_vocabulary_that_was_named_is_taken_again(made, text, tmp_path, quick):
+    """Of a plan, too: it may have been another one."""
+    small = tmp_path / "small"
+    cloze.vocabulary(text, out=small, size=60)
+    out = tmp_path / "m"
+    plan(text, out, recipe(settings=FEW), settings=[f"vocabulary.folder={made / 'tokenizer'}"])
+    train(text, out, f"vocabulary.folder={small}")
+    assert cloze.load(out).tokenizer.size == cloze.Tokenizer.load(small).size
+
+
+# Text that can be read once
+
+
+def test_standard_input_gives_a_vocabulary_and_a_corpus(made, text, tmp_path, monkeypatch):
+    class Piped:
+        buffer = io.BytesIO(text.read_bytes())
+
+    monkeypatch.setattr(sys, "stdin", Piped)
+    out = tmp_path / "m"
+    train("-", out)
+    assert read_toml(out / "recipe.toml")["corpus"]["sources"] == ["-"]
+    assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["m"], "the text is kept nowhere else"
+    assert resume_run(out).steps == 2  # from the corpus; there is nothing more to read
+    (out / "corpus" / "corpus.json").unlink()
+    with pytest.raises(InputError, match="came from a pipe .* does not hold all of it\n.*--force"):
+        resume_run(out)
+
+
+def test_an_empty_pipe_overwrites_nothing(made, monkeypatch):
+    class Piped:
+        buffer = io.BytesIO()
+
+    monkeypatch.setattr(sys, "stdin", Piped)
+    before = contents(made)
+    with pytest.raises(InputError, match="standard input: there is no text in it"):
+        train("-", made, force=True)
+    assert contents(made) == before
+
+
+def test_an_iterator_is_read_once(text, tmp_path):
+    told = text.read_text().split("\n\n")
+    train([iter(told)], tmp_path / "a")
+    train([told], tmp_path / "b")
+    ours, theirs = (tmp_path / name / "model.safetensors" for name in "ab")
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert resume_run(tmp_path / "a").steps == 2
+
+
+def test_rows_that_cannot_be_read_are_passed_over_by_the_vocabulary_too(tmp_path):
+    told = [f"the cat number {n} sat. it saw a dog." for n in range(60)]
+    train([iter([*told, 3])], tmp_path / "m", "corpus.skip_broken=true")
+    assert '"skipped": 1' in (tmp_path / "m" / "corpus.json").read_text()
+
+
+# What would change nothing
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.preset=small", r"model\.preset changes nothing: the model to go on from has its"),
+        ("model.width=64", r"model\.width changes nothing"),
+        ("model.family=modernbert", r"model\.family is 'modernbert', and .* is a bert"),
+        ("vocabulary.size=64", r"vocabulary\.size changes nothing.*\n.*--extra-pieces"),
+        ("vocabulary.folder=x", r"vocabulary\.folder changes nothing"),
+    ],
+)
+def test_a_model_to_go_on_from_has_its_own_shape(setting, message, made):
+    with pytest.raises(ConfigError, match=message):
+        recipe(settings=[f"model.start={made}", setting])
+    recipe(settings=[f"model.start={made}", "model.family=bert", "vocabulary.extra_pieces=3"])
+
+
+def test_the_kind_must_be_that_of_the_model_to_go_on_from(made):
+    with pytest.raises(ConfigError, match="'modernbert', and the model to go on from is a bert"):
+        complete(model="modernbert", settings=[f"model.start={made}"])
+
+
+def test_words_are_added_to_a_model_alone():
+    with pytest.raises(ConfigError, match=r"extra_pieces is 10, and there is no model.*\n.*--from"):
+        recipe(settings=["vocabulary.extra_pieces=10"])
+
+
+def test_a_student_has_its_teachers_shape(made, text, tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.width changes nothing: the teacher has its own"):
+        distill(made, text, tmp_path / "m", settings=["run.steps=1", "model.width=64"])
+    with pytest.raises(ConfigError, match="64, and the model has 32 positions"):
+        distill(made, text, tmp_path / "m", settings=["run.steps=1", "samples.length=64"])
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_written_recipe_says_nothing_of_what_another_model_brings(made, text, tmp_path):
+    out = tmp_path / "m"
+    train(text, out, f"model.start={made}", "run.steps=1")
+    said = read_toml(out / "recipe.toml")
+    assert said["model"] == {"start": str(made)}
+    assert said["vocabulary"] == {"extra_pieces": 0}
+    assert load(out).config == load(made).config
+    assert resume_run(out).steps == 1
+    pretrain([], tmp_path / "again", out / "recipe.toml")
+    again = tmp_path / "again" / "model.safetensors"
+    assert again.read_bytes() == (out / "model.safetensors").read_bytes()
+
+
+# What else is told
+
+
+def test_a_step_that_processes_cannot_share():
+    with pytest.raises(ConfigError, match=r"batch\.per_step is 1, and 2 .*\n.*--accumulate 2"):
+        recipe().check_processes(2)
+    recipe(settings=["batch.per_step=4"]).check_processes(2)
+
+
+@pytest.mark.parametrize("name", ["finetune", "features", "transformer", "seq2seq"])
+def test_a_recipe_for_labelled_data(name, text, tmp_path):
+    with pytest.raises(
+        ConfigError, match=f"{name}: that is a recipe for finetune\n.*cloze finetune"
+    ):
+        cloze.pretrain(text, tmp_path / "m", name, settings=["run.steps=1"])
+
+
+def test_settings_are_a_list(text, tmp_path):
+    with pytest.raises(ConfigError, match=r"settings is 'run.steps=2'\n.*\['run.steps=2'\]"):
+        cloze.pretrain(text, tmp_path / "m", settings="run.steps=2")
+
+
+def test_what_needs_a_gpu_can_be_had_without():
+    with pytest.raises(ConfigError, match=r"made on the device.*\n.*--set run\.fast=true"):
+        recipe("fast").is_fast("cpu", 1)
+
+
+def test_a_shared_corpus_is_not_replaced_in_silence(text, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("cat", "cow"))
+    shared, said = f"corpus.folder={tmp_path / 'shared'}", []
+    for number, source in enumerate((text, text, other)):
+        said.append([])
+        watch = Watch(say=Say(text=said[-1].append))
+        train(source, tmp_path / str(number), shared, watch=watch)
+    first, same, new = ("\n".join(lines) for lines in said)
+    assert "preparing" in first
+    assert "the corpus is there already" in same
+    assert "preparing" not in same
+    assert "of another text or vocabulary: this one replaces it" in new
+    assert "replaces" not in first + same
