@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cloze import __version__
 from cloze.config import to_toml
-from cloze.data.files import PathLike
+from cloze.data.files import PathLike, absolute
 from cloze.data.streams import Source, listed
 from cloze.errors import FolderError, InputError
 from cloze.files import write_text
@@ -77,8 +77,24 @@ def no_text(fix: str = "are the files empty?") -> InputError:
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:
-    """Sources of text as a recipe can name them."""
-    return tuple(str(one) if isinstance(one, str | os.PathLike) else UNNAMED for one in sources)
+    """Sources of text as a recipe can name them, wherever it is read."""
+    return tuple(
+        absolute(one) if isinstance(one, str | os.PathLike) else UNNAMED for one in sources
+    )
+
+
+def placed(model: PathLike) -> str:
+    """A folder by its whole path; what is none here, such as a model of the hub, by its name."""
+    return absolute(model) if Path(model).expanduser().exists() else str(model)
+
+
+def check_named(texts: Sequence[object]) -> None:
+    """Refuse to read again what a recipe could not name."""
+    if any(isinstance(one, str) and one == UNNAMED for one in texts):
+        raise InputError(
+            "this run began with texts in Python, which a folder cannot name",
+            fix="give the same texts again: cloze.resume(out, sources=…)",
+        )
 
 
 def clear(folder: Path, *folders: str) -> None:

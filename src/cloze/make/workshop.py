@@ -17,7 +17,7 @@ from cloze.config import to_mapping
 from cloze.data.batch import NO_LABEL, Ints, PackedBatch
 from cloze.data.corpus import Corpus, Summary
 from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare, prepared
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
 from cloze.data.streams import Source, check_rereadable, inventory, rows
@@ -26,7 +26,7 @@ from cloze.files import read_json, write_json
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
 from cloze.make.recipe_tables import DistillTable
-from cloze.make.run import Say
+from cloze.make.run import Say, check_named
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
@@ -94,7 +94,7 @@ class Workshop:
         """The tokens that the held-out batches ask for; None where they ask for none."""
         if self.recipe.objective.causal:
             return np.concatenate([np.delete(b.input_ids, b.starts[:-1]) for b in batches])
-        if self.masking is None:
+        if self.masking is None or self.recipe.objective.kind == "detection":
             return None
         return np.concatenate([batch.targets for batch in batches])
 
@@ -160,11 +160,18 @@ class Workshop:
 
 
 def open_workshop(
-    sources: list[Source], out: Path, recipe: Recipe, *, team: Team, say: Say
+    sources: list[Source],
+    out: Path,
+    recipe: Recipe,
+    *,
+    team: Team,
+    say: Say,
+    began: str | None = None,
 ) -> Workshop:
     """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
 
-    The first process does the work on the disk; the others wait, and find it done.
+    `began` is the digest of the corpus that a resumed run began with: where that is whole, no text
+    is read. The first process does the work on the disk; the others wait, and find it done.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
     start = recipe.model.start if taught is None else _teacher(taught)
@@ -173,16 +180,7 @@ def open_workshop(
         _check_base(recipe, base)
     place = out / CORPUS if folder is None else Path(folder)
     if team.first:
-        tokenizer = _tokenizer(sources, out, recipe, base, say)
-        say.text("preparing the corpus")
-        made = prepare(
-            sources,
-            tokenizer,
-            place,
-            recipe.corpus.options(),
-            workers=recipe.corpus.workers,
-            progress=say.corpus,
-        )
+        made = _corpus(sources, out, recipe, base, place=place, say=say, began=began)
         say.text(described(made.summary))
     team.total([0.0])  # the others wait here
     tokenizer = Tokenizer.load(out / TOKENIZER)
@@ -221,6 +219,34 @@ def open_workshop(
     )
 
 
+def _corpus(
+    sources: list[Source],
+    out: Path,
+    recipe: Recipe,
+    base: Model | None,
+    *,
+    place: Path,
+    say: Say,
+    began: str | None,
+) -> Corpus:
+    if began is not None and (out / TOKENIZER).is_dir():
+        found = prepared(place, began)
+        if found is not None:
+            say.text("the corpus that the run began with is whole: no text is read")
+            return found
+    check_named(sources)
+    tokenizer = _tokenizer(sources, out, recipe, base, say)
+    say.text("preparing the corpus")
+    return prepare(
+        sources,
+        tokenizer,
+        place,
+        recipe.corpus.options(),
+        workers=recipe.corpus.workers,
+        progress=say.corpus,
+    )
+
+
 def _check_base(recipe: Recipe, base: Model) -> None:
     """Whether a model can go on by a recipe, or teach by it."""
     kind, pairs = recipe.objective.kind, recipe.samples.pairs
@@ -253,6 +279,7 @@ def described(summary: Summary) -> str:
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "
         f"{summary.sentences:,} sentences, {summary.tokens:,} tokens, "
         f"{summary.unknown_rate:.3%} unknown, longest sentence {summary.longest_sentence:,} tokens"
+        + (f"; {summary.skipped:,} rows could not be read" if summary.skipped else "")
     )
 
 
