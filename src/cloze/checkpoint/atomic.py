@@ -1,6 +1,7 @@
 """A folder appears whole or not at all."""
 
 import ctypes
+import errno
 import os
 import secrets
 import shutil
@@ -8,10 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from cloze.errors import FolderError
 from cloze.files import flush
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
+
+@contextmanager
+def model_told(folder: Path) -> Iterator[None]:
+    """Say what a full disk means while a model is written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if not disk_full(error):
+            raise
+        raise FolderError(
+            f"the disk is full: the model was not written to {folder}",
+            fix="free some space, then do it again; a run with a saved state goes on with --resume",
+        ) from error
+
+
+def disk_full(error: Exception) -> bool:
+    """Whether that is why something was not written."""
+    # safetensors tells the kind of a failure in words only
+    return getattr(error, "errno", None) in _FULL or any(
+        f"os error {number}" in str(error) for number in _FULL
+    )
 
 
 @contextmanager

@@ -36,7 +36,8 @@ Floats = NDArray[np.float32]
 CONFIGS: dict[str, type[Config]] = {"nnlm": NNLMConfig, "lstm": LSTMConfig}
 MODULES: dict[str, Callable[[Any], Module]] = {"nnlm": NNLM, "lstm": LSTM}
 _WINDOWS = 2048  # scored at once
-_STRETCH = 512  # tokens whose scores of all words are held at a time
+_STRETCH = 8192  # tokens that an LSTM reads at once: a GPU takes as many steps at one word
+_SCORED = 512  # of them, whose scores of all words are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +145,9 @@ class NeuralModel(Saved):
         for at in range(0, len(targets), _STRETCH):
             part = slice(at, at + _STRETCH)
             vectors, state = self.module(self._tensor(inputs[part])[None], state)
-            found.append(_chosen(self.module.logits(vectors[0]), self._tensor(targets[part])))
+            wanted = self._tensor(targets[part])
+            for some, of in zip(vectors[0].split(_SCORED), wanted.split(_SCORED), strict=True):
+                found.append(_chosen(self.module.logits(some), of))
         return np.concatenate(found), state
 
     def _tensor(self, ids: NDArray[np.int64]) -> Tensor:

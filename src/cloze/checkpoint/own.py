@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cloze.checkpoint.abilities import own_family, refuse
-from cloze.checkpoint.atomic import whole_files, whole_folder
+from cloze.checkpoint.atomic import model_told, whole_files, whole_folder
 from cloze.checkpoint.weights import SINGLE, check, read_weights, stored_weights
 from cloze.config import to_mapping
 from cloze.errors import FolderError
@@ -28,13 +28,13 @@ class Saved:
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the folder, whole or not at all."""
         target = Path(folder)
-        with whole_folder(target, overwrite=overwrite) as work:
+        with model_told(target), whole_folder(target, overwrite=overwrite) as work:
             self._write(work)
         return target
 
     def save_into(self, folder: Path) -> None:
         """Put the model's files into a folder that holds other things too, each of them whole."""
-        with whole_files(folder) as work:
+        with model_told(folder), whole_files(folder) as work:
             self._write(work)
             for name in self._optional:  # of a model that lay here before
                 if not (work / name).exists():

@@ -10,7 +10,6 @@ The number in front counts the savings, so that no saving ever replaces another.
 every byte; what is damaged is passed over, with a warning.
 """
 
-import errno
 import hashlib
 import json
 import re
@@ -25,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import disk_full, whole_folder
 from cloze.errors import FolderError
 from cloze.files import flush, read_json
 
@@ -34,7 +33,6 @@ MANIFEST = "manifest.json"
 FACTS = "facts.json"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _LEFTOVER = re.compile(r"\.\d{6,}-step-\d+\..*")  # of a process that was killed while saving
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DamagedStateWarning(UserWarning):
@@ -195,11 +193,7 @@ def _damaged(path: Path, why: str) -> FolderError:
 
 
 def _not_saved(folder: Path, step: int, error: Exception) -> FolderError:
-    # safetensors tells the kind of a failure in words only
-    full = getattr(error, "errno", None) in _FULL or any(
-        f"os error {n}" in str(error) for n in _FULL
-    )
-    if full:
+    if disk_full(error):
         return FolderError(
             f"the disk is full: step {step} was not saved in {folder}",
             fix="the states saved before are whole: free some space, then resume",

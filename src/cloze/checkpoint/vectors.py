@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import model_told, whole_folder
 from cloze.checkpoint.own import CONFIG, read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_weights
 from cloze.config import from_mapping, in_range, to_mapping
@@ -45,7 +45,7 @@ def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = Fa
     tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
     if vectors.gram_vectors is not None:
         tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
-    with whole_folder(target, overwrite=overwrite) as work:
+    with model_told(target), whole_folder(target, overwrite=overwrite) as work:
         write_settings(work, FAMILY, config)
         (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
         save_file(tensors, work / SINGLE, metadata={"format": "np"})

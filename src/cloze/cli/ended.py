@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 def print_end(
     ended: "Pretrained | Finetuned | Trained", as_json: bool, verb: str = "pretrain"
 ) -> None:
-    """The scores of a run, and how to go on with one that was stopped."""
+    """The scores of a run, and how to go on with one that was stopped.
+
+    Such a command fails as if the signal had ended it, so that what a script does next is not done
+    with half a model.
+    """
     from cloze.make.finetune import Finetuned
     from cloze.make.pretrain import Pretrained
+    from cloze.train.signals import status
 
     if as_json:
         mean = {}
@@ -33,6 +38,8 @@ def print_end(
         _pretrained(ended, verb)
     else:
         _translator(ended)
+    if ended.stopped:
+        raise typer.Exit(status(ended.stopped))
 
 
 def _pretrained(ended: "Pretrained", verb: str) -> None:

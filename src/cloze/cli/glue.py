@@ -79,6 +79,7 @@ def glue(
     from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
     from cloze.make.glue import glue
     from cloze.make.run import Watch
+    from cloze.train.signals import status
 
     def watch(task: str) -> "Watch":
         title = task if out is None else str(out / task)
@@ -105,6 +106,7 @@ def glue(
     if made.stopped:
         again = "; to go on, ask the same again" if out is not None else ""
         typer.echo(f"stopped by {made.stopped}{again}", err=True)
+        raise typer.Exit(status(made.stopped))
 
 
 def _rows(made: "GlueTable") -> Iterator[tuple[object, ...]]:

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -117,6 +118,16 @@ class Corpus:
             return shard.ids[first - base : last - base], shard.starts(first - base, last - base)
         ids, starts = zip(self.read(first, end), self.read(end, last), strict=True)
         return np.concatenate(ids), np.concatenate(starts)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that is in it, whatever the text was called and wherever the folder lies."""
+        digest = blake2b(str(self.vocabulary).encode(), digest_size=16)
+        for shard in self._shards:
+            digest.update(shard.digest.encode())
+        for array in (self.sentences, self.documents, self._held_out):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def is_whole(self) -> bool:
         """Whether every byte is as it was written; reads them all."""

@@ -26,6 +26,13 @@ KINDS: Mapping[str, str] = {
 PACKINGS = (".gz", ".xz", ".bz2", ".zst")
 
 
+def absolute(path: PathLike) -> str:
+    """The same path or glob from wherever it is asked for; `-` stays what it is."""
+    name = os.fspath(path)
+    # Path would keep the dots and eat a glob's "./"
+    return name if name == "-" else os.path.abspath(os.path.expanduser(name))  # noqa: PTH100, PTH111
+
+
 def endings(path: PathLike) -> tuple[str, str]:
     """The data's own ending and the packing's, lower-case: `(".txt", ".gz")` of `a.txt.gz`."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]

@@ -113,6 +113,11 @@ def prepare(
         raise cannot_write(path, error) from error
 
 
+def with_digest(folder: str | PathLike[str], digest: str) -> Corpus | None:
+    """The corpus in a folder, if every byte is there and it is the one with this digest."""
+    return _whole(Path(folder), lambda corpus: corpus.digest == digest)
+
+
 class _Job:
     """One preparation: what to do, and what came of it so far."""
 
@@ -307,12 +312,16 @@ def _is_whole(path: Path) -> bool:
 
 
 def _ready(folder: Path, fingerprint: Mapping[str, Any]) -> Corpus | None:
+    return _whole(folder, lambda corpus: corpus.fingerprint == fingerprint)
+
+
+def _whole(folder: Path, wanted: Callable[[Corpus], bool]) -> Corpus | None:
     try:
         corpus = Corpus.open(folder)
     except FolderError:  # none yet, or damaged: what is whole will be kept
         return None
     # a changed byte would be learned from in silence: reading all of it once is a small price
-    return corpus if corpus.fingerprint == fingerprint and corpus.is_whole() else None
+    return corpus if wanted(corpus) and corpus.is_whole() else None
 
 
 def _fingerprint(

@@ -211,6 +211,20 @@ MEASURES: Mapping[str, Measure] = {
             "commoner answer gets; short samples make the two uneven.",
         ),
     ),
+    "sop_loss": Measure(label="SOP loss", write=_loss, terms=("sop",)),
+    "sop_accuracy": Measure(
+        label="SOP accuracy",
+        write=percent,
+        result="sentence orders right",
+        terms=("sop.accuracy",),
+        chart=Chart(
+            title="SOP accuracy",
+            include=(0.45,),
+            against=("commoner_pair_accuracy",),
+            note="Pairs told right: do they stand in the order of the text, or are they swapped? "
+            "Commoner is what always saying the commoner answer gets.",
+        ),
+    ),
     "commoner_pair_accuracy": Measure(
         label="commoner", write=percent, result="by the commoner answer", terms=("commoner",)
     ),

@@ -20,7 +20,7 @@ Row: TypeAlias = Mapping[str, Any]
 _FACTS = (
     *("bleu", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
     *(key for key, measure in MEASURES.items() if measure.chart is SCORES),
-    *("detection_accuracy", "nsp_accuracy"),
+    *("detection_accuracy", "nsp_accuracy", "sop_accuracy"),
 )
 _NOISY = 100  # points from which on a running mean is easier to read than all of them
 _STRETCHES = 40  # of a run: each is as long as the running mean's window

@@ -23,7 +23,7 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASKS
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
-from cloze.data.files import PathLike, fresh_path
+from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import read_json, write_json
@@ -45,6 +45,7 @@ from cloze.make.run import (
     Watch,
     check_extras,
     clear,
+    placed,
     recipe_in,
     write_recipe,
 )
@@ -127,7 +128,7 @@ def finetune(
     """
     one_of("task", task, TASKS)
     made = finetune_recipe(recipe, settings=settings)
-    named = str(model) if isinstance(model, str | OsPath) else UNNAMED
+    named = placed(model) if isinstance(model, str | OsPath) else UNNAMED
     data = replace(made.data, train=_named(train), dev=_named(dev))
     made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
     made.check()
@@ -329,7 +330,7 @@ def _plain(ended: Tuned) -> dict[str, Any]:
 def _named(source: PathLike | Sequence[Any]) -> tuple[str, ...]:
     listed = listed_sources(source)
     if all(isinstance(one, str | OsPath) for one in listed):
-        return tuple(str(one) for one in listed)
+        return tuple(absolute(one) for one in listed)
     return (UNNAMED,)
 
 

@@ -23,7 +23,6 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
 from cloze.device import device_of
-from cloze.errors import InputError
 from cloze.evaluate.language import score_language
 from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
@@ -35,10 +34,10 @@ from cloze.make.pretrain import Pretrained
 from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
-    UNNAMED,
     VOCABULARY,
     Watch,
     check_extras,
+    check_named,
     clear,
     named,
     recipe_in,
@@ -81,7 +80,8 @@ def pretrain_language(
     made = language_recipe(recipe, settings=settings)
     check_extras(made.run)
     texts = texts_of(sources, made.corpus.sources)
-    made = replace(made, corpus=replace(made.corpus, sources=named(texts)))
+    dev = named(made.corpus.dev)
+    made = replace(made, corpus=replace(made.corpus, sources=named(texts), dev=dev))
     device_of(made.run.device)  # whether it is there, and the text, before anything is overwritten
     lines = read_lines(texts, made.corpus)
     folder = fresh_path(out, force)
@@ -104,11 +104,7 @@ def resume_language(
     made = language_recipe(recipe_in(out), settings=settings)
     check_extras(made.run)
     texts = texts_of(sources, made.corpus.sources)
-    if UNNAMED in texts:
-        raise InputError(
-            "this run began with texts in Python, which a folder cannot name",
-            fix="give the same texts again: cloze.resume(out, sources=…)",
-        )
+    check_named(texts)
     return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cloze.data.samples import Pairs
 from cloze.draw.measures import MEASURES
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
@@ -15,8 +16,10 @@ _HELD_OUT = {**_TRAIN, "lm": "loss"}
 class Meter:
     """Turns steps into rows; between two rows it measures the speed."""
 
-    def __init__(self, budget: Budget, real_share: float, since: Progress) -> None:
-        self._budget, self._real_share = budget, real_share
+    def __init__(
+        self, budget: Budget, real_share: float, since: Progress, pairs: Pairs = "nsp"
+    ) -> None:
+        self._budget, self._real_share, self._pairs = budget, real_share, pairs
         self._tokens, self._seconds = since.tokens, since.seconds
 
     def rows(self, step: Step) -> list[dict[str, Any]]:
@@ -33,7 +36,7 @@ class Meter:
             "fraction": self._budget.fraction(progress),
             "lr": step.rate,
             "loss": sum(value for name, value in step.means.items() if "." not in name),
-            **{_TRAIN.get(name, name): value for name, value in step.means.items()},
+            **_keyed(step.means, _TRAIN, self._pairs),
             "grad_norm": step.norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,
             "real_share": self._real_share,
@@ -47,6 +50,13 @@ def eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     return {"kind": "eval", "step": step, **scores}
 
 
-def scores_of(terms: Mapping[str, float]) -> dict[str, float]:
+def scores_of(terms: Mapping[str, float], pairs: Pairs = "nsp") -> dict[str, float]:
     """What an objective measured on held-out text, by the names of metrics.jsonl."""
-    return {_HELD_OUT.get(name, name): value for name, value in terms.items()}
+    return _keyed(terms, _HELD_OUT, pairs)
+
+
+def _keyed(terms: Mapping[str, float], names: Mapping[str, str], pairs: Pairs) -> dict[str, float]:
+    """One head, nsp, learns about pairs; what it learns is what the pairs are made for."""
+    own = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"} if pairs == "sop" else {}
+    told = {own.get(name, name): value for name, value in terms.items()}
+    return {names.get(name, name): value for name, value in told.items()}

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
-from cloze.data.files import PathLike
+from cloze.data.files import PathLike, absolute
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.evaluate.perplexity import perplexity
-from cloze.files import write_json
+from cloze.files import read_json, write_json
 from cloze.make.begin import begun
 from cloze.make.course import exact, written
 from cloze.make.metrics import Meter, eval_row, scores_of
@@ -38,6 +39,7 @@ from cloze.make.run import (
     Watch,
     check_extras,
     named,
+    placed,
     recipe_in,
     texts_of,
 )
@@ -99,8 +101,7 @@ def pretrain(
         watch: who wants to see it.
     """
     texts, made = asked(sources, recipe, settings)
-    folder = Path(out)
-    watch = watch or Watch()
+    folder, made, watch = Path(out), _placed(made), watch or Watch()
     with assemble(made.run.device) as team:
         with begun(texts, folder, made, team, force=force) as readable:
             workshop = open_workshop(readable, folder, made, team=team, say=watch.say)
@@ -127,15 +128,38 @@ def resume_run(
 ) -> Pretrained:
     """Go on with the run in a folder, by the recipe that lies there.
 
-    Settings may change where it runs and what it shows, not what it computes. The text is named
-    again where it has moved. Of text that came from a pipe or from Python the prepared corpus is
-    taken.
+    Settings may change where it runs and what it shows, not what it computes. No text is read where
+    the corpus that the run began with is still there. Where it must be prepared again, the text is
+    named again if it has moved, or if the recipe could not name it.
     """
     texts, made = asked(sources, recipe_in(out), settings)
     folder, watch = Path(out), watch or Watch()
     with assemble(made.run.device) as team:
-        workshop = open_workshop(texts, folder, made, team=team, say=watch.say)
+        workshop = open_workshop(
+            texts, folder, made, team=team, say=watch.say, began=_began(folder)
+        )
         return _train(workshop, folder, team, watch)
+
+
+def _placed(recipe: Recipe) -> Recipe:
+    """With whole paths, so that the run can be resumed from any folder."""
+    corpus, words, taught = recipe.corpus, recipe.vocabulary, recipe.distill
+    if corpus.folder is not None:
+        corpus = replace(corpus, folder=absolute(corpus.folder))
+    if words.folder is not None:
+        words = replace(words, folder=placed(words.folder))
+    if taught is not None and taught.teacher is not None:
+        taught = replace(taught, teacher=placed(taught.teacher))
+    start = None if recipe.model.start is None else placed(recipe.model.start)
+    model = replace(recipe.model, start=start)
+    return replace(recipe, corpus=corpus, vocabulary=words, distill=taught, model=model)
+
+
+def _began(out: Path) -> str | None:
+    """The digest of the corpus that a run began with, if it came so far."""
+    facts = read_json(out / CORPUS_FACTS) if (out / CORPUS_FACTS).is_file() else {}
+    digest = facts.get("digest") if isinstance(facts, dict) else None
+    return digest if isinstance(digest, str) else None
 
 
 def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretrained:
@@ -146,6 +170,8 @@ def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretraine
         identity = _identity(recipe, workshop)
         if resume(state, out / STATE, identity):
             workshop.batches.sizes[:] = state.notes["epoch_sizes"]
+        if team.first:
+            _write_summary(out, workshop)  # of the corpus that whoever resumes goes on with
         budget = recipe.run.budget(lambda: workshop.batches.epoch(0).packing.tokens)
         judge = _judge(state, workshop)
         if workshop.teacher is not None and not state.progress.step:
@@ -167,7 +193,7 @@ def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretraine
         )
         if team.first:
             share = workshop.batches.epoch(0).packing.real_share
-            meter = partial(Meter, budget, share, state.progress)
+            meter = partial(Meter, budget, share, state.progress, recipe.samples.pairs)
             steps = written(steps, out, recipe.run, meter, after=state.progress.step)
             steps = watch.steps(steps, meter())
         evaluated = _take(steps)
@@ -178,7 +204,6 @@ def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretraine
         trained.save_into(out)
         if workshop.masking is not None:
             write_fills(out / FILLS, asked, fills | {"after": ask(trained, asked)})
-        _write_summary(out, workshop)
         write_report(out)
     return Pretrained(
         folder=out,
@@ -261,7 +286,7 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
         scores = {**means, **baselines}
         for words in means.keys() & {"mlm", "lm"}:
             scores["perplexity"] = perplexity(means[words])
-        return scores_of(scores)
+        return scores_of(scores, workshop.recipe.samples.pairs)
 
     return judge
 
@@ -277,7 +302,12 @@ def _take(steps: Iterable[Step]) -> Mapping[str, float]:
 def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
     """What must be the same for a resumed run to go on exactly."""
     described = exact(recipe)
-    same: dict[str, Any] = {"recipe": described, "corpus": dict(workshop.corpus.fingerprint)}
+    words = blake2b(workshop.tokenizer.backend.to_str().encode(), digest_size=16).hexdigest()
+    same: dict[str, Any] = {
+        "recipe": described,
+        "corpus": workshop.corpus.digest,
+        "tokenizer": words,
+    }
     if workshop.resident is not None:
         same["resident"] = True  # other batches and masks than the program would make
     if workshop.teacher is not None:  # may have been moved, but must be the same
@@ -302,5 +332,6 @@ def _whole_model(model: Model) -> Model:
 
 def _write_summary(out: Path, workshop: Workshop) -> None:
     summary = workshop.corpus.summary
-    values = {**asdict(summary), "unknown_rate": summary.unknown_rate}
+    digest = workshop.corpus.digest
+    values = {**asdict(summary), "unknown_rate": summary.unknown_rate, "digest": digest}
     write_json(out / CORPUS_FACTS, values)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from cloze.text.tokenizer import Tokenizer
 Fills: TypeAlias = list[list[tuple[str, float]]]  # words and probabilities, for each text
 
 SHORTEST, LONGEST = 8, 24  # tokens of a sentence worth showing
+TRIED = 10_000  # sentences, at most: of some texts none has a word worth asking for
 FEWEST_LETTERS = 3  # of a word worth asking for
 
 
@@ -30,21 +31,29 @@ class Probe:
 
 
 def probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
-    """Sentences from documents the model does not learn from, in random order."""
+    """Sentences from documents the model does not learn from, in random order.
+
+    Each is of another document as long as there are enough of these.
+    """
+    if tokenizer.mask_token is None or not len(view):
+        return []
     rng = np.random.default_rng(seed)
-    bounds = view.corpus.sentences[view.bounds.reshape(-1, 2)].astype(np.int64)
-    found: list[Probe] = []
-    if tokenizer.mask_token is None or not len(bounds):
-        return found
-    for document in rng.permutation(len(bounds)).tolist():
-        first, last = view.bounds[document].tolist()
-        sentence = int(rng.integers(first, last))
-        probe = _probe(view, tokenizer, sentence, rng)
-        if probe is not None:
-            found.append(probe)
-        if len(found) == count:
-            break
-    return found
+    found = (_probe(view, tokenizer, sentence, rng) for sentence in _sentences(view, rng)[:TRIED])
+    return list(islice((probe for probe in found if probe is not None), count))
+
+
+def _sentences(view: View, rng: np.random.Generator) -> list[int]:
+    """The sentences of a fitting length: one of each document, then all the others."""
+    sentences = np.concatenate([np.arange(first, last) for first, last in view.bounds.tolist()])
+    documents = np.repeat(np.arange(len(view)), np.diff(view.bounds)[:, 0])
+    begins = view.corpus.sentences
+    lengths = begins[sentences + 1].astype(np.int64) - begins[sentences]
+    fitting = rng.permutation(np.flatnonzero((lengths >= SHORTEST) & (lengths <= LONGEST)))
+    _, firsts = np.unique(documents[fitting], return_index=True)
+    firsts.sort()
+    order = np.concatenate([fitting[firsts], np.delete(fitting, firsts)])
+    chosen: list[int] = sentences[order].tolist()
+    return chosen
 
 
 def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
@@ -75,8 +84,6 @@ def _probe(
     view: View, tokenizer: Tokenizer, sentence: int, rng: np.random.Generator
 ) -> Probe | None:
     begin, end = view.corpus.sentences[sentence : sentence + 2].tolist()
-    if not SHORTEST <= end - begin <= LONGEST:
-        return None
     ids, starts = view.corpus.read(begin, end)
     edges = [*np.flatnonzero(starts).tolist(), len(ids)]
     whole = [place for place, end in pairwise(edges) if end - place == 1]

@@ -56,14 +56,8 @@ def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
     problems: list[str] = []
     rows = _rows(folder / METRICS, problems)
     found = list(sections(rows))
-    for name, make in _MAKERS.items():
-        if (folder / name).exists():
-            try:
-                found.append(make(_read(folder / name)))
-            except ClozeError as error:
-                problems.append(f"{name} cannot be read ({error.problem})")
-            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-                problems.append(f"{name} cannot be read ({type(error).__name__}: {error})")
+    for name in _MAKERS:
+        found += _sections(folder / name, problems)
     if problems:
         found.append(Section(title="Left out", parts=[Text(text=text) for text in problems]))
     if not found:
@@ -77,6 +71,20 @@ def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
 def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write the report into the run's folder, and say where."""
     return report(run, title=title).save(Path(run) / REPORT)
+
+
+def _sections(path: Path, problems: list[str]) -> list[Section]:
+    """What a file has to show: nothing where it is not there, or an empty list."""
+    if not path.exists():
+        return []
+    try:
+        content = _read(path)
+        return [] if content == [] else [_MAKERS[path.name](content)]
+    except ClozeError as error:
+        problems.append(f"{path.name} cannot be read ({error.problem})")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        problems.append(f"{path.name} cannot be read ({type(error).__name__}: {error})")
+    return []
 
 
 def _rows(path: Path, problems: list[str]) -> list[Row]:

@@ -27,8 +27,8 @@ def resume(
 
     Args:
         out: the run's folder, with the recipe it began with.
-        sources: the text of `pretrain` and `distill` again, where it has moved or the recipe could
-            not name it; it must be the same.
+        sources: the text of `pretrain` and `distill` again, where it must be read again and has
+            moved, or the recipe could not name it; it must be the same.
         settings: may change where it runs and what it shows, not what it computes.
         watch: who wants to see it.
     """

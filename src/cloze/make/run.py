@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cloze import __version__
 from cloze.config import to_toml
-from cloze.data.files import PathLike
+from cloze.data.files import PathLike, absolute
 from cloze.data.streams import Source, is_stream, listed
 from cloze.errors import FolderError, InputError
 from cloze.files import write_text
@@ -77,11 +77,28 @@ def no_text(fix: str = "are the files empty?") -> InputError:
 
 
 def named(sources: Iterable[object]) -> tuple[str, ...]:
-    """Sources of text as a recipe can name them; a pipe is gone, whatever its name was."""
-    return tuple(
-        UNNAMED if not isinstance(one, str | os.PathLike) else "-" if is_stream(one) else str(one)
-        for one in sources
-    )
+    """Sources of text as a recipe can name them, wherever it is read; of a pipe nothing is left."""
+    return tuple(map(_named, sources))
+
+
+def _named(source: Any) -> str:  # noqa: ANN401 - whatever was given
+    if not isinstance(source, str | os.PathLike):
+        return UNNAMED
+    return "-" if is_stream(source) else absolute(source)
+
+
+def placed(model: PathLike) -> str:
+    """A folder by its whole path; what is none here, such as a model of the hub, by its name."""
+    return absolute(model) if Path(model).expanduser().exists() else str(model)
+
+
+def check_named(texts: Sequence[Any]) -> None:
+    """Refuse to read again what is gone: text in Python or from a pipe."""
+    if any((isinstance(one, str) and one == UNNAMED) or is_stream(one) for one in texts):
+        raise InputError(
+            "this run began with text from a pipe or from Python, which cannot be read again",
+            fix="give the same text again, cloze.resume(out, sources=…), or start anew with --force",
+        )
 
 
 def clear(folder: Path, *folders: str) -> None:

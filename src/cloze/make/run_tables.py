@@ -17,8 +17,8 @@ UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 MOST = 1 << 40  # of anything that is counted
 
 # The settings that may differ when a run is resumed: where it runs, what it shows and keeps, and
-# what it does about a bad step. All others make it another run. Of the texts a state keeps a
-# fingerprint, so that they may be found elsewhere.
+# what it does about a bad step. All others make it another run. Of the texts a state keeps a digest
+# of what they hold, so that they may be found elsewhere.
 FREE = frozenset(
     {
         "run.device",

@@ -16,7 +16,7 @@ import torch
 
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
-from cloze.data.files import PathLike, fresh_path
+from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.device import device_of
 from cloze.errors import ConfigError, InputError
@@ -249,6 +249,6 @@ def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> Non
 
 def _named(source: Side, target: Side) -> tuple[str, str]:
     first, second = (
-        str(side) if isinstance(side, str | OsPath) else UNNAMED for side in (source, target)
+        absolute(side) if isinstance(side, str | OsPath) else UNNAMED for side in (source, target)
     )
     return first, second

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,16 @@ from cloze.config import to_mapping
 from cloze.data.batch import NO_LABEL, Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import prepare, prepared
+from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
-from cloze.data.streams import OnError, Source, inventory, is_stream, rows
-from cloze.errors import ConfigError, FolderError, InputError
+from cloze.data.streams import OnError, Source, inventory, rows
+from cloze.errors import ConfigError, FolderError
 from cloze.files import read_json, write_json
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
-from cloze.make.recipe_tables import CorpusTable, DistillTable
-from cloze.make.run import UNNAMED, Say
+from cloze.make.recipe_tables import DistillTable
+from cloze.make.run import Say, check_named
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
@@ -95,7 +94,7 @@ class Workshop:
         """The tokens that the held-out batches ask for; None where they ask for none."""
         if self.recipe.objective.causal:
             return np.concatenate([np.delete(b.input_ids, b.starts[:-1]) for b in batches])
-        if self.masking is None:
+        if self.masking is None or self.recipe.objective.kind == "detection":
             return None
         return np.concatenate([batch.targets for batch in batches])
 
@@ -161,11 +160,18 @@ class Workshop:
 
 
 def open_workshop(
-    sources: list[Source], out: Path, recipe: Recipe, *, team: Team, say: Say
+    sources: list[Source],
+    out: Path,
+    recipe: Recipe,
+    *,
+    team: Team,
+    say: Say,
+    began: str | None = None,
 ) -> Workshop:
     """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
 
-    The first process does the work on the disk; the others wait, and find it done.
+    `began` is the digest of the corpus that a resumed run began with: where that is whole, no text
+    is read. The first process does the work on the disk; the others wait, and find it done.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
     start = started_from(recipe)
@@ -173,8 +179,8 @@ def open_workshop(
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
-        tokenizer = _tokenizer(sources, out, recipe, base, say)
-        say.text(described(_corpus(sources, tokenizer, place, recipe.corpus, say).summary))
+        made = _corpus(sources, out, recipe, base, place=place, say=say, began=began)
+        say.text(described(made.summary))
 
     team.ahead(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
@@ -219,11 +225,22 @@ def started_from(recipe: Recipe) -> str | None:
 
 
 def _corpus(
-    sources: list[Source], tokenizer: Tokenizer, place: Path, table: CorpusTable, say: Say
+    sources: list[Source],
+    out: Path,
+    recipe: Recipe,
+    base: Model | None,
+    *,
+    place: Path,
+    say: Say,
+    began: str | None,
 ) -> Corpus:
-    names = [one for one in sources if isinstance(one, str)]
-    if UNNAMED in names or any(map(is_stream, sources)):  # of a resumed run: they are gone
-        return _left(place)
+    if began is not None and (out / TOKENIZER).is_dir():
+        found = with_digest(place, began)
+        if found is not None:
+            say.text("the corpus that the run began with is whole: no text is read")
+            return found
+    check_named(sources)
+    tokenizer, table = _tokenizer(sources, out, recipe, base, say), recipe.corpus
     if (made := prepared(sources, tokenizer, place, table.options())) is not None:
         say.text(f"the corpus is there already: {place}")
         return made
@@ -240,24 +257,13 @@ def _corpus(
     )
 
 
-def _left(place: Path) -> Corpus:
-    """The corpus of text that cannot be read again."""
-    with suppress(FolderError):
-        corpus = Corpus.open(place)
-        if corpus.is_whole():
-            return corpus
-    raise InputError(
-        f"the text came from a pipe or from Python, and {place} does not hold all of it",
-        fix="start the run again: the same command, with --force",
-    )
-
-
 def described(summary: Summary) -> str:
     """A corpus in a line."""
     return (
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "
         f"{summary.sentences:,} sentences, {summary.tokens:,} tokens, "
         f"{summary.unknown_rate:.3%} unknown, longest sentence {summary.longest_sentence:,} tokens"
+        + (f"; {summary.skipped:,} rows could not be read" if summary.skipped else "")
     )
 
 

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from cloze.config import one_of, suggest
 from cloze.errors import ConfigError, MissingExtraError
 from cloze.files import write_bytes
+from cloze.train.guard import BadStepError
 from cloze.train.step import Step
 
 Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # what a step has to tell
@@ -82,18 +83,23 @@ def saving(
 ) -> Iterator[Step]:
     """Save every so many steps or minutes, and at the end, whatever the reason for ending.
 
-    An error is no end: what was saved before it stands.
+    A bad step leaves the state of the step before it, which is saved. Any other error is no end:
+    what was saved before it stands.
     """
     last = saved = None
     clock: float | None = None
-    for step in steps:
-        last = step.number
-        clock = step.seconds if clock is None else clock
-        late = minutes is not None and step.seconds - clock >= SECONDS * minutes
-        if late or (every is not None and step.number % every == 0):
-            save()
-            saved, clock = step.number, step.seconds
-        yield step
+    try:
+        for step in steps:
+            last = step.number
+            clock = step.seconds if clock is None else clock
+            late = minutes is not None and step.seconds - clock >= SECONDS * minutes
+            if late or (every is not None and step.number % every == 0):
+                save()
+                saved, clock = step.number, step.seconds
+            yield step
+    except BadStepError:
+        save()
+        raise
     if last != saved:
         save()
 
@@ -105,12 +111,13 @@ def telling(
     rows: Rows,
     every: int = 1,
 ) -> Iterator[Step]:
-    """Tell the rows of every so many steps, and of each with scores.
+    """Tell the rows of every so many steps, of each with scores, and of the last.
 
     A row is told as soon as its numbers have come from the device, without waiting for them; in the
     end, whatever the reason for ending, those that are still on their way are waited for.
     """
     waiting: deque[Step] = deque()
+    untold: Step | None = None  # the last one, where it is in no row yet
 
     def arrived(*, wait: bool) -> None:
         while waiting and (wait or waiting[0].ready):
@@ -119,18 +126,22 @@ def telling(
 
     try:
         for step in steps:
+            untold = step
             if step.scores or step.number % every == 0:
                 waiting.append(step)
+                untold = None
             arrived(wait=False)
             yield step
     finally:
+        if untold is not None:
+            waiting.append(untold)
         arrived(wait=True)
 
 
 def writing_metrics(
     steps: Iterable[Step], path: Path, *, rows: Rows, every: int = 1, after: int = 0
 ) -> Iterator[Step]:
-    """One JSON object to a line for every so many steps, and for each with scores.
+    """One JSON object to a line for every so many steps, for each with scores, and for the last.
 
     The file is added to, not written anew, for people watch it grow.
     `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,

@@ -25,6 +25,10 @@ class TrainingError(ClozeError):
     """A run cannot go on."""
 
 
+class BadStepError(TrainingError):
+    """The guard ended a run: the state is that of the step before, in all processes alike."""
+
+
 class SkippedStepWarning(UserWarning):
     """A bad step was left out."""
 
@@ -32,6 +36,14 @@ class SkippedStepWarning(UserWarning):
 def most_bad(action: Action) -> int:
     """So many bad steps in a row end a run."""
     return 1 if action == "stop" else PATIENCE
+
+
+def remedy(action: Action) -> str:
+    """What to do about a run that was ended, beyond what was done already."""
+    anew = "start again with a lower rate or a longer warm-up"
+    if action == "stop":
+        return f"{anew}, or go on and let such steps be skipped: --resume --set run.guard=skip"
+    return f"look at these samples, and {anew}"
 
 
 def no_norms(device: torch.device) -> Tensor:

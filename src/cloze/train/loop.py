@@ -53,8 +53,9 @@ def run(
         rate = set_rate(state.optimiser, schedule(budget.midway(before, agreed.tokens)))
         taken = state.records.take(state, micro, agreed.counts)
         if taken is None:
+            carried = state.carried()
             parts = gradients(state, micro, agreed.counts, agreed.biggest)
-            taken = update(state, parts)
+            taken = update(state, parts, carried)
         # one process knows when the step was taken; several go by the time they agreed on
         seconds = agreed.seconds if state.team.world > 1 else time.monotonic() - began
         state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, seconds)

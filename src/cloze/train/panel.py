@@ -28,20 +28,21 @@ _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "left")
 _TRAINING = (
     *_EXTENT,
-    *("loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "detection_accuracy", "accuracy"),
+    *("loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy"),
+    *("detection_accuracy", "accuracy"),
     *("lr", "tokens_per_second", "real_share"),
     *_TIME,
 )
 _HELD_OUT = (
     *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_accuracy"),
     "teacher_accuracy",
-    *("nsp_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
+    *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
     *("accuracy", "bleu", "score"),
 )
 # What a panel shows of both, each beside the other.
 _ROWS = (
-    *("loss", "mlm_loss", "nsp_loss", "soft_loss", "cosine_loss"),
-    *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "detection_accuracy"),
+    *("loss", "mlm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
+    *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy", "detection_accuracy"),
     *("accuracy", "bleu", "score", "lr", "grad_norm", "tokens_per_second"),
 )
 # Where one of these is measured it is what chooses the model: "score" repeats it, and is no share.

@@ -115,10 +115,11 @@ def _recorded(
     state.optimiser.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
+        carried = state.carried()
         with precision(state.config.precision, state.device):
             sums = state.learner(Placed(placed.batch, inputs), None)
         terms = {n: total / divisors[counted_as(n)].clamp(min=1) for n, total in sums.items()}
         losses = [term for term in terms.values() if term.requires_grad]
         torch.stack(losses).sum().backward()
-        taken = update(state, {name: term.detach() for name, term in terms.items()})
+        taken = update(state, {name: term.detach() for name, term in terms.items()}, carried)
     return _Record(graph, inputs, divisors, taken)

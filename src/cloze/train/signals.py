@@ -9,6 +9,11 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def status(reason: str) -> int:
+    """How a shell reports a program that this signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + signal.Signals[reason]
+
+
 class Stop:
     """Whether someone asked to stop, and how. Ask it by calling it."""
 

@@ -4,7 +4,7 @@ import json
 import math
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ from cloze.errors import FolderError
 from cloze.train.budget import Progress
 from cloze.train.guard import (
     Action,
+    BadStepError,
     SkippedStepWarning,
-    TrainingError,
     most_bad,
     name_samples,
     no_norms,
+    remedy,
 )
 from cloze.train.parallel import ALONE, Team, parted, whole
 from cloze.train.precision import Precision
@@ -79,13 +80,20 @@ class TrainState:
         self.proven = 0  # tokens of the largest micro-batch that fitted so far
         self.records = Records()  # of steps that a GPU can repeat at one word
 
+    def carried(self) -> list[Tensor]:
+        """Copies of what a model remembers from step to step beside its weights."""
+        return [buffer.clone() for buffer in self.model.buffers()]
+
     def settle(self, *, wait: bool = True) -> None:
         """Read the verdict on the steps taken; `wait` for the very last one too.
 
         Where a bad step is one too many it raises, and the state is that of the step before it: the
         weights have not moved since, whatever was sent to the GPU in the meantime.
         """
-        while self.unsettled and (wait or len(self.unsettled) > 1 or self.unsettled[0][0].ready):
+        early = self.team.world == 1  # several processes must end after the same step
+        while self.unsettled and (
+            wait or len(self.unsettled) > 1 or (early and self.unsettled[0][0].ready)
+        ):
             step, before = self.unsettled.popleft()
             if not step.bad:
                 self.skipped = 0
@@ -96,10 +104,9 @@ class TrainState:
                 self.progress, self.skipped = before, 0
                 self.streak.zero_()
                 self.unsettled.clear()
-                raise TrainingError(
+                raise BadStepError(
                     f"{fault} The weights are as they were before it.",
-                    fix="look at these samples; start again with a lower rate or a longer "
-                    "warm-up, or resume and let such steps be skipped (--set run.guard=skip)",
+                    fix=remedy(self.config.guard),
                 )
             warnings.warn(f"{_fault(step)} It was skipped.", SkippedStepWarning, stacklevel=3)
 
@@ -244,18 +251,33 @@ def _plain(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_run(theirs: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    ours = _plain(run)
-    changed = [
-        f"{key} was {theirs.get(key)!r} and is {ours.get(key)!r}"
-        for key in sorted(theirs.keys() | ours.keys())
-        if theirs.get(key) != ours.get(key)
-    ]
+    changed = [*_changes(theirs, _plain(run))]
     if changed:
         raise FolderError(
             f"the saved state is of another run: {'; '.join(changed)}",
             fix="resume with the settings and the data it was started with, "
             "or start anew in another folder",
         )
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What differs, in words: settings of the recipe with their values, all else by its name."""
+    before, after = (_flat(run.get("recipe", {})) for run in (old, new))
+    for name in sorted(before.keys() | after.keys()):
+        was, is_ = (json.dumps(one.get(name), ensure_ascii=False) for one in (before, after))
+        if was != is_:
+            yield f"{name} was {was} and is {is_}".replace("null", "unset")
+    for name in sorted((old.keys() | new.keys()) - {"recipe"}):
+        if old.get(name) != new.get(name):
+            yield f"the {name} is another one"
+
+
+def _flat(table: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        inner = _flat(value, f"{within}{name}.") if isinstance(value, dict) else None
+        found |= {f"{within}{name}": value} if inner is None else inner
+    return found
 
 
 def _same_names(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:

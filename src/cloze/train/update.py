@@ -1,7 +1,7 @@
 """From gradients to new weights: clipped, judged, applied or held back, without waiting."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,10 @@ class Taken:
     numbers: Tensor
 
 
-def update(state: "TrainState", parts: Mapping[str, Tensor]) -> Taken:
+def update(state: "TrainState", parts: Mapping[str, Tensor], carried: Sequence[Tensor]) -> Taken:
     """Apply the gradients in the weights; `parts` are this process's part of each mean.
 
+    `carried` is what the model remembered before the step, to which a bad step goes back.
     All of it is launched and nothing is read, and what is remembered is changed in place, so that a
     GPU can record it.
     """
@@ -33,6 +34,8 @@ def update(state: "TrainState", parts: Mapping[str, Tensor]) -> Taken:
     norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
     bad = _judge(state, means, norm)
     update_unless(bad, state.optimiser)
+    for buffer, before in zip(state.model.buffers(), carried, strict=True):
+        buffer.copy_(torch.where(bad, before, buffer))
     state.optimiser.zero_grad(set_to_none=True)
     return Taken(tuple(parts), torch.cat([means, torch.stack([norm, bad.float()])]))
 

@@ -4,10 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from cloze.checkpoint import atomic
 from cloze.checkpoint.atomic import whole_folder
+from cloze.errors import FolderError
 from helpers import files_of
+from languages import language_model
 
 
 @pytest.fixture
@@ -28,6 +31,25 @@ def test_a_failure_while_saving_leaves_the_old_folder(old):
     with pytest.raises(OSError, match="No space left"):
         overwrite(old, fail=True)
     assert files_of(old.parent) == {"m/old"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), SafetensorError("I/O error: … (os error 28)")],
+)
+def test_a_full_disk_is_told_and_the_old_model_stays(old, error, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise error
+
+    model = language_model("lstm")
+    monkeypatch.setattr("cloze.checkpoint.own.save_file", full)
+    for write in (lambda: model.save(old, overwrite=True), lambda: model.save_into(old)):
+        with pytest.raises(
+            FolderError, match="the disk is full: the model was not written.*\n.*--resume"
+        ):
+            write()
+        assert files_of(old.parent) == {"m/old"}
+        assert list(old.parent.iterdir()) == [old]
 
 
 @pytest.mark.parametrize("swaps", [True, False])

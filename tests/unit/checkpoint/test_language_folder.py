@@ -57,7 +57,8 @@ def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
 
 
 @torch.inference_mode()
-def test_an_lstm_goes_on_through_a_long_text_word_by_word():
+def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
+    monkeypatch.setattr("cloze.checkpoint.language._STRETCH", 1100)
     model = language_model("lstm")
     sequences = model.sequences(TEXT * 100)  # more than are computed at once
     state, wanted = model.module.start(1), []

@@ -142,7 +142,7 @@ def test_standard_input_gives_a_vocabulary_and_a_corpus(made, text, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "the text is kept nowhere else"
     assert resume_run(out).steps == 2  # from the corpus; there is nothing more to read
     (out / "corpus" / "corpus.json").unlink()
-    with pytest.raises(InputError, match="came from a pipe .* does not hold all of it\n.*--force"):
+    with pytest.raises(InputError, match="from a pipe .* cannot be read again\n.*--force"):
         resume_run(out)
 
 

@@ -2,10 +2,14 @@
 
 import math
 
+import pytest
+import torch
+
 from cloze.make.course import Course, take
 from cloze.make.run import Watch
 from cloze.make.run_tables import JudgedRun
 from cloze.train.budget import Budget
+from cloze.train.guard import BadStepError
 from cloze.train.schedule import Schedule
 from training import micro_batches, new_state
 
@@ -32,3 +36,15 @@ def test_scores_that_are_no_numbers_are_saved_and_found_again(tmp_path):
     assert math.isnan(again.score)
     assert math.isnan(again.scores["perplexity"])
     assert again.best_step == 2
+
+
+def test_a_bad_step_leaves_a_state_to_go_on_from(tmp_path, monkeypatch):
+    def second(means, norm, recent, *, usual):
+        return torch.tensor(bool(recent.isfinite().any()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cloze.train.update.is_bad", second)
+        with pytest.raises(BadStepError, match="step 2 went wrong"):
+            go(tmp_path, judge=None)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["000002-step-1"]
+    assert go(tmp_path, judge=None).best_step == 2

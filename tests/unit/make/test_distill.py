@@ -199,7 +199,7 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
     other = cloze.load(teacher)
     scramble(other.module)
     other.save(tmp_path / "other")
-    with pytest.raises(FolderError, match="of another run: teacher was"):
+    with pytest.raises(FolderError, match="of another run: the teacher is another one"):
         resume_run(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
     resume_run(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
     assert_same_weights(student[1], tmp_path / "run")

@@ -130,7 +130,7 @@ def test_texts_in_python_must_be_given_again(tmp_path):
     settings = ("run.steps=2", "run.save_every=1")
     trained([TEXT], tmp_path / "run", "nnlm", *settings, watch=kill)
     with pytest.raises(
-        InputError, match=r"began with texts in Python[^$]*cloze.resume\(out, sources=…\)"
+        InputError, match=r"text from a pipe or from Python[^$]*cloze.resume\(out, sources=…\)"
     ):
         cloze.resume(tmp_path / "run")
     assert cloze.resume(tmp_path / "run", sources=[TEXT]).steps == 2

@@ -10,7 +10,7 @@ from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipes
-from cloze.make.run import RECIPE, VOCABULARY, clear
+from cloze.make.run import RECIPE, VOCABULARY, clear, named, placed
 from cloze.make.translate import resume_translator, train_translator
 
 BEGIN = {
@@ -62,3 +62,14 @@ def test_nothing_of_a_run_before_is_left(tmp_path):
     clear(tmp_path, VOCABULARY)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     clear(tmp_path / "nowhere")
+
+
+def test_places_are_named_so_that_they_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
+    assert named(["a.txt", "b/../c*.txt", "-", [{"text": "x"}]]) == (
+        *(str(tmp_path / name) for name in ("a.txt", "c*.txt")),
+        *("-", "<objects in Python>"),
+    )
+    assert placed("m") == str(tmp_path / "m")
+    assert placed("org/name") == "org/name", "a model of the hub"

@@ -178,8 +178,22 @@ def test_metrics_of_some_steps_and_of_each_evaluation(tmp_path):
     evaluated = evaluating(steps(range(1, 10)), lambda: {"eval.mlm": 1.0}, every=5)
     list(writing_metrics(evaluated, path, rows=told, every=4))
     assert [(line["step"], line["kind"]) for line in lines(path)] == [
-        (4, "train"), (5, "train"), (5, "eval"), (8, "train"),
+        (4, "train"), (5, "train"), (5, "eval"), (8, "train"), (9, "train"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_the_last_step_is_told_whatever_ended_the_run(arrived, tmp_path, monkeypatch):
+    """A signal, an error outside, the budget: once, and also with numbers that come late."""
+    monkeypatch.setattr(Later, "ready", arrived)
+    path = tmp_path / "metrics.jsonl"
+    writer = writing_metrics(steps(range(1, 99)), path, rows=told, every=10)
+    for _ in range(7):
+        next(writer)
+    writer.close()
+    assert [line["step"] for line in lines(path)] == [7]
+    list(writing_metrics(steps(range(8, 21)), path, rows=told, every=10, after=7))
+    assert [line["step"] for line in lines(path)] == [7, 10, 20]
 
 
 def test_metrics_go_on_where_the_state_does(tmp_path):

@@ -6,7 +6,9 @@ import torch
 
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
+from cloze.train.consumers import saving
 from cloze.train.guard import (
+    BadStepError,
     SkippedStepWarning,
     TrainingError,
     is_bad,
@@ -15,7 +17,7 @@ from cloze.train.guard import (
 )
 from cloze.train.loop import run
 from cloze.train.schedule import Schedule
-from cloze.train.state import snapshot
+from cloze.train.state import resume, save, snapshot
 from cloze.train.step import Later
 from training import data, new_state, same, steps_of, tiny_bert
 
@@ -200,6 +202,45 @@ def test_the_last_step_is_judged_too(monkeypatch):
     monkeypatch.setattr("cloze.train.loop.Later", Slow)
     with pytest.raises(TrainingError, match="step 3 went wrong"):
         steps_of(new_state(objective=Poison({3: float("nan")})), 3)
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_the_state_before_a_bad_step_is_saved(lags, tmp_path, monkeypatch):
+    if lags:
+        monkeypatch.setattr("cloze.train.loop.Later", Slow)
+    state, sound = new_state(objective=Poison({3: float("nan")})), new_state()
+    steps = run(state, data(), budget=Budget(steps=8), schedule=Schedule(warmup=0.1))
+    with pytest.raises(BadStepError) as stopped:
+        list(saving(steps, lambda: save(state, tmp_path, {}), every=100))
+    assert stopped.value.fix.endswith("--resume --set run.guard=skip")
+    again = new_state()
+    assert resume(again, tmp_path, {}) == tmp_path / "000001-step-2"
+    steps_of(sound, 8, upto=2)
+    same(memory_of(again), memory_of(sound))
+
+
+def test_advice_that_was_taken_is_not_given_again():
+    state = new_state(objective=Poison({n: float("nan") for n in range(1, 11)}), guard="skip")
+    with pytest.warns(SkippedStepWarning), pytest.raises(BadStepError) as stopped:
+        steps_of(state, 20)
+    assert "run.guard" not in stopped.value.fix
+    assert "a lower rate" in stopped.value.fix
+
+
+def test_a_bad_step_leaves_what_is_carried_from_step_to_step_as_it_was():
+    """As an LSTM's state: one that is no number would spoil all steps that follow."""
+    poison = Poison({3: float("nan")})
+
+    def objective(model, batch, rng):
+        terms = poison(model, batch, rng)
+        model.memory.add_(terms["mlm"].detach() * 0 + 1)
+        return terms
+
+    model = tiny_bert()
+    model.register_buffer("memory", torch.zeros(()))
+    with pytest.warns(SkippedStepWarning, match="step 3"):
+        steps_of(new_state(model, objective=objective, guard="skip"), 5)
+    assert model.memory == 4 * 4, "four sound steps of four micro-batches"
 
 
 def test_a_sound_run_warns_of_nothing():

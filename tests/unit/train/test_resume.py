@@ -107,11 +107,12 @@ def test_nothing_to_resume_from(tmp_path):
 def test_another_run_is_refused(tmp_path):
     state = new_state()
     before = everything(state)
-    save(state, tmp_path, RUN | {"rate": 0.1})
-    with pytest.raises(
-        FolderError, match=r"another run: corpus was 'abc' and is 'xyz'; rate was 0.1"
-    ):
-        resume(state, tmp_path, RUN | {"corpus": "xyz"})
+    table = {"steps": 3, "optimiser": {"rate": 0.1, "name": "adamw"}, "start": None}
+    save(state, tmp_path, RUN | {"recipe": table})
+    changed = table | {"optimiser": {"rate": 0.2, "name": "adamw"}, "start": "m"}
+    said = 'optimiser.rate was 0.1 and is 0.2; start was unset and is "m"; the corpus is another'
+    with pytest.raises(FolderError, match=f"another run: {said} one\n"):
+        resume(state, tmp_path, RUN | {"recipe": changed, "corpus": "xyz"})
     same(everything(state), before)
 
 
