@@ -97,7 +97,7 @@ def check_named(texts: Sequence[Any]) -> None:
     if any((isinstance(one, str) and one == UNNAMED) or is_stream(one) for one in texts):
         raise InputError(
             "this run began with text from a pipe or from Python, which cannot be read again",
-            fix="give the same text again, cloze.resume(out, sources=…), or start anew with --force",
+            fix="give it again, cloze.resume(out, sources=…), or start anew with --force",
         )
 
 
