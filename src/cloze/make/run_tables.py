@@ -105,9 +105,7 @@ class RunTable(AnyRun):
     """A run on raw text."""
 
     recompute: bool = False  # gradient checkpointing
-    fast: bool | None = (
-        None  # the text on the device and a compiled model; unsaid, on a GPU in bf16
-    )
+    fast: bool | None = None  # text on the device, a compiled model; unsaid, on a GPU in bf16
     parallel: Way = "ddp"
     evaluate_every: int = 250
     evaluate_batches: int = 32  # at most, of batch.tokens each
