@@ -201,10 +201,15 @@ class Skipped:
         if self.count <= self.SHOWN:
             complain(error)
 
-    def tell(self) -> None:
+    def tell(self, *, passed_over: bool = True) -> None:
         """Say how many there were, if any."""
         if self.count:
-            typer.echo(f"passed over {self.count:,} that could not be read", err=True)
+            bad = (
+                "passed over {:,} that could not be read"
+                if passed_over
+                else "{:,} could not be read"
+            )
+            typer.echo(bad.format(self.count), err=True)
 
 
 def texts_from(

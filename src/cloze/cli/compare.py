@@ -91,7 +91,7 @@ def compare(
             seed=seed,
             device=device,
             dtype=dtype,
-            report=show,
+            progress=show,
         )
     skipped = Skipped()
     for error in made.skipped:

@@ -71,12 +71,9 @@ def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
 
 
 def _translator(ended: "Trained") -> None:
-    judged = ended.score is not None
     rows: list[tuple[str, Any]] = [
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
-        ("best after step", ended.best_step)
-        if judged
-        else ("kept", "the last, as nothing was held out"),
+        _kept(ended),
         ("steps", ended.steps),
         ("pairs left out", ended.left_out),
         ("time", f"{ended.seconds:.0f} s"),
@@ -97,7 +94,7 @@ def _finetuned(ended: "Finetuned") -> None:
         print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
     rows_: list[tuple[str, Any]] = [
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
-        ("best after step", ended.best_step),
+        _kept(ended),
         ("steps", ended.steps),
         ("time", f"{ended.seconds:.0f} s"),
         ("report", str(ended.folder / "report.html")),
@@ -112,6 +109,13 @@ def _finetuned(ended: "Finetuned") -> None:
         again = f"cloze finetune --resume --out {ended.folder}"
         done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
         typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)
+
+
+def _kept(ended: "Finetuned | Trained") -> tuple[str, Any]:
+    """Which of the models that a run went through its folder holds."""
+    if ended.score is None:
+        return "kept", "the last, as nothing was held out"
+    return "best after step", ended.best_step
 
 
 def duration(seconds: float) -> str:

@@ -49,7 +49,7 @@ class Outcomes:
         if self.cut:
             typer.echo(f"{self.cut:,} of {self.count:,} {self.name} were {how}", err=True)
         if self.count > 1 or self.skip_bad:  # of one the error says it all
-            self.skipped.tell()
+            self.skipped.tell(passed_over=self.skip_bad)
         if self.skipped.count and not self.skip_bad:
             raise typer.Exit(FAILED)
 

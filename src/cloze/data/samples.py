@@ -221,7 +221,7 @@ def _next_sentence(documents: _Documents, sampling: Sampling, rng: np.random.Gen
         raise InputError(
             "next sentence prediction takes its wrong pairs from other documents, and there is "
             "only one",
-            fix="part the documents by blank lines, or turn the task off",
+            fix="part the documents by blank lines, or turn the task off: --pairs none",
         )
     chunks = _chunks(documents, sampling, rng, put_back=True)
     a = documents.stretch(chunks.begin, chunks.middle)

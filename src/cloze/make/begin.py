@@ -12,7 +12,7 @@ from cloze.data.prepare import check_place
 from cloze.data.streams import Source, is_stream, rereadable, rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.recipe import Recipe
-from cloze.make.run import METRICS, RECIPE, clear, write_recipe
+from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, clear, write_recipe
 from cloze.make.workshop import CORPUS, TOKENIZER, drop_stale_vocabulary, started_from
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
@@ -20,7 +20,7 @@ from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 
 # What a plan leaves for its run, and a run that failed before it saved a state.
-LEFT = frozenset({RECIPE, TOKENIZER, CORPUS, METRICS, "tensorboard"})
+LEFT = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS, "tensorboard"})
 
 
 @contextmanager

@@ -14,13 +14,25 @@ from torch import Tensor
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.data.files import PathLike
-from cloze.data.labelled.examples import NOWHERE, QuestionExample, TextExample
+from cloze.data.labelled.examples import (
+    NOWHERE,
+    ChoiceExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
 from cloze.errors import InputError
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.tasks.judge import Judged, gold_of, kind_of, measure_of
 from cloze.tasks.kinds import KINDS
 from cloze.tasks.scoring import label_number
 
+EXAMPLES = {
+    "classify": TextExample,
+    "tag": TaggedExample,
+    "answer": QuestionExample,
+    "choose": ChoiceExample,
+}
 OUTSIDE = "O"  # the tag of no span
 WHOLE = 1 << 32  # of a hash
 
@@ -177,7 +189,8 @@ def _read(
 ) -> Iterator[Any]:
     listed = listed_sources(source)
     if listed and not isinstance(listed[0], str | os.PathLike):
-        return iter(listed)  # examples already
+        _check_examples(recipe.task, listed)
+        return iter(listed)
     table = recipe.data
     options: dict[str, Any] = {"on_error": errors.append if table.skip_bad else "raise"}
     if recipe.task == "classify":
@@ -185,6 +198,16 @@ def _read(
     if recipe.task == "tag":
         options |= {"column": table.column, "scheme": table.scheme}
     return KINDS[recipe.task].read(listed, **options)
+
+
+def _check_examples(task: str, given: Sequence[Any]) -> None:
+    wanted = EXAMPLES[task]
+    for one in given:
+        if not isinstance(one, wanted):
+            raise InputError(
+                f"{str(one)[:80]} is no example of the task {task}",
+                fix=f"give {wanted.__name__}s of cloze.data.labelled.examples, or files",
+            )
 
 
 def _held_out(example: Any, share: float) -> bool:  # noqa: ANN401

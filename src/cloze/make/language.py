@@ -82,7 +82,10 @@ def pretrain_language(
     texts = texts_of(sources, made.corpus.sources)
     dev = named(made.corpus.dev)
     made = replace(made, corpus=replace(made.corpus, sources=named(texts), dev=dev))
-    device_of(made.run.device)  # whether it is there, and the text, before anything is overwritten
+    # whether all is there that is named, before anything is overwritten
+    device_of(made.run.device)
+    if made.vocabulary.folder is not None:
+        Tokenizer.load(made.vocabulary.folder)
     lines = read_lines(texts, made.corpus)
     folder = fresh_path(out, force)
     clear(folder, VOCABULARY)

@@ -60,21 +60,20 @@ def plan(
     with assemble(made.run.device) as team:
         with begun(texts, folder, made, team, planned=True) as readable:
             workshop = open_workshop(readable, folder, made, team=team, say=say)
-        say.text(f"training for {TRIAL_SECONDS:.0f} seconds")
-        first, last = None, None
+        say.text(f"training for {TRIAL_SECONDS:.0f} seconds, and to the end of a step")
         with beginning(workshop, team) as state:
-            for step in run(
+            trial = run(
                 state,
                 lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
                 budget=Budget(minutes=TRIAL_SECONDS / 60),
                 schedule=made.schedule,
-            ):
-                first, last = first or (time.monotonic(), step.tokens), step
-        assert first is not None
-        assert last is not None
+            )
+            clock = time.monotonic()
+            steps = [(time.monotonic() - clock, step.tokens) for step in trial]
         peak = _peak(team.device)
-    elapsed = time.monotonic() - first[0]
-    speed = (last.tokens - first[1]) / elapsed if last.tokens > first[1] else last.tokens / elapsed
+    # the first step is slower than the others; where there is no other it has to do
+    (began, before), (ended, done) = steps[0] if len(steps) > 1 else (0.0, 0), steps[-1]
+    speed = (done - before) / (ended - began)
     packing = workshop.batches.epoch(0).packing
     per_step = round(packing.tokens / len(packing) * workshop.batches.batching.per_step)
     tokens = _tokens(made.run.budget(lambda: packing.tokens), per_step, speed)

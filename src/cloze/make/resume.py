@@ -38,7 +38,8 @@ def resume(
     again = (KINDS if task is None else TASKS)[name].resume
     if again is None:
         raise InputError(
-            f"there is nothing of a {name} to go on from", fix="make it again with --force"
+            f"a model of the kind {name} is made in one go: there is nothing to go on from",
+            fix="make it again with --force",
         )
     text: dict[str, Any] = {"sources": sources} if listed(sources) else {}
     if text and task is not None:

@@ -90,7 +90,10 @@ def train_translator(
     check_extras(made.run)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
-    device_of(made.run.device)  # whether it is there, before anything is overwritten
+    # whether all is there that is named, before anything is overwritten
+    device_of(made.run.device)
+    if made.vocabulary.folder is not None:
+        _named_vocabulary(made.vocabulary.folder)
     train, judged = parallel(source, target), parallel(*dev) if dev else None
     folder = fresh_path(out, force)
     clear(folder, VOCABULARY)
@@ -177,17 +180,22 @@ class _Fitting:
     longest: int
 
 
+def _named_vocabulary(folder: str) -> Tokenizer:
+    tokenizer = Tokenizer.load(folder)
+    if tokenizer.eos_id is None or tokenizer.bos_id is None or tokenizer.unk_id is not None:
+        raise ConfigError(
+            f"the vocabulary in {folder} has no end of a sentence, or loses characters",
+            fix="use one of byte-level BPE: cloze vocabulary --kind bpe",
+        )
+    return tokenizer
+
+
 def _tokenizer(data: Parallel, out: Path, recipe: TranslateRecipe, watch: Watch) -> Tokenizer:
     table, place = recipe.vocabulary, out / VOCABULARY
     if place.is_dir():  # of the same run, which is resumed
         return Tokenizer.load(place)
     if table.folder is not None:
-        tokenizer = Tokenizer.load(table.folder)
-        if tokenizer.eos_id is None or tokenizer.bos_id is None or tokenizer.unk_id is not None:
-            raise ConfigError(
-                f"the vocabulary in {table.folder} has no end of a sentence, or loses characters",
-                fix="use one of byte-level BPE: cloze vocabulary --kind bpe",
-            )
+        tokenizer = _named_vocabulary(table.folder)
     else:
         watch.say.text(f"learning a vocabulary of {table.size:,} pieces from both sides")
         tokenizer = learn_pieces(

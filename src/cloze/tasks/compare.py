@@ -144,7 +144,7 @@ def compare(
     seed: int = 0,
     device: str | None = None,
     dtype: str = "float32",
-    report: Told | None = None,
+    progress: Told | None = None,
     **columns: Unpack[Columns],
 ) -> Comparison | LanguageComparison:
     """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
@@ -166,7 +166,7 @@ def compare(
         seed: of the draws.
         device: where folders are loaded to.
         dtype: of the weights of folders.
-        report: is told model, sequences done and of how many.
+        progress: is told model, sequences done and of how many.
         **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
     """
     opened = _opened(models, device, dtype)
@@ -183,11 +183,11 @@ def compare(
     can(first, "compare")
     if is_language(first):
         only(options, "skip_bad", of=first)
-        return compare_language(opened, data, skip_bad=skip_bad, report=report)
+        return compare_language(opened, data, skip_bad=skip_bad, progress=progress)
     draws = RESAMPLES if resamples is None else resamples
     if isinstance(first, Translator):
         only(options, "policy", "bleu", "resamples", of=first)
-        found = _translated(opened, data, policy, bleu or BLEU, report)
+        found = _translated(opened, data, policy, bleu or BLEU, progress)
         entries = tuple(
             _entry(name, model, found, [Translated.measure], resamples=draws, seed=seed)
             for name, model in opened.items()
@@ -206,7 +206,7 @@ def compare(
                 policy=policy,
                 stride=stride,
                 chinese=chinese,
-                progress=_told(report, name),
+                progress=_told(progress, name),
             )
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
@@ -252,9 +252,9 @@ def _check_alike(models: Mapping[str, Model]) -> None:
             )
 
 
-def _told(report: Told | None, name: str) -> Told | None:
+def _told(progress: Told | None, name: str) -> Told | None:
     """The same, told of a model instead of what is counted."""
-    return report and (lambda _, done, total: report(name, done, total))
+    return progress and (lambda _, done, total: progress(name, done, total))
 
 
 def _common_measures(judged: Sequence[Evaluation]) -> list[str]:
@@ -271,7 +271,7 @@ def _translated(
     data: Data,
     policy: str | None,
     bleu: str,
-    report: Told | None,
+    progress: Told | None,
 ) -> dict[str, Translated]:
     pairs = parallel_of(data)
     for name, model in models.items():
@@ -281,7 +281,7 @@ def _translated(
                 fix="compare models for the same task",
             )
     return {
-        name: translated(model, pairs, policy=policy, bleu=bleu, progress=_told(report, name))
+        name: translated(model, pairs, policy=policy, bleu=bleu, progress=_told(progress, name))
         for name, model in models.items()
     }
 

@@ -108,7 +108,7 @@ def compare_language(
     data: Source | Sequence[Any],
     *,
     skip_bad: bool = False,
-    report: Told | None = None,
+    progress: Told | None = None,
 ) -> LanguageComparison:
     """Score language models by the same text, a sentence to a line.
 
@@ -116,7 +116,7 @@ def compare_language(
         models: by the names that the table shows.
         data: what `cloze.data.streams.rows` reads.
         skip_bad: pass over rows that cannot be read, and list them.
-        report: is told of each model that has read all lines.
+        progress: is told of each model that has read all lines.
     """
     for name, model in models.items():
         if not is_language(model):
@@ -143,8 +143,8 @@ def compare_language(
                 seconds=time.perf_counter() - since,
             )
         )
-        if report:
-            report(name, len(texts), len(texts))
+        if progress:
+            progress(name, len(texts), len(texts))
     return LanguageComparison(entries=tuple(entries), skipped=tuple(skipped))
 
 

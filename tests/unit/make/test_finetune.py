@@ -406,6 +406,8 @@ def test_mistakes(base, trained, tmp_path):
     out = tmp_path / "m"
     with pytest.raises(InputError, match="exists already"):
         tune(base, trained[1])
+    with pytest.raises(InputError, match="is no example of the task classify\n.*TextExamples"):
+        finetune("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
     with pytest.raises(InputError, match="all examples have the label 'yes'"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]

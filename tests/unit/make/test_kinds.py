@@ -26,7 +26,7 @@ def test_a_name_says_which_kind(text, tmp_path):
     assert kind_of(tmp_path / "ngram/recipe.toml") == "ngram"
     again = cloze.pretrain([], tmp_path / "again", tmp_path / "ngram/recipe.toml")
     assert again.scores == ended.scores  # the recipe names its text
-    with pytest.raises(InputError, match="there is nothing of a ngram to go on from"):
+    with pytest.raises(InputError, match="kind ngram is made in one go"):
         cloze.resume(tmp_path / "ngram")
 
 

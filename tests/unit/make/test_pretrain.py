@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -228,6 +229,14 @@ def test_a_plan_trains_nothing(text, tmp_path):
     assert made.epochs == pytest.approx(made.tokens / made.tokens_per_epoch)
     assert not (tmp_path / "m" / "model.safetensors").exists()
     assert not (tmp_path / "m" / "state").exists()
+
+
+def test_a_plan_of_steps_longer_than_the_trial_goes_by_the_first(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 1e-9)
+    clock = iter([0.0, 4.0])
+    monkeypatch.setattr("cloze.make.plan.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    made = plan(text, tmp_path / "m", small("run.steps=100"))
+    assert made.tokens_per_second == pytest.approx(made.tokens_per_step / 4, rel=0.5)
 
 
 def test_a_plan_tries_what_the_run_will_do(text, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cloze.errors import MissingExtraError
+from cloze.errors import FolderError, MissingExtraError
 from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.pretrain import pretrain, resume_run
@@ -37,6 +37,15 @@ def test_a_missing_tensorboard_is_told_before_anything_is_read_or_overwritten(
     with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
         BEGIN[verb](tmp_path, settings=["run.tensorboard=true"], force=True)
     assert kept.read_text() == "of an earlier run"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("verb", ["language", "translate"])
+def test_a_missing_vocabulary_is_told_before_anything_is_overwritten(verb, tmp_path):
+    kept = tmp_path / "metrics.jsonl"
+    kept.write_text("of an earlier run")
+    with pytest.raises(FolderError, match="no file or folder .*nowhere"):
+        BEGIN[verb](tmp_path, settings=['vocabulary.folder="nowhere"'], force=True)
     assert list(tmp_path.iterdir()) == [kept]
 
 

@@ -81,7 +81,7 @@ def test_folders_and_files(tmp_path, examples):
         tmp_path / "dev.tsv",
         skip_bad=True,
         resamples=2,
-        report=lambda *row: seen.append(row),
+        progress=lambda *row: seen.append(row),
     )
     assert [entry.name for entry in made.entries] == [str(folder) for folder in folders]
     assert len(made.skipped) == 1
