@@ -62,14 +62,16 @@ def plan(
             workshop = open_workshop(readable, folder, made, team=team, say=say)
         say.text(f"training for {TRIAL_SECONDS:.0f} seconds, and to the end of a step")
         with beginning(workshop, team) as state:
-            trial = run(
+            steps: list[tuple[float, int]] = []
+            clock = time.monotonic()
+            for step in run(
                 state,
                 lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
-                budget=Budget(minutes=TRIAL_SECONDS / 60),
+                budget=Budget(steps=1 << 40),
                 schedule=made.schedule,
-            )
-            clock = time.monotonic()
-            steps = [(time.monotonic() - clock, step.tokens) for step in trial]
+                stop=lambda: bool(steps) and steps[-1][0] > TRIAL_SECONDS,
+            ):
+                steps.append((time.monotonic() - clock, step.tokens))  # noqa: PERF401 - read by `stop`
         peak = _peak(team.device)
     # the first step is slower than the others; where there is no other it has to do
     (began, before), (ended, done) = steps[0] if len(steps) > 1 else (0.0, 0), steps[-1]
