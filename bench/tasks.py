@@ -60,7 +60,7 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
         next(p for p in (args.data / folder / f, args.data / folder / f"{f}.xz") if p.exists())
         for f in files
     )
-    return [
+    made = [
         *(sys.executable, "-m", "cloze", "finetune", task, model),
         *("--train", str(train), "--dev", str(dev), "--out", out),
         *("--rate", str(args.rate), "--epochs", str(args.epochs), "--batch", str(args.batch)),
@@ -68,8 +68,11 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
         *own,
         *("--seed", str(seed), "--json", "--quiet", "--threads", "2"),
         *(["--device", "cpu"] if args.cpu else []),
-        *(["--steps", str(args.steps)] if args.steps else []),
     ]
+    while args.steps and "--epochs" in made:  # a rehearsal: steps in place of epochs
+        at = made.index("--epochs")
+        made[at : at + 2] = []
+    return [*made, *(["--steps", str(args.steps)] if args.steps else [])]
 
 
 def measured(job: Job, args: argparse.Namespace) -> dict[str, Any]:
