@@ -1,6 +1,7 @@
 """One way to write files, whole or not at all, and one to read small ones, under a cap."""
 
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -57,6 +58,15 @@ def write_json(path: str | os.PathLike[str], value: object, *, indent: int | Non
     text = json.dumps(value, indent=indent, ensure_ascii=False) + "\n"
     # half a surrogate pair, as in a file's name that is not UTF-8, has no bytes but an escape
     return write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def sound(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can say
+    """The same with None for every number that is none (NaN, infinite): JSON knows no such."""
+    if isinstance(value, dict):
+        return {name: sound(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [sound(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_text(path: Path, *, cap: int = CAP, fix: str = _AGAIN) -> str:

@@ -344,6 +344,10 @@ def test_what_moves_the_cursor_is_shown_as_an_escape() -> None:
     assert common.printable("a\x1b[2Jb\nc\u202ed\u2028") == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
 
 
-def test_json_never_says_nan() -> None:
-    with pytest.raises(InputError, match="NaN or infinite"):
-        common.print_json({"score": float("nan")})
+def test_json_never_says_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run whose perplexity is beyond all numbers has ended all the same, and says how."""
+    common.print_json({"scores": {"perplexity": float("inf")}, "row": (0.5, float("nan"))})
+    assert json.loads(capsys.readouterr().out) == {
+        "scores": {"perplexity": None},
+        "row": [0.5, None],
+    }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from cloze.errors import ClozeError, InputError
+from cloze.files import sound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -262,15 +263,8 @@ def picture_path(path: "Path | None", force: bool) -> None:
 
 
 def print_json(value: object) -> None:
-    """One line of JSON, characters as they are; JSON knows no NaN."""
-    try:
-        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError as error:
-        raise InputError(
-            "a number of the result is none (NaN or infinite)",
-            fix="look at the model's weights and the data: they may be broken",
-        ) from error
-    print(line)
+    """One line of JSON, characters as they are; what is no number is null."""
+    print(json.dumps(sound(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from cloze.config import one_of, suggest
 from cloze.errors import ConfigError, MissingExtraError
-from cloze.files import write_bytes
+from cloze.files import sound, write_bytes
 from cloze.train.guard import BadStepError
 from cloze.train.step import Step
 
@@ -203,11 +203,7 @@ def rows_of(metrics: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 
 def _line(record: Mapping[str, Any]) -> str:
-    sound = {  # JSON has no NaN
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in record.items()
-    }
-    return json.dumps(sound, allow_nan=False) + "\n"
+    return json.dumps(sound(dict(record)), allow_nan=False) + "\n"
 
 
 def _step_of(row: Mapping[str, Any]) -> float:

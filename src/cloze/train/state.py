@@ -23,6 +23,7 @@ from cloze.checkpoint.state import (
 )
 from cloze.config import check_choices, in_range, number
 from cloze.errors import FolderError
+from cloze.files import sound
 from cloze.train.budget import Progress
 from cloze.train.guard import (
     Action,
@@ -158,7 +159,7 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
             "progress": asdict(state.progress),
             "skipped": state.skipped,
             "limit": state.limit,
-            "notes": _sound(state.notes),
+            "notes": sound(state.notes),
             "groups": [_options(group) for group in state.optimiser.param_groups],
         },
     )
@@ -233,15 +234,6 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in group.items()
         if key not in ("params", "lr")  # the schedule sets the rate anew for every step
     }
-
-
-def _sound(notes: Any) -> Any:  # noqa: ANN401 (whatever JSON can say)
-    """With None for what is no finite number: JSON has none of these."""
-    if isinstance(notes, dict):
-        return {name: _sound(value) for name, value in notes.items()}
-    if isinstance(notes, list | tuple):
-        return [_sound(value) for value in notes]
-    return None if isinstance(notes, float) and not math.isfinite(notes) else notes
 
 
 def _plain(run: Mapping[str, Any]) -> dict[str, Any]:
