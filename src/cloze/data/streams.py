@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -138,7 +138,19 @@ def rows(
             streams += _streams(source, column)
         except InputError as error:
             report(error)
-    return sift(chain.from_iterable(streams), report)
+    return _sifted(streams, report)
+
+
+def _sifted(
+    streams: list[Iterator[Outcome]], report: Callable[[InputError], object]
+) -> Iterator[Row]:
+    """The rows of all; a file in which an error ended the reading is closed at once."""
+    try:
+        yield from sift(chain.from_iterable(streams), report)
+    finally:
+        for stream in streams:
+            if isinstance(stream, Generator):
+                stream.close()
 
 
 def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
