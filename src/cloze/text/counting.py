@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from cloze.errors import InputError
 from cloze.text.guard import check_text
+from cloze.text.ideographs import IDEOGRAPHS
 
 # Who is told how far something has come: what is counted, how many are done, of how many (None: not
 # known).
@@ -21,8 +22,7 @@ Told = Callable[[str, int, int | None], object]
 
 # `str.split` breaks words at these control characters; BERT's cleaning deletes them.
 _DELETED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# Blocks of ideographs that BERT's normaliser puts spaces around; rarer ones are left to it.
-_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df]")
+_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 # White space as the GPT-2 pattern knows it: Python's `\s` has four separators more.
 _SPACED = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
 

@@ -9,12 +9,14 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
+from cloze.text.ideographs import IDEOGRAPHS
+
 # Ideographs and full-width punctuation, which are written without a blank between them.
 _WIDE = re.compile(
-    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+    f"[{IDEOGRAPHS}"
     "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"
 )
-_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 
 Words = tuple[tuple[int, int], ...]  # the characters of each word
 

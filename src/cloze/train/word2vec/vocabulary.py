@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from cloze.errors import InputError
 from cloze.text.counting import Told, count_chunks
+from cloze.text.ideographs import IDEOGRAPHS
 from cloze.train.word2vec.settings import Text
 
-IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
 _WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
 _PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same where all is ASCII, and faster
 MOST = 10_000_000  # different words, or pairs of words, held while counting
