@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cloze.cli.common import print_json, print_table
+from cloze.draw.measures import MEASURES
+from cloze.draw.numbers import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,16 +53,11 @@ def _pretrained(ended: "Pretrained", verb: str) -> None:
     if ended.steps:
         rows.append(("report", str(ended.folder / "report.html")))
     print_table(("trained", str(ended.folder)), rows)
-    if ended.stopped:
-        again = f"cloze {verb} --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+    _again(ended, verb)
 
 
 def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
     """What is worth telling at the end, then what only this kind of model has."""
-    from cloze.draw.measures import MEASURES
-    from cloze.draw.numbers import percent
-
     for key, measure in MEASURES.items():
         if key in found and measure.result:
             share = measure.write is percent
@@ -76,19 +73,17 @@ def _translator(ended: "Trained") -> None:
         _kept(ended),
         ("steps", ended.steps),
         ("pairs left out", ended.left_out),
-        ("time", f"{ended.seconds:.0f} s"),
+        ("time", duration(ended.seconds)),
         ("report", str(ended.folder / "report.html")),
     ]
     print_table(("trained", str(ended.folder)), rows)
-    if ended.stopped:
-        again = f"cloze finetune --resume --out {ended.folder}"
-        typer.echo(f"stopped by {ended.stopped} and saved; to go on: {again}", err=True)
+    _again(ended, "finetune")
 
 
 def _finetuned(ended: "Finetuned") -> None:
     if ended.trials:
         rows = [
-            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", f"{t.seconds:.0f} s")
+            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", duration(t.seconds))
             for t in ended.trials
         ]
         print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
@@ -96,7 +91,7 @@ def _finetuned(ended: "Finetuned") -> None:
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
         _kept(ended),
         ("steps", ended.steps),
-        ("time", f"{ended.seconds:.0f} s"),
+        ("time", duration(ended.seconds)),
         ("report", str(ended.folder / "report.html")),
     ]
     if ended.deviation is not None:
@@ -105,10 +100,8 @@ def _finetuned(ended: "Finetuned") -> None:
             0, (f"{ended.measure}, {which} seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
         )
     print_table(("fine-tuned", str(ended.folder)), rows_)
-    if ended.stopped:
-        again = f"cloze finetune --resume --out {ended.folder}"
-        done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
-        typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)
+    done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
+    _again(ended, "finetune", done)
 
 
 def _kept(ended: "Finetuned | Trained") -> tuple[str, Any]:
@@ -118,6 +111,7 @@ def _kept(ended: "Finetuned | Trained") -> tuple[str, Any]:
     return "best after step", ended.best_step
 
 
-def duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
+def _again(ended: "Pretrained | Finetuned | Trained", verb: str, done: str = "") -> None:
+    if ended.stopped:
+        again = f"cloze {verb} --resume --out {ended.folder}"
+        typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)

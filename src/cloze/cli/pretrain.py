@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Column, Device, Force, Json, Quiet, print_json, print_table
-from cloze.cli.ended import duration, print_end
+from cloze.cli.ended import print_end
 from cloze.cli.training import (
     Accumulate,
     BatchTokens,
@@ -31,6 +31,7 @@ from cloze.cli.training import (
     nested,
     watching,
 )
+from cloze.draw.numbers import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
