@@ -13,7 +13,8 @@ from cloze.data.streams import Source, is_stream, rereadable, rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.recipe import Recipe
 from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, clear, write_recipe
-from cloze.make.workshop import CORPUS, TOKENIZER, drop_stale_vocabulary, started_from
+from cloze.make.run_vocabulary import TOKENIZER, drop_stale_vocabulary
+from cloze.make.workshop import CORPUS
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 from cloze.text.tokenizer import Tokenizer
@@ -82,7 +83,7 @@ def _check_recipe(recipe: Recipe, out: Path, team: Team) -> None:
     recipe.corpus.options().words()
     if recipe.corpus.folder is not None and not (Path(recipe.corpus.folder) / DESCRIPTION).exists():
         check_place(Path(recipe.corpus.folder))
-    if (start := started_from(recipe)) is not None:
+    if (start := recipe.start) is not None:
         base = open_folder(start)
         _check_base(recipe, base.published.config, base.module)
     if (folder := recipe.vocabulary.folder) is not None:

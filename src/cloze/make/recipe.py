@@ -139,6 +139,18 @@ class Recipe:
                 fix='set samples.pairs to "none" (--pairs none)',
             )
 
+    @property
+    def start(self) -> str | None:
+        """The model that the run begins with, or learns from, if it is not a new one."""
+        if self.distill is None:
+            return self.model.start
+        if self.distill.teacher is None:
+            raise ConfigError(
+                "the recipe distils, and names no teacher",
+                fix="use cloze distill TEACHER, or set distill.teacher",
+            )
+        return self.distill.teacher
+
     def said(self) -> dict[str, Any]:
         """As the run's file says it: nothing of the shape and vocabulary that another model has."""
         values = to_mapping(self)

@@ -1,6 +1,5 @@
 """What a run on raw text works with, made from its recipe: tokenizer, corpus, model, batches."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,23 +9,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.config import to_mapping
 from cloze.data.batch import NO_LABEL, Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Samples
-from cloze.data.streams import OnError, Source, inventory, rows
-from cloze.errors import ConfigError, FolderError
-from cloze.files import read_json, write_json
+from cloze.data.streams import Source
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
-from cloze.make.recipe_tables import DistillTable
 from cloze.make.run import Say, check_named
+from cloze.make.run_vocabulary import TOKENIZER, run_vocabulary
 from cloze.make.student import student
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
@@ -37,13 +32,10 @@ from cloze.objectives.left_to_right import NextBatch, left_to_right
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
-from cloze.text.extend import extend
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 
-TOKENIZER, CORPUS = "tokenizer", "corpus"  # places in a run's folder
-ORIGIN = "origin.json"  # beside a vocabulary: what it was learned from
+CORPUS = "corpus"  # its place in a run's folder
 HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
 HELD_OUT_RATE = 0.15  # of the words, however many a run hides while it learns
 
@@ -174,8 +166,7 @@ def open_workshop(
     is read. The first process does the work on the disk; the others wait, and find it done.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
-    start = started_from(recipe)
-    base = None if start is None else load(start, device="cpu", quiet=not team.first)
+    base = None if recipe.start is None else load(recipe.start, device="cpu", quiet=not team.first)
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
@@ -219,11 +210,6 @@ def open_workshop(
     )
 
 
-def started_from(recipe: Recipe) -> str | None:
-    """The model that a run begins with, if it is not a new one."""
-    return recipe.model.start if recipe.distill is None else _teacher(recipe.distill)
-
-
 def _corpus(
     sources: list[Source],
     out: Path,
@@ -240,7 +226,7 @@ def _corpus(
             say.text("the corpus that the run began with is whole: no text is read")
             return found
     check_named(sources)
-    tokenizer, table = _tokenizer(sources, out, recipe, base, say), recipe.corpus
+    tokenizer, table = run_vocabulary(sources, out, recipe, base, say), recipe.corpus
     if (made := prepared(sources, tokenizer, place, table.options())) is not None:
         say.text(f"the corpus is there already: {place}")
         return made
@@ -277,75 +263,6 @@ def commoner_label(batches: Sequence[PackedBatch]) -> float | None:
 def unigram_accuracy(corpus: Corpus, targets: Ints) -> float:
     """How often the most frequent token is right: what a model must beat to have learned any."""
     return float((targets == corpus.train.counts().argmax()).mean())
-
-
-def drop_stale_vocabulary(sources: list[Source], out: Path, recipe: Recipe) -> None:
-    """Let the vocabulary that lies in a run's folder go, unless this run would learn the same."""
-    origin = _origin(sources, recipe)
-    if origin is None or _read_origin(out) != origin:
-        shutil.rmtree(out / TOKENIZER, ignore_errors=True)
-
-
-def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
-    """What a vocabulary is learned from and how; None where that cannot be told from outside."""
-    files = inventory(sources)
-    brought = started_from(recipe) or recipe.vocabulary.folder
-    if brought is not None or files is None:
-        return None
-    table = to_mapping(recipe.vocabulary)
-    return {"files": files, "column": recipe.corpus.column, "vocabulary": table}
-
-
-def _read_origin(out: Path) -> object:
-    try:
-        return read_json(out / TOKENIZER / ORIGIN, cap=1 << 28)  # it lists all files of text
-    except FolderError:
-        return "none"
-
-
-def _tokenizer(
-    sources: list[Source], out: Path, recipe: Recipe, base: Model | None, say: Say
-) -> Tokenizer:
-    place, table = out / TOKENIZER, recipe.vocabulary
-    if place.is_dir():  # of an earlier sitting of this run, or of its plan
-        return Tokenizer.load(place)
-    # what cannot be read is counted when the corpus is prepared
-    on_error: OnError = (lambda _: None) if recipe.corpus.skip_broken else "raise"
-    read = rows(sources, column=recipe.corpus.column, on_error=on_error)
-    texts = (row.text for row in read)
-    if base is not None:
-        tokenizer = base.tokenizer
-        if table.extra_pieces:
-            say.text(f"looking for {table.extra_pieces:,} words to add to the vocabulary")
-            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=say.progress)
-    elif table.folder is not None:
-        tokenizer = Tokenizer.load(table.folder)
-    else:
-        say.text(f"learning a vocabulary of {table.size:,} pieces")
-        tokenizer = learn(
-            texts,
-            kind=table.kind,
-            size=table.size,
-            lowercase=table.lowercase,
-            byte_fallback=table.byte_fallback,
-            min_count=table.min_count,
-            progress=say.progress,
-        )
-    limit = recipe.model.positions if base is None else base.limit
-    origin = _origin(sources, recipe)
-    with whole_folder(place) as folder:
-        tokenizer.with_limit(limit).save(folder)
-        write_json(folder / ORIGIN, origin, indent=None)
-    return tokenizer
-
-
-def _teacher(table: DistillTable) -> str:
-    if table.teacher is None:
-        raise ConfigError(
-            "the recipe distils, and names no teacher",
-            fix="use cloze distill TEACHER, or set distill.teacher",
-        )
-    return table.teacher
 
 
 def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
