@@ -8,7 +8,7 @@ import numpy as np
 from cloze.data.corpus import Corpus, View
 from cloze.data.prepare import Options, prepare
 from cloze.text.tokenizer import Tokenizer
-from helpers import SPECIAL
+from helpers import SPECIAL, files_of
 
 LINES = Options(sentences="lines", hold_out=0.0)
 
@@ -65,3 +65,13 @@ class InMemory:
     def document_of(self, token: int) -> int:
         sentence = np.searchsorted(self.sentences, token, "right") - 1
         return int(np.searchsorted(self.documents, sentence, "right") - 1)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = files_of(folder) - {"corpus.json"}  # which holds the time of the inputs
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def only_shard(corpus: Corpus) -> Path:
+    (shard,) = (corpus.folder / "shards").glob("[!i]*")
+    return shard

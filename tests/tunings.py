@@ -5,6 +5,7 @@ import json
 import numpy as np
 import torch
 
+import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import (
     Answer,
@@ -15,6 +16,7 @@ from cloze.data.labelled.examples import (
     TextExample,
 )
 from cloze.make.finetune import finetune
+from cloze.make.transfer import depth_of
 from helpers import tiny_tokenizer
 
 FAST = [
@@ -104,3 +106,13 @@ def metrics(out):
 
 def weights(model):
     return model.module.state_dict()
+
+
+def changed(base, out):
+    """The depths at which a fine-tuning has changed weights."""
+    before, after = weights(base), weights(cloze.load(out))
+    return {
+        depth_of(name, 2)
+        for name, weight in after.items()
+        if name in before and not torch.equal(weight, before[name])
+    }

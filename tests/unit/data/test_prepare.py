@@ -1,42 +1,25 @@
-import errno
-import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cloze.data import prepare as preparing
-from cloze.data import shards
-from cloze.data.chunks import Chunks
 from cloze.data.corpus import Corpus
 from cloze.data.prepare import Options, choose, prepare
-from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
+from cloze.errors import ClozeError, ConfigError, InputError, MissingExtraError
 from cloze.text.tokenizer import Tokenizer
-from corpora import LINES, numbered_tokenizer, small_corpus, some_documents, write_documents
-from helpers import files_of, tiny_tokenizer
-
-
-@pytest.fixture
-def many_shards(monkeypatch):
-    """Chunks so small that a few documents fill several."""
-    monkeypatch.setattr(preparing, "Chunks", partial(Chunks, smallest=1000))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    names = files_of(folder) - {"corpus.json"}  # which holds the time of the inputs
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-def only_shard(corpus: Corpus) -> Path:
-    (shard,) = (corpus.folder / "shards").glob("[!i]*")
-    return shard
+from corpora import (
+    LINES,
+    contents,
+    numbered_tokenizer,
+    only_shard,
+    small_corpus,
+    some_documents,
+    write_documents,
+)
+from helpers import tiny_tokenizer
 
 
 def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
@@ -115,251 +98,6 @@ def test_the_limits_of_the_tokenizer_do_not_matter(tmp_path):
 
 
 # Once is enough.
-
-
-def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
-    small_corpus(tmp_path, some_documents())
-    monkeypatch.setattr(preparing, "rows", None)
-    source, folder = tmp_path / "text.txt", tmp_path / "corpus"
-    assert prepare(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
-
-
-@pytest.mark.parametrize("what", ["text", "tokenizer", "option"])
-def test_a_change_is_noticed(tmp_path, what):
-    before = small_corpus(tmp_path, [["w1 w2"], ["w3 wx"]])
-    source, tokenizer, options = tmp_path / "text.txt", numbered_tokenizer(), LINES
-    if what == "text":
-        write_documents(source, [["w1 w2"], ["w3 w4 w5"]])
-    elif what == "tokenizer":
-        tokenizer = numbered_tokenizer(10)
-    else:
-        options = Options(sentences="lines", hold_out=0.5)
-    after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
-    assert after.fingerprint != before.fingerprint
-    assert Corpus.open(tmp_path / "corpus").summary == after.summary
-    assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 2
-
-
-def test_only_what_changed_is_done_again(tmp_path, many_shards):
-    documents = some_documents()
-    small_corpus(tmp_path, documents)
-    source = write_documents(tmp_path / "text.txt", [*documents, ["w1 w2 w3"]])
-    seen = []
-    prepare(
-        source, numbered_tokenizer(), tmp_path / "corpus", LINES, workers=1, progress=seen.append
-    )
-    assert seen[-1].shards - seen[-1].reused == 1
-    assert seen[-1].documents == len(documents) + 1
-
-
-def test_text_that_cannot_be_known_by_its_file_is_read_again(tmp_path):
-    for text, tokens in (("w1 w2", 2), ("w1 w2 w3", 3)):
-        rows = [{"text": text}]
-        corpus = prepare([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
-        assert len(corpus) == tokens
-
-
-def test_a_stopped_run_goes_on(tmp_path, many_shards):
-    source = write_documents(tmp_path / "a.txt", some_documents())
-    tokenizer = numbered_tokenizer()
-
-    def stop(progress):
-        if progress.shards == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
-    with pytest.raises(FolderError, match="half prepared[^$]*run the same preparation again"):
-        Corpus.open(tmp_path / "c")
-    seen = []
-    prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
-    assert seen[-1].reused == 3
-    prepare(source, tokenizer, tmp_path / "straight", LINES, workers=1)
-    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
-
-
-def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monkeypatch):
-    old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
-    held = old.held_out.documents.tolist()
-
-    def killed(path, _):
-        path.with_name(".corpus.json.99").write_bytes(b"{")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(preparing, "write_json", killed)
-    source, options = tmp_path / "text.txt", Options(sentences="lines", hold_out=0.6)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
-    assert Corpus.open(old.folder).held_out.documents.tolist() == held
-    monkeypatch.undo()
-    prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
-    assert not (old.folder / ".corpus.json.99").exists()
-    assert len(list((old.folder / "shards").iterdir())) == 2
-
-
-def test_two_at_once_make_one_corpus(tmp_path, many_shards):
-    source = write_documents(tmp_path / "a.txt", some_documents())
-    with ThreadPoolExecutor(2) as both:
-        jobs = [
-            both.submit(prepare, source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
-            for _ in range(2)
-        ]
-    assert jobs[0].result().summary == jobs[1].result().summary
-    assert jobs[1].result().is_whole()
-
-
-KILLED = """
-import os, signal, sys
-from functools import partial
-from corpora import LINES, numbered_tokenizer
-from cloze.data import prepare as preparing
-from cloze.data.chunks import Chunks
-
-def die(progress):
-    if progress.shards == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-preparing.Chunks = partial(Chunks, smallest=1000)  # and no guard: this must not run twice
-text, folder = sys.argv[1:]
-preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
-"""
-
-
-def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards):
-    source = write_documents(tmp_path / "a.txt", some_documents())
-    script = tmp_path / "script.py"
-    script.write_text(KILLED)
-    path = os.pathsep.join(sys.path)
-    # Workers hold this pipe too: reading to its end waits until the last of them has gone.
-    ended = subprocess.run(
-        [sys.executable, script, source, tmp_path / "c"],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL
-    seen = []
-    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
-    assert seen[-1].reused >= 4
-    prepare(source, numbered_tokenizer(), tmp_path / "straight", LINES, workers=1)
-    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
-
-
-# What can go wrong.
-
-
-def test_a_full_disk_loses_nothing(tmp_path, many_shards, monkeypatch):
-    source = write_documents(tmp_path / "a.txt", some_documents())
-    real, calls = os.fsync, []
-
-    def full(handle):
-        calls.append(handle)
-        if len(calls) == 6:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr(shards.os, "fsync", full)
-    with pytest.raises(FolderError, match="the disk is full[^$]*finished shards are kept"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
-    names = files_of(tmp_path / "c" / "shards")
-    assert names
-    assert all(name.endswith(".safetensors") and name[0] != "." for name in names)
-    monkeypatch.undo()
-    seen = []
-    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
-    assert not list((tmp_path / "c" / "shards").glob(".*"))
-
-
-def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
-    source = write_documents(tmp_path / "a.txt", some_documents())
-    made = prepare(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
-    for shard in (made.folder / "shards").iterdir():
-        (tmp_path / "c" / "shards" / shard.name).mkdir(parents=True)
-    with pytest.raises(FolderError, match="c cannot be written to: Is a directory"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=2)
-
-
-def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
-    corpus = small_corpus(tmp_path, some_documents())
-    shard = only_shard(corpus)
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-5])
-    with pytest.raises(FolderError, match="is cut short: .* of .* bytes"):
-        Corpus.open(corpus.folder)
-    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
-    assert shard.read_bytes() == whole
-
-
-def test_a_changed_byte_is_noticed_and_mended(tmp_path):
-    corpus = small_corpus(tmp_path, some_documents())
-    assert corpus.is_whole()
-    shard = only_shard(corpus)
-    whole = shard.read_bytes()
-    broken = bytearray(whole)
-    broken[-100] ^= 1
-    shard.write_bytes(broken)
-    assert not Corpus.open(corpus.folder).is_whole()
-    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
-    assert shard.read_bytes() == whole
-
-
-@pytest.mark.parametrize("cut", [0, 4, 60, 200])
-def test_a_cut_shard_never_opens(tmp_path, cut):
-    corpus = small_corpus(tmp_path, some_documents())
-    shard = only_shard(corpus)
-    shard.write_bytes(shard.read_bytes()[:cut])
-    with pytest.raises(FolderError, match="cut short or damaged"):
-        shards.read(shard)
-
-
-def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
-    header = json.dumps({"ids": {"dtype": "U16", "shape": [2**40], "data_offsets": [0, 2**41]}})
-    path = tmp_path / "s.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    with pytest.raises(FolderError, match="an array lies outside the file"):
-        shards.read(path)
-    path.write_bytes((2**40).to_bytes(8, "little") + header.encode())
-    with pytest.raises(FolderError, match="cut short or damaged"):
-        shards.read(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.pop("format"), "is not a corpus"),
-        (lambda d: d.update(format_version=99), "corpus of format 99, this version reads 1"),
-        (lambda d: d.pop("shards"), "a damaged corpus"),
-        (lambda d: d["shards"].clear(), "a damaged corpus"),
-        (lambda d: d["shards"][0].update(file="../../x"), "a damaged corpus"),
-        (lambda d: d["shards"][0].update(file="x"), "cannot be read: No such file"),
-        (lambda d: d["index"].update(bytes=3), "is cut short: .* of 3 bytes"),
-    ],
-)
-def test_a_wrong_description_is_told(tmp_path, change, message):
-    corpus = small_corpus(tmp_path, [["w1"]])
-    path = corpus.folder / "corpus.json"
-    description = json.loads(path.read_bytes())
-    change(description)
-    path.write_text(json.dumps(description))
-    with pytest.raises(FolderError, match=message):
-        Corpus.open(corpus.folder)
-
-
-def test_a_folder_that_is_no_corpus_is_told(tmp_path):
-    with pytest.raises(FolderError, match="is not a corpus[^$]*prepare one there"):
-        Corpus.open(tmp_path)
-    (tmp_path / "corpus.json").write_text("{")
-    with pytest.raises(FolderError, match="corpus.json is not JSON.*\n.*prepare the corpus again"):
-        Corpus.open(tmp_path)
-
-
-def test_a_folder_with_other_things_is_left_alone(tmp_path):
-    source = write_documents(tmp_path / "a.txt", [["w1"]])
-    with pytest.raises(FolderError, match=r"holds something else \(a.txt\)"):
-        prepare(source, numbered_tokenizer(), tmp_path)
-    with pytest.raises(FolderError, match="is a file[^$]*name a folder"):
-        prepare(source, numbered_tokenizer(), source)
 
 
 def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):

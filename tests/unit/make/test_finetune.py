@@ -1,23 +1,20 @@
 """`finetune`: every task learns, what is frozen stays, the best is kept, runs resume exactly."""
 
 import json
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 import cloze
-from cloze.data.labelled.examples import Answer, Origin, QuestionExample, TextExample
-from cloze.errors import ConfigError, FolderError, InputError
-from cloze.make.features import VectorBatch, _tagging
-from cloze.make.finetune import finetune, resume_finetune
+from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
+from cloze.errors import ConfigError
+from cloze.make.finetune import finetune
 from cloze.make.finetune_recipe import finetune_recipe
-from cloze.make.run import Watch, recipe_in, write_recipe
-from cloze.make.transfer import depth_of, rates
+from cloze.make.run import Watch
+from cloze.make.transfer import rates
 from cloze.models import BertConfig, DistilBertConfig
 from cloze.train.optim import OptimiserConfig, optimiser
-from tunings import FAST, body, metrics, picks, questions, tagged, texts, tune, weights
+from tunings import FAST, body, changed, metrics, picks, questions, tagged, texts, tune, weights
 
 
 @pytest.fixture(scope="module")
@@ -180,15 +177,6 @@ def test_dev_data_are_held_out_when_there_are_none(base, tmp_path):
 # How much learns
 
 
-def changed(base, out):
-    before, after = weights(base), weights(cloze.load(out))
-    return {
-        depth_of(name, 2)
-        for name, weight in after.items()
-        if name in before and not torch.equal(weight, before[name])
-    }
-
-
 def test_full_transfer_changes_all(base, trained):
     assert changed(base, trained[1]) == {0, 1, 2, 3}
 
@@ -262,259 +250,3 @@ def test_rare_classes_can_weigh_as_much(base, tmp_path):
 
 
 # Features
-
-
-@pytest.mark.parametrize("layers", ["last", "concat-last-4", "sum-all", "0,-1"])
-def test_texts_by_features(base, tmp_path, layers):
-    ended = tune(
-        base,
-        tmp_path / "m",
-        "transfer.kind=features",
-        f'transfer.layers="{layers}"' if layers != "concat-last-4" else "transfer.layers=0,1,2",
-        "transfer.pooling=mean",
-        "transfer.penalty=0.01",
-    )
-    assert ended.score > 0.9
-    model = cloze.load(tmp_path / "m")
-    assert not changed(base, tmp_path / "m")
-    assert model.reader is not None
-    assert [one.label for one in cloze.classify(model, ["b a c", "b c d"])] == ["yes", "no"]
-
-
-def test_nothing_of_the_model_before_is_left(base, tmp_path):
-    out = tmp_path / "m"
-    tune(base, out, "transfer.kind=features")
-    assert (out / "reader.safetensors").is_file()
-    known = [one for one in questions(40) if one.answers]
-    tune(base, out, "run.steps=1", task="answer", train=known, dev=known, force=True)
-    model = cloze.load(out)
-    assert (model.task.name, model.reader) == ("answer", None)
-    assert not (out / "reader.safetensors").exists()
-
-
-def test_words_by_features(base, tmp_path):
-    ended = tune(
-        base,
-        tmp_path / "m",
-        "transfer.kind=features",
-        "transfer.layers=embeddings",
-        task="tag",
-        train=tagged(160),
-        dev=tagged(40, 1),
-    )
-    assert ended.score > 0.9
-    (span,) = cloze.tag(cloze.load(tmp_path / "m"), "c a b d").spans
-    assert (span.label, span.start, span.end) == ("X", 2, 5)
-
-
-@pytest.mark.parity
-def test_the_regression_is_scikit_learns(base, tmp_path):
-    from sklearn.linear_model import LogisticRegression
-
-    train = texts(60)
-    tune(base, tmp_path / "m", "transfer.kind=features", "transfer.penalty=0.5", train=train)
-    model = cloze.load(tmp_path / "m")
-    vectors = cloze.embed(base, [one.text for one in train], pooling="cls")
-    peer = LogisticRegression(C=1 / 0.5, tol=1e-8, max_iter=10_000)
-    peer.fit(vectors, [one.label for one in train])
-    theirs = peer.predict_proba(vectors)[:, 1]
-    ours = [one.scores["yes"] for one in cloze.classify(model, [one.text for one in train])]
-    assert ours == pytest.approx(theirs.tolist(), abs=1e-3)
-
-
-def learned(base, out, *settings, train):
-    """The vectors that a regression had, its probabilities, and its weights with the penalty."""
-    tune(base, out, "transfer.kind=features", *settings, train=train, dev=train)
-    model, said = cloze.load(out), [one.text for one in train]
-    vectors = torch.from_numpy(cloze.embed(base, said, pooling="cls"))
-    scores = [[one.scores[name] for name in model.labels] for one in cloze.classify(model, said)]
-    return vectors, torch.tensor(scores), model.reader.dense.weight
-
-
-def test_a_regression_takes_weights_and_smoothing(base, tmp_path):
-    """At the least loss, Σ w_y·(softmax − target)ᵀ·x + penalty·W is zero."""
-    train = [one for one in texts(120) if one.label == "no" or "b" in one.text]
-    yes = torch.tensor([one.label == "yes" for one in train])
-    assert 0 < yes.sum() < 0.4 * len(train)
-    hard = torch.stack([~yes, yes], 1).float()
-    share = len(train) / (2 * hard.sum(0))
-    for name, settings, targets, each in (
-        ("plain", [], hard, torch.ones(len(train))),
-        ("smooth", ["loss.smoothing=0.2"], 0.8 * hard + 0.1, torch.ones(len(train))),
-        ("weights", ["loss.class_weights=balanced"], hard, hard @ share),
-    ):
-        x, scores, matrix = learned(base, tmp_path / name, *settings, train=train)
-        slope = ((scores - targets) * each[:, None]).T @ x + 2 * matrix  # two halves: twice
-        assert slope.abs().max() < 0.02, name
-
-
-class Plain(torch.nn.Linear):
-    """A reader that reads every word alone."""
-
-    def forward(self, vectors, _lengths):
-        return super().forward(vectors)
-
-
-def test_a_reader_of_words_takes_weights_and_smoothing():
-    reader = Plain(3, 3)
-    vectors, targets = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), [0, 2, 1, 2]
-    batch = VectorBatch(vectors=[vectors], targets=[targets], sample_ids=np.arange(1))
-    weights = torch.tensor([0.5, 1.0, 2.0])
-    logs = reader(vectors, [4]).log_softmax(-1)
-    right = -logs[range(4), targets]
-    found = _tagging(weights, 0.0)(reader, batch, None)["tag"]
-    assert found.item() == pytest.approx((weights[targets] * right).sum().item())
-    found = _tagging(None, 0.3)(reader, batch, None)["tag"]
-    assert found.item() == pytest.approx((0.7 * right - 0.3 * logs.mean(-1)).sum().item())
-
-
-@pytest.mark.parametrize("setting", ["loss.class_weights=balanced", "loss.smoothing=0.3"])
-def test_words_by_features_with_another_loss(base, tmp_path, setting):
-    given = {"task": "tag", "train": tagged(40), "dev": tagged(9, 1)}
-    fast = ("transfer.kind=features", "run.epochs=1.0")
-    plain, other = (
-        tune(base, tmp_path / name, *fast, *more, **given)
-        for name, more in (("a", []), ("b", [setting]))
-    )
-    assert plain.steps == other.steps
-    ours, theirs = (cloze.load(tmp_path / name).reader.state_dict() for name in "ab")
-    assert not all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def test_features_say_what_was_cut(base, tmp_path):
-    said = []
-    watch = Watch(say=type(Watch().say)(text=said.append))
-    long = [TextExample(text="b " * 40, label="no"), *texts(20)]
-    ended = tune(base, tmp_path / "m", "transfer.kind=features", train=long, watch=watch)
-    assert ended.cut == 1
-    assert "1 sequences are too long and are cut (head)" in said
-    assert json.loads((tmp_path / "m" / "data.json").read_text())["cut"] == 1
-
-
-# What a user can get wrong
-
-
-def no_step(steps, _):
-    pytest.fail("it should not have begun")
-    yield from steps
-
-
-IDLE = Watch(steps=no_step)
-
-
-def test_mistakes(base, trained, tmp_path):
-    out = tmp_path / "m"
-    with pytest.raises(InputError, match="exists already"):
-        tune(base, trained[1])
-    with pytest.raises(InputError, match="is no example of the task classify\n.*TextExamples"):
-        finetune("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
-    with pytest.raises(InputError, match="all examples have the label 'yes'"):
-        tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
-    unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
-    for kind in ("full", "features"):
-        with pytest.raises(InputError, match=r"dev.tsv:7: the model has no label 'perhaps'"):
-            tune(base, out, f"transfer.kind={kind}", dev=unseen, force=True, watch=IDLE)
-    odd = [replace(tagged(1)[0], origin=Origin(file="dev.txt", line=3), tags=("B-Y",) * 9)]
-    with pytest.raises(InputError, match=r"dev.txt:3: the model has no label 'B-Y'"):
-        tune(base, out, task="tag", train=tagged(9), dev=odd, force=True, watch=IDLE)
-    blank = [TextExample(text="b", origin=Origin(file="dev.tsv", line=8))]
-    with pytest.raises(InputError, match="dev.tsv:8: no label to judge by"):
-        tune(base, out, dev=blank, force=True, watch=IDLE)
-    with pytest.raises(InputError, match="no label to learn"):
-        tune(base, out, train=[TextExample(text="b")], force=True)
-    with pytest.raises(InputError, match="nothing to learn from"):
-        tune(base, out, train=[], force=True)
-    with pytest.raises(InputError, match="nothing to choose by"):
-        tune(base, out, "data.hold_out=0.0", "run.seeds=2", dev=[], force=True)
-    with pytest.raises(ConfigError, match="features cannot learn to answer"):
-        tune(
-            base,
-            out,
-            "transfer.kind=features",
-            task="answer",
-            train=questions(9),
-            dev=questions(9),
-            force=True,
-        )
-    with pytest.raises(FolderError, match="there is no run to resume"):
-        resume_finetune(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="objects in Python"):
-        resume_finetune(trained[1])
-    with pytest.raises(ConfigError, match="task 'rhyme' is unknown"):
-        tune(base, out, task="rhyme", force=True)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("transfer.kind=last-0", "transfer.kind is 'last-0'"),
-        ("transfer.layers=lst", "transfer.layers 'lst' is unknown"),
-        ("loss.smoothing=2.0", "loss.smoothing is 2.0"),
-        ("data.policy=middle", "data.policy 'middle' is unknown"),
-        ("data.hold_out=1.5", "data.hold_out is 1.5"),
-        ("run.patience=0", "run.patience is 0"),
-        ("run.batch=0", "run.batch is 0"),
-        ("run.epochs=0.0", "run.epochs is 0.0\n.*above zero"),
-        ("run.steps=0", "run.steps is 0"),
-        ("transfer.layers=sum-all", "transfer.layers is 'sum-all', .*\n.*--transfer features"),
-        ("transfer.pooling=mean", "transfer.pooling is 'mean', .*\n.*--transfer features"),
-        ("optimiser.rat=3", "no setting optimiser.rat\n.*did you mean 'rate'"),
-    ],
-)
-def test_recipes_refuse_what_they_do_not_know(setting, message):
-    with pytest.raises(ConfigError, match=message):
-        finetune_recipe(settings=[setting])
-
-
-@pytest.mark.parametrize("kind", ["head", "features"])
-def test_rates_and_thawing_of_what_never_learns_are_refused(kind):
-    for setting, name in (("unfreeze=1.0", "unfreeze"), ("layer_decay=0.9", "layer-decay")):
-        message = f"with transfer.kind '{kind}' it changes nothing\n.*leave --{name} out"
-        with pytest.raises(ConfigError, match=message):
-            finetune_recipe(settings=[f"transfer.kind={kind}", f"transfer.{setting}"])
-
-
-@pytest.mark.parametrize(
-    ("task", "settings", "message"),
-    [
-        ("classify", ["data.context=true"], "data.context is for tags, and the task is classify"),
-        ("classify", ["data.length=33"], "data.length is 33, and the model has 32 positions"),
-        (
-            "classify",
-            ["data.length=33", "transfer.kind=features"],
-            "data.length is 33, and the model has 32 positions",
-        ),
-        ("classify", ["transfer.kind=last-9"], "'last-9', and the model has 2 layers\n.*last-2"),
-        ("answer", ["loss.class_weights=balanced"], "loss.class_weights .* the task is answer"),
-        ("answer", ["loss.smoothing=0.1"], "loss.smoothing .* the task is answer"),
-        ("choose", ["loss.class_weights=balanced"], "loss.class_weights .* the task is choose"),
-        ("number", ["loss.class_weights=balanced"], "loss.class_weights .* labels are numbers"),
-        ("number", ["loss.smoothing=0.1"], "loss.smoothing .* labels are numbers"),
-        ("classify", ["run.search=true", "transfer.kind=features"], "a search .*\n.*--search out"),
-    ],
-)
-def test_what_changes_nothing_is_refused(base, tmp_path, task, settings, message):
-    numbers = [TextExample(text="a", label=1.0), TextExample(text="b", label=2.0)]
-    data = {"answer": questions(9), "choose": picks(9), "number": numbers}.get(task, texts(9))
-    name = "classify" if task == "number" else task
-    with pytest.raises(ConfigError, match=message):
-        tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, watch=IDLE)
-    assert not (tmp_path / "m").exists()
-
-
-def test_a_mistake_spares_what_is_there(base, tmp_path):
-    out = tmp_path / "m"
-    tune(base, out, "run.steps=1")
-    before = (out / "recipe.toml").read_text()
-    with pytest.raises(ConfigError, match="data.length"):
-        tune(base, out, "data.length=999", force=True)
-    assert (out / "recipe.toml").read_text() == before
-
-
-def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):
-    """Else a run that began with --steps could not be resumed: epochs would come back beside it."""
-    made = finetune_recipe(settings=["run.steps=7"])
-    write_recipe(tmp_path, made)
-    again = finetune_recipe(recipe_in(tmp_path))
-    assert again == made
-    assert (again.run.steps, again.run.epochs) == (7, None)

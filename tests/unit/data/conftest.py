@@ -1,0 +1,14 @@
+"""What the tests of prepared text may ask for."""
+
+from functools import partial
+
+import pytest
+
+from cloze.data import prepare as preparing
+from cloze.data.chunks import Chunks
+
+
+@pytest.fixture
+def many_shards(monkeypatch):
+    """Chunks so small that a few documents fill several."""
+    monkeypatch.setattr(preparing, "Chunks", partial(Chunks, smallest=1000))

@@ -1,0 +1,100 @@
+"""A corpus that was cut, changed or made up is noticed, and mended where the text is there."""
+
+import json
+
+import pytest
+
+from cloze.data import shards
+from cloze.data.corpus import Corpus
+from cloze.data.prepare import prepare
+from cloze.errors import FolderError
+from corpora import (
+    LINES,
+    numbered_tokenizer,
+    only_shard,
+    small_corpus,
+    some_documents,
+    write_documents,
+)
+
+
+def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents())
+    shard = only_shard(corpus)
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-5])
+    with pytest.raises(FolderError, match="is cut short: .* of .* bytes"):
+        Corpus.open(corpus.folder)
+    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
+    assert shard.read_bytes() == whole
+
+
+def test_a_changed_byte_is_noticed_and_mended(tmp_path):
+    corpus = small_corpus(tmp_path, some_documents())
+    assert corpus.is_whole()
+    shard = only_shard(corpus)
+    whole = shard.read_bytes()
+    broken = bytearray(whole)
+    broken[-100] ^= 1
+    shard.write_bytes(broken)
+    assert not Corpus.open(corpus.folder).is_whole()
+    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
+    assert shard.read_bytes() == whole
+
+
+@pytest.mark.parametrize("cut", [0, 4, 60, 200])
+def test_a_cut_shard_never_opens(tmp_path, cut):
+    corpus = small_corpus(tmp_path, some_documents())
+    shard = only_shard(corpus)
+    shard.write_bytes(shard.read_bytes()[:cut])
+    with pytest.raises(FolderError, match="cut short or damaged"):
+        shards.read(shard)
+
+
+def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
+    header = json.dumps({"ids": {"dtype": "U16", "shape": [2**40], "data_offsets": [0, 2**41]}})
+    path = tmp_path / "s.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(FolderError, match="an array lies outside the file"):
+        shards.read(path)
+    path.write_bytes((2**40).to_bytes(8, "little") + header.encode())
+    with pytest.raises(FolderError, match="cut short or damaged"):
+        shards.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("format"), "is not a corpus"),
+        (lambda d: d.update(format_version=99), "corpus of format 99, this version reads 1"),
+        (lambda d: d.pop("shards"), "a damaged corpus"),
+        (lambda d: d["shards"].clear(), "a damaged corpus"),
+        (lambda d: d["shards"][0].update(file="../../x"), "a damaged corpus"),
+        (lambda d: d["shards"][0].update(file="x"), "cannot be read: No such file"),
+        (lambda d: d["index"].update(bytes=3), "is cut short: .* of 3 bytes"),
+    ],
+)
+def test_a_wrong_description_is_told(tmp_path, change, message):
+    corpus = small_corpus(tmp_path, [["w1"]])
+    path = corpus.folder / "corpus.json"
+    description = json.loads(path.read_bytes())
+    change(description)
+    path.write_text(json.dumps(description))
+    with pytest.raises(FolderError, match=message):
+        Corpus.open(corpus.folder)
+
+
+def test_a_folder_that_is_no_corpus_is_told(tmp_path):
+    with pytest.raises(FolderError, match="is not a corpus[^$]*prepare one there"):
+        Corpus.open(tmp_path)
+    (tmp_path / "corpus.json").write_text("{")
+    with pytest.raises(FolderError, match="corpus.json is not JSON.*\n.*prepare the corpus again"):
+        Corpus.open(tmp_path)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path):
+    source = write_documents(tmp_path / "a.txt", [["w1"]])
+    with pytest.raises(FolderError, match=r"holds something else \(a.txt\)"):
+        prepare(source, numbered_tokenizer(), tmp_path)
+    with pytest.raises(FolderError, match="is a file[^$]*name a folder"):
+        prepare(source, numbered_tokenizer(), source)

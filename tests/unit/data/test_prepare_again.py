@@ -1,0 +1,188 @@
+"""`prepare` a second time: after a change, a stop, a kill, a full disk."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cloze.data import prepare as preparing
+from cloze.data import shards
+from cloze.data.corpus import Corpus
+from cloze.data.prepare import Options, prepare
+from cloze.errors import FolderError
+from corpora import (
+    LINES,
+    contents,
+    numbered_tokenizer,
+    small_corpus,
+    some_documents,
+    write_documents,
+)
+from helpers import files_of
+
+
+def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
+    small_corpus(tmp_path, some_documents())
+    monkeypatch.setattr(preparing, "rows", None)
+    source, folder = tmp_path / "text.txt", tmp_path / "corpus"
+    assert prepare(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
+
+
+@pytest.mark.parametrize("what", ["text", "tokenizer", "option"])
+def test_a_change_is_noticed(tmp_path, what):
+    before = small_corpus(tmp_path, [["w1 w2"], ["w3 wx"]])
+    source, tokenizer, options = tmp_path / "text.txt", numbered_tokenizer(), LINES
+    if what == "text":
+        write_documents(source, [["w1 w2"], ["w3 w4 w5"]])
+    elif what == "tokenizer":
+        tokenizer = numbered_tokenizer(10)
+    else:
+        options = Options(sentences="lines", hold_out=0.5)
+    after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
+    assert after.fingerprint != before.fingerprint
+    assert Corpus.open(tmp_path / "corpus").summary == after.summary
+    assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 2
+
+
+def test_only_what_changed_is_done_again(tmp_path, many_shards):
+    documents = some_documents()
+    small_corpus(tmp_path, documents)
+    source = write_documents(tmp_path / "text.txt", [*documents, ["w1 w2 w3"]])
+    seen = []
+    prepare(
+        source, numbered_tokenizer(), tmp_path / "corpus", LINES, workers=1, progress=seen.append
+    )
+    assert seen[-1].shards - seen[-1].reused == 1
+    assert seen[-1].documents == len(documents) + 1
+
+
+def test_text_that_cannot_be_known_by_its_file_is_read_again(tmp_path):
+    for text, tokens in (("w1 w2", 2), ("w1 w2 w3", 3)):
+        rows = [{"text": text}]
+        corpus = prepare([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+        assert len(corpus) == tokens
+
+
+def test_a_stopped_run_goes_on(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    tokenizer = numbered_tokenizer()
+
+    def stop(progress):
+        if progress.shards == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
+    with pytest.raises(FolderError, match="half prepared[^$]*run the same preparation again"):
+        Corpus.open(tmp_path / "c")
+    seen = []
+    prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert seen[-1].reused == 3
+    prepare(source, tokenizer, tmp_path / "straight", LINES, workers=1)
+    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
+
+
+def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monkeypatch):
+    old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
+    held = old.held_out.documents.tolist()
+
+    def killed(path, _):
+        path.with_name(".corpus.json.99").write_bytes(b"{")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preparing, "write_json", killed)
+    source, options = tmp_path / "text.txt", Options(sentences="lines", hold_out=0.6)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
+    assert Corpus.open(old.folder).held_out.documents.tolist() == held
+    monkeypatch.undo()
+    prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
+    assert not (old.folder / ".corpus.json.99").exists()
+    assert len(list((old.folder / "shards").iterdir())) == 2
+
+
+def test_two_at_once_make_one_corpus(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    with ThreadPoolExecutor(2) as both:
+        jobs = [
+            both.submit(prepare, source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+            for _ in range(2)
+        ]
+    assert jobs[0].result().summary == jobs[1].result().summary
+    assert jobs[1].result().is_whole()
+
+
+KILLED = """
+import os, signal, sys
+from functools import partial
+from corpora import LINES, contents, numbered_tokenizer
+from cloze.data import prepare as preparing
+from cloze.data.chunks import Chunks
+
+def die(progress):
+    if progress.shards == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+preparing.Chunks = partial(Chunks, smallest=1000)  # and no guard: this must not run twice
+text, folder = sys.argv[1:]
+preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
+"""
+
+
+def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    path = os.pathsep.join(sys.path)
+    # Workers hold this pipe too: reading to its end waits until the last of them has gone.
+    ended = subprocess.run(
+        [sys.executable, script, source, tmp_path / "c"],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    seen = []
+    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert seen[-1].reused >= 4
+    prepare(source, numbered_tokenizer(), tmp_path / "straight", LINES, workers=1)
+    assert contents(tmp_path / "c") == contents(tmp_path / "straight")
+
+
+# What can go wrong.
+
+
+def test_a_full_disk_loses_nothing(tmp_path, many_shards, monkeypatch):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    real, calls = os.fsync, []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(shards.os, "fsync", full)
+    with pytest.raises(FolderError, match="the disk is full[^$]*finished shards are kept"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+    names = files_of(tmp_path / "c" / "shards")
+    assert names
+    assert all(name.endswith(".safetensors") and name[0] != "." for name in names)
+    monkeypatch.undo()
+    seen = []
+    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    assert not list((tmp_path / "c" / "shards").glob(".*"))
+
+
+def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
+    source = write_documents(tmp_path / "a.txt", some_documents())
+    made = prepare(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
+    for shard in (made.folder / "shards").iterdir():
+        (tmp_path / "c" / "shards" / shard.name).mkdir(parents=True)
+    with pytest.raises(FolderError, match="c cannot be written to: Is a directory"):
+        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=2)
