@@ -184,14 +184,17 @@ def _limit(value: object) -> int | None:
 
 
 def find_tokens(backend: Backend, settings: Mapping[str, Any]) -> dict[str, str]:
-    """The token of each role that the vocabulary has, made special if it was not."""
+    """The token of each role that the vocabulary has, made special if it was not.
+
+    A role that the settings leave out has its customary token, unless they give that another role.
+    """
     added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    named = {role: _content(settings.get(f"{role}_token")) for role in ROLES}
+    free = added - set(named.values())
     tokens = {}
-    for role in ROLES:
-        named = settings.get(f"{role}_token")
-        token = named.get("content") if isinstance(named, dict) else named
-        customary = [name for name in _CUSTOMARY[role] if name in added]
-        for candidate in ([token] if isinstance(token, str) else []) + customary:
+    for role, token in named.items():
+        customary = [name for name in _CUSTOMARY[role] if name in free]
+        for candidate in ([] if token is None else [token]) + customary:
             with library(FolderError, f"the {role}_token {candidate!r} is no text"):
                 known = backend.token_to_id(candidate) is not None
             if known:
@@ -199,6 +202,11 @@ def find_tokens(backend: Backend, settings: Mapping[str, Any]) -> dict[str, str]
                 break
     backend.add_special_tokens([token for token in tokens.values() if token not in added])
     return tokens
+
+
+def _content(token: object) -> str | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
 def _peer(saved: dict[str, Any], parts: Parts) -> dict[str, Any]:
