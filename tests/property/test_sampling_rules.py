@@ -113,6 +113,16 @@ def test_half_of_the_pairs_are_as_in_the_text():
     assert len(made) == right + 2 * (count - right)
 
 
+@pytest.mark.parametrize("pairs", ["nsp", "sop"])
+def test_sentences_longer_than_a_sample_make_as_many_right_pairs(pairs):
+    made = planned(InMemory([[50] * 40] * 200), pairs=pairs, length=16, seed=1)
+    asked = made.labels[made.labels != NO_LABEL]
+    # the last sentence of a document has none after it, and is the A of a wrong pair, or alone
+    ends = 200 if pairs == "nsp" else 0
+    assert likely(int((asked == 1).sum()) - ends, len(asked) - ends, 0.5)
+    assert len(asked) > 0.9 * len(made)
+
+
 def test_a_wrong_b_may_be_any_other_document_and_begin_at_any_sentence():
     corpus = InMemory([[1] * 4] * 10)
     seen = set()

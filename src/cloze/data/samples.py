@@ -194,7 +194,10 @@ def _chunks(
     """Walk the documents as BERT's create_pretraining_data does, all of them at once.
 
     Sentences are gathered until the target is reached; A ends at a random one of them. The target
-    is drawn once a document there, once a part here, so that no book is all short.
+    is drawn once a document there, once a part here, so that no book is all short. Departure: where
+    one sentence alone reaches the target, the original has no B of its own to give, so that at
+    short lengths nearly all pairs are wrong; here the sentence after it is gathered too, and both
+    are cut.
     """
     bounds, owner = documents.parts()
     target = _targets(len(bounds), sampling.length - 3, sampling, rng)
@@ -204,9 +207,12 @@ def _chunks(
     while len(active):
         begin = cursor[active]
         end = np.minimum(documents.reach(begin, target[active]), last[active])
+        flip = rng.random(len(active)) < 0.5  # noqa: PLR2004 - half of the pairs
+        follows = (end - begin == 1) & (end < last[active])
+        end += follows & ~flip if put_back else follows  # a random B needs no second sentence
         count = end - begin
+        flip |= count == 1
         middle = begin + 1 + (rng.random(len(active)) * (count - 1)).astype(np.int64)
-        flip = (count == 1) | (rng.random(len(active)) < 0.5)  # noqa: PLR2004 - half of the pairs
         steps.append((active, begin, middle, end, flip))
         # What a random B displaced is not lost: the next chunk begins with it.
         cursor[active] = np.where(flip, middle, end) if put_back else end
