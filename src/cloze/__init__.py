@@ -41,7 +41,15 @@ if TYPE_CHECKING:
     from cloze.tasks.fill import fill
     from cloze.tasks.generate import generate
     from cloze.tasks.info import info
-    from cloze.tasks.similar import similar
+    from cloze.tasks.similar import (
+        analogy,
+        cells_picture,
+        combine,
+        cosine,
+        odd_one_out,
+        similar,
+        words_picture,
+    )
     from cloze.tasks.suggest import suggest
     from cloze.tasks.tag import tag
     from cloze.tasks.tokenize import tokenize
@@ -73,7 +81,13 @@ _HOMES = {
     "fill": "cloze.tasks.fill",
     "generate": "cloze.tasks.generate",
     "info": "cloze.tasks.info",
+    "analogy": "cloze.tasks.similar",
+    "cells_picture": "cloze.tasks.similar",
+    "combine": "cloze.tasks.similar",
+    "cosine": "cloze.tasks.similar",
+    "odd_one_out": "cloze.tasks.similar",
     "similar": "cloze.tasks.similar",
+    "words_picture": "cloze.tasks.similar",
     "suggest": "cloze.tasks.suggest",
     "tag": "cloze.tasks.tag",
     "tokenize": "cloze.tasks.tokenize",
@@ -85,11 +99,15 @@ __all__ = [
     "ClozeError",
     "Model",
     "Tokenizer",
+    "analogy",
     "answer",
     "builtin",
+    "cells_picture",
     "choose",
     "classify",
+    "combine",
     "compare",
+    "cosine",
     "demo",
     "distill",
     "embed",
@@ -101,6 +119,7 @@ __all__ = [
     "glue",
     "info",
     "load",
+    "odd_one_out",
     "pretrain",
     "recipe",
     "report",
@@ -112,6 +131,7 @@ __all__ = [
     "train_translator",
     "translate",
     "vocabulary",
+    "words_picture",
 ]
 
 

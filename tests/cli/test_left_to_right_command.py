@@ -31,6 +31,13 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     assert ran.returncode == 1
     assert "reads left to right" in ran.stderr
 
+    ran = run("suggest", out, "the dog", "--top", "5", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert len(json.loads(ran.stdout)["suggestions"]) == 5
+    ran = run("generate", out, "the dog", "--length", "40", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["tokens"]
+
     rows = [f"it saw a {'cat' if n % 2 else 'dog'}.\t{'c' if n % 2 else 'd'}" for n in range(64)]
     labelled.write_text("\n".join(["text\tlabel", *rows]))
     ran = run(

@@ -229,7 +229,19 @@ def test_info(run, folder):
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
     assert found["total"] == sum(found["parameters"].values()) == stored
     assert found["stored_as"] == {"F32": stored}
-    assert set(found["verbs"]) == {"fill", "embed", "tokenize"}
+    assert set(found["verbs"]) == {"fill", "classify", "embed", "tokenize"}
+    assert found["labels"] == ["next", "not next"]
+
+
+def test_whether_one_text_follows_another(run, folder, model):
+    ran = run("classify", folder, "the cat", "--pair", "a b", "--top", "2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = {one["label"]: one["score"] for one in json.loads(ran.stdout)}
+    assert told == pytest.approx(cloze.classify(model, "the cat", "a b").scores)
+    ran = run("classify", folder, "the cat")
+    assert ran.returncode == 1
+    assert "whether one text follows another" in ran.stderr
+    assert "--pair" in ran.stderr
 
 
 def test_demo(run, tmp_path, monkeypatch):

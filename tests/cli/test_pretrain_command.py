@@ -86,6 +86,23 @@ def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path)
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 401))
 
 
+def test_a_warning_is_a_line_for_readers(run, text, tmp_path):
+    """A state that was damaged is passed over, and it is said without Python's file and line."""
+    asked = ["pretrain", text, "--out", tmp_path / "m", "--steps", "2", "--save-every", "1"]
+    ran = run(*asked, *SMALL)
+    assert ran.returncode == 0, ran.stderr
+    newest = max((tmp_path / "m" / "state").iterdir())
+    next(newest.glob("*.safetensors")).write_bytes(b"")
+    ran = run("pretrain", "--resume", "--out", tmp_path / "m", "--json", NO_COLOR="1")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["steps"] == 2
+    told = [line for line in ran.stderr.splitlines() if "passed over" in line]
+    assert len(told) == 1
+    assert told[0].startswith("warning: passed over a state: ")
+    assert "Warning" not in ran.stderr
+    assert "warnings.warn" not in ran.stderr
+
+
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_two_processes_learn_what_one_does(run, text, tmp_path, way):
     settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]

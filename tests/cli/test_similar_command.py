@@ -44,6 +44,16 @@ def test_an_analogy_from_a_file_and_the_odd_one(run, folder, words, tmp_path):
     assert json.loads(odd.stdout)["word"] == "cabbage"
 
 
+def test_how_alike_two_words_are(run, folder):
+    told = run("similar", folder, "king", "queen", "--between")
+    assert told.stdout.splitlines() == ["word\tword\tcosine", "king\tqueen\t0.6000"]
+    told = json.loads(run("similar", folder, "king", "queen", "--between", "--json").stdout)
+    assert told == {"words": ["king", "queen"], "cosine": pytest.approx(0.6)}
+    alone = run("similar", folder, "king", "--between")
+    assert alone.returncode == 2
+    assert "it takes two words, not 1" in alone.stderr
+
+
 def test_files_without_a_first_line(run, folder, tmp_path):
     glove = tmp_path / "glove.txt"
     made = run("export", "word2vec", folder, glove, "--no-header")

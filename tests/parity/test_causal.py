@@ -5,6 +5,7 @@ import torch
 import transformers
 
 import cloze
+from cloze.checkpoint.left_to_right import as_language
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
 from cloze.models import BertConfig, fresh
@@ -61,3 +62,16 @@ def test_what_they_write_we_read(kind, tmp_path):
     assert not model.report.unexpected
     assert model.config == CONFIG
     assert_alike(model.module, peer)
+
+
+def test_the_next_pieces_have_the_same_probability(tmp_path):
+    module = scramble(fresh(CONFIG, ("mlm",), rng=torch.Generator())).eval()
+    model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    peer = transformers.BertLMHeadModel.from_pretrained(model.save(tmp_path / "m")).eval()
+    language = as_language(model)
+    (ids,) = language.sequences(["the cats sat, a b"])
+    with torch.no_grad():
+        theirs = peer(torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = theirs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
+    (found,) = language.log_probs([ids])
+    torch.testing.assert_close(torch.from_numpy(found), expected, atol=TOLERANCE, rtol=1e-4)

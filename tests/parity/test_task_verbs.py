@@ -57,6 +57,18 @@ def test_classify_pairs(tmp_path, family):
         assert cloze.classify(model, text, pair).scores == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("heads", [("nsp",), ("mlm", "nsp")])
+def test_the_next_sentence(tmp_path, heads):
+    model, folder = opened(tmp_path, *heads)
+    peer = transformers.BertForNextSentencePrediction.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, pair in zip(TEXTS[:-1], reversed(TEXTS[:-1]), strict=True):
+        with torch.no_grad():
+            scores = peer(**tokenizer(text, pair, return_tensors="pt")).logits[0]
+        expected = dict(zip(("next", "not next"), scores.softmax(-1).tolist(), strict=True))
+        assert cloze.classify(model, text, pair).scores == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("how", ["none", "simple", "first", "average", "max"])
 def test_tag(tmp_path, family, how):
@@ -107,6 +119,34 @@ def test_answer_scores(tmp_path, family):
         assert item.ids == theirs["input_ids"][n][real].tolist()
         both = torch.stack([expected.start_logits[n][real], expected.end_logits[n][real]], -1)
         torch.testing.assert_close(scores, both, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("whole", [True, False])
+def test_answers_are_words_as_the_pipeline_had_it(tmp_path, family, whole):
+    """As transformers' question-answering pipeline did, with align_to_words and without."""
+    model, folder = opened(tmp_path, "span", family=family, positions=64)
+    peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    moved = 0
+    for context in (*TEXTS[:-1], "abc-cats, cat's (abca) aab/acc.", "cats abc abca cac b-abc"):
+        theirs = tokenizer("the cat", context, return_tensors="pt")
+        with torch.no_grad():
+            expected = peer(**theirs)
+        starts, ends = expected.start_logits[0], expected.end_logits[0]
+        inside = [n for n, one in enumerate(theirs.sequence_ids(0)) if one == 1]
+        chosen = max(
+            ((i, j) for i in inside for j in inside if 0 <= j - i < 30),
+            key=lambda span: float(starts[span[0]] + ends[span[1]]),
+        )
+        spans = [theirs.token_to_chars(0, token) for token in chosen]
+        words = [theirs.token_to_word(0, token) for token in chosen]
+        aligned = [theirs.word_to_chars(0, word, sequence_index=1) for word in words]
+        first, last = aligned if whole else spans
+        found = cloze.answer(model, "the cat", context, whole_words=whole)
+        assert (found.start, found.end) == (first.start, last.end)
+        moved += aligned != spans
+    assert moved, "an answer began or ended within a word"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,7 +7,7 @@ and `vocabulary.tsv` (word TAB count).
 import os
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from cloze.checkpoint.atomic import model_told, whole_folder
-from cloze.checkpoint.own import CONFIG, read_settings, write_settings
+from cloze.checkpoint.own import CONFIG, Saved, read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_weights
 from cloze.config import from_mapping, in_range, to_mapping
 from cloze.data.files import PathLike, endings
@@ -32,9 +32,23 @@ VOCABULARY = "vocabulary.tsv"
 MOST = 1 << 31  # words
 
 
+@dataclass(frozen=True, kw_only=True)
+class WordModel(Saved, WordVectors):
+    """Word vectors that can be saved: what a folder or a file holds, and what training makes."""
+
+    def _write(self, work: Path) -> None:
+        _write_vectors(self, work)
+
+
 def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = False) -> Path:
     """Write a folder, which appears whole or not at all."""
     target = Path(folder)
+    with model_told(target), whole_folder(target, overwrite=overwrite) as work:
+        _write_vectors(vectors, work)
+    return target
+
+
+def _write_vectors(vectors: WordVectors, work: Path) -> None:
     config = {
         "vocab_size": len(vectors.words),
         "hidden_size": vectors.width,
@@ -45,14 +59,12 @@ def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = Fa
     tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
     if vectors.gram_vectors is not None:
         tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
-    with model_told(target), whole_folder(target, overwrite=overwrite) as work:
-        write_settings(work, FAMILY, config)
-        (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
-        save_file(tensors, work / SINGLE, metadata={"format": "np"})
-    return target
+    write_settings(work, FAMILY, config)
+    (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
+    save_file(tensors, work / SINGLE, metadata={"format": "np"})
 
 
-def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) -> WordVectors:  # noqa: ARG001 (they stay with the processor)
+def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) -> WordModel:  # noqa: ARG001 (they stay with the processor)
     """The word vectors in a folder of ours."""
     place = Path(folder)
     config = _config(place)
@@ -67,7 +79,7 @@ def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) 
             raise FolderError(f"{SINGLE} holds no {name}", fix="fetch or save the folder again")
         check(name, stored[name], shape)
     tables = {name: _table(name, stored[name]) for name in wanted}
-    return WordVectors(
+    return WordModel(
         words=words,
         vectors=tables["vectors"],
         counts=counts,
@@ -83,7 +95,7 @@ def import_vectors(
     *,
     header: bool | None = None,
     limit: int | None = None,
-) -> WordVectors:
+) -> WordModel:
     """Vectors from a file of word2vec, GloVe or fastText (.vec), which may be packed.
 
     Args:
@@ -122,7 +134,7 @@ def export_vectors(vectors: WordVectors, path: PathLike, *, header: bool = True)
 
 def load_vectors(
     source: PathLike, *, limit: int | None = None, header: bool | None = None
-) -> WordVectors:
+) -> WordModel:
     """Word vectors from a folder of ours, or from a file of others (see `import_vectors`)."""
     place = Path(source)
     if not place.is_dir():
@@ -142,7 +154,7 @@ def _imported(
     ending: str,
     header: bool | None,
     limit: int | None,
-) -> WordVectors:
+) -> WordModel:
     words, vectors = read_vectors(
         stream,
         os.fstat(stream.fileno()).st_size,
@@ -151,7 +163,7 @@ def _imported(
         header=header,
         limit=limit,
     )
-    return WordVectors(words=words, vectors=vectors)
+    return WordModel(words=words, vectors=vectors)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -47,6 +47,13 @@ def answer(
             help="Whether there may be no answer; unsaid, if the model learned it.",
         ),
     ] = None,
+    whole_words: Annotated[
+        bool,
+        typer.Option(
+            "--whole-words/--no-whole-words",
+            help="Widen answers to whole words, or leave them as the tokens chosen.",
+        ),
+    ] = True,
     policy: Policy = None,
     stride: Stride = None,
     files: Annotated[
@@ -74,7 +81,15 @@ def answer(
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(task_for("answer", opened), policy, stride)
-    verb = partial(predict, opened, task=task, top=top, longest=longest, none=none)
+    verb = partial(
+        predict,
+        opened,
+        task=task,
+        top=top,
+        longest=longest,
+        none=none,
+        whole_words=whole_words,
+    )
     how = "cut, or their contexts were"
     with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:

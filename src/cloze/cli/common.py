@@ -160,10 +160,33 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def complain(error: ClozeError) -> None:
     """The problem, then the remedy, on standard error."""
+    _tell("error:", "red", error.problem)
+    _tell("fix:", "green", error.fix)
+
+
+def warned(others: Callable[..., None]) -> Callable[..., None]:
+    """Shows our own warnings as what they say, on a line; `others` shows those of libraries."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,  # noqa: ANN401 - as the library has it
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.partition(".")[0] == "cloze":
+            _tell("warning:", "yellow", " ".join(str(message).split()))
+        else:
+            others(message, category, filename, lineno, file, line)
+
+    return show
+
+
+def _tell(word: str, colour: str, text: str) -> None:
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    for word, colour, text in (("error:", "red", error.problem), ("fix:", "green", error.fix)):
-        shown = word if plain else typer.style(word, fg=colour, bold=True)
-        typer.echo(f"{shown} {text}", err=True)
+    shown = word if plain else typer.style(word, fg=colour, bold=True)
+    typer.echo(f"{shown} {text}", err=True)
 
 
 _REMEDIES = {

@@ -46,7 +46,10 @@ def fill(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fill each [MASK] of a text with the likeliest words."""
+    """Fill each [MASK] of a text with the likeliest words.
+
+    Of a text longer than the model reads it sees what is around the blanks, and that is told.
+    """
     told = Outcomes("texts", skip_bad=skip_bad)
     inputs = texts_from(texts, files, column, on_error=told.on_error)
 

@@ -1,4 +1,4 @@
-"""`cloze similar`: nearest words, analogies, the odd one out."""
+"""`cloze similar`: nearest words, analogies, the odd one out, the cosine of two words."""
 
 import dataclasses
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from cloze.cli.common import Force, Json, picture_path, print_json, print_table, texts_from
 
 if TYPE_CHECKING:
+    from cloze.models.word2vec import WordVectors
     from cloze.tasks.similar import Odd, Similar
 
 
@@ -39,6 +40,9 @@ def similar(
         bool, typer.Option("--product", help="Sums and analogies by 3CosMul, not 3CosAdd.")
     ] = False,
     odd: Annotated[bool, typer.Option("--odd", help="Which word is the odd one out?")] = False,
+    between: Annotated[
+        bool, typer.Option("--between", help="How alike are two words? Their cosine.")
+    ] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Of a file, read the first N words only.")
     ] = None,
@@ -54,10 +58,13 @@ def similar(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Find the words nearest to a word, complete an analogy, or find the odd one out."""
-    if (analogy and (words or odd)) or ((analogy or odd) and (minus or total)):
-        raise typer.BadParameter("ask for one thing: neighbours, a sum, --analogy or --odd")
-    asked = list(analogy) if analogy else [row.text.strip() for row in texts_from(words)]
+    """Find nearest words, complete an analogy, find the odd one out, or compare two words."""
+    summed = bool(total or minus or (product and not analogy))
+    if sum((bool(analogy), odd, between, summed)) > 1 or (analogy and words):
+        raise typer.BadParameter(
+            "ask for one thing: neighbours, a sum, --analogy, --odd or --between"
+        )
+    asked = _words(words, analogy, between)
 
     from cloze.checkpoint.vectors import load_vectors
     from cloze.tasks import similar as verb
@@ -68,18 +75,40 @@ def similar(
     found: list[Similar] = []
     if odd:
         _show_odd(verb.odd_one_out(vectors, asked), as_json)
+    elif between:
+        _show_between(asked, verb.cosine(vectors, *asked), as_json)
     elif analogy:
         found = [verb.analogy(vectors, *analogy, top=top, product=product)]
-    elif total or minus or product:
+    elif summed:
         found = [verb.combine(vectors, asked, minus or [], top=top, product=product)]
     else:
         found = verb.similar(vectors, asked, top=top)
     _show(found, as_json)
-    asked += minus or []
+    _draw(vectors, asked + (minus or []), found, picture, cells)
+
+
+def _words(
+    words: list[str] | None, analogy: tuple[str, str, str] | None, between: bool
+) -> list[str]:
+    asked = list(analogy) if analogy else [row.text.strip() for row in texts_from(words)]
+    if between and len(asked) != 2:  # noqa: PLR2004
+        raise typer.BadParameter(f"it takes two words, not {len(asked)}", param_hint="--between")
+    return asked
+
+
+def _draw(
+    vectors: "WordVectors",
+    words: list[str],
+    found: "list[Similar]",
+    picture: Path | None,
+    cells: Path | None,
+) -> None:
+    from cloze.tasks.similar import cells_picture, words_picture
+
     if picture is not None:
-        verb.words_picture(vectors, asked, found).save(picture)
+        words_picture(vectors, words, found).save(picture)
     if cells is not None:
-        verb.cells_picture(vectors, asked).save(cells)
+        cells_picture(vectors, words).save(cells)
 
 
 def _show(found: "list[Similar]", as_json: bool) -> None:
@@ -100,3 +129,10 @@ def _show_odd(odd: "Odd", as_json: bool) -> None:
     else:
         rows = [(near.word, f"{near.score:.4f}") for near in odd.fits]
         print_table(("word", "fits"), rows, title=f"the odd one out: {odd.word}")
+
+
+def _show_between(words: list[str], cosine: float, as_json: bool) -> None:
+    if as_json:
+        print_json({"words": words, "cosine": cosine})
+    else:
+        print_table(("word", "word", "cosine"), [(*words, f"{cosine:.4f}")])

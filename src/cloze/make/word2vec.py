@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.streams import Source, check_rereadable, rows
 from cloze.models.word2vec import WordVectors
@@ -47,7 +47,7 @@ def pretrain_word2vec(
     with tempfile.TemporaryDirectory(prefix="cloze-words-") as temporary:
         encoded = encode(texts, text, Path(temporary), progress=progress)
         learned = learn(encoded, settings, progress)
-    vectors = WordVectors(
+    vectors = WordModel(
         words=encoded.vocabulary.words,
         vectors=learned.vectors,
         counts=encoded.vocabulary.counts,
@@ -57,5 +57,5 @@ def pretrain_word2vec(
         training={"settings": asdict(settings), "text": asdict(text)},
     )
     if folder is not None:
-        save_vectors(vectors, folder, overwrite=True)
+        vectors.save(folder, overwrite=True)
     return vectors

@@ -3,8 +3,11 @@
 t tokens of a window, c of them the context's, l tokens of the longest answer.
 """
 
+import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -22,12 +25,20 @@ from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import logits, task_for
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
+from cloze.text.ideographs import IDEOGRAPHS
 from cloze.text.length import max_context
 
 QUESTION = 64  # pieces of a question that are read; as in the code of Devlin et al.
 LONGEST = 30  # tokens of an answer
 BEST = 20  # spans that share the probability
 CHUNK = 1024  # questions whose alignment is held at once
+
+# White space, and scripts that are written without it: ideographs, kana, and what South-East Asia
+# writes in. There a run of letters is no word but may be all of a sentence.
+_SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_PARTING = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
+
+_Span = tuple[float, int, int]  # score, and characters in the context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +114,7 @@ def predict(
     top: int = 1,
     longest: int = LONGEST,
     none: bool | None = None,
+    whole_words: bool = True,
     batch_tokens: int | None = None,
     progress: Told | None = None,
 ) -> list[Answered]:
@@ -110,10 +122,11 @@ def predict(
 
     A span scores what its first token scores as a start and its last as an end (Devlin et al. 2018,
     section 4.2). A span may begin only in the window that shows the most around its first token, as
-    in their code, so that of the same span in two windows the better informed one counts; of
-    candidates with the same text the best stays. "None" scores what [CLS] does, in the window
-    that is least sure of it; it is the answer where it leads the best span by more than the task's
-    threshold (section 4.3). `none` says whether it may be; None asks the task.
+    in their code, so that of the same span in two windows the better informed one counts. With
+    `whole_words` it is then widened to the words that it begins and ends in; of candidates with
+    the same text the best stays. "None" scores what [CLS] does, in the window that is least sure
+    of it; it is the answer where it leads the best span by more than the task's threshold (section
+    4.3). `none` says whether it may be; None asks the task.
     """
     in_range("top", top, 1, 1 << 10)
     in_range("longest", longest, 1, 1 << 20)
@@ -121,7 +134,17 @@ def predict(
     groups = items(model, examples, task)
     flat = [item for group in groups for item in group]
     scores = logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
-    return told(model, examples, groups, scores, task=task, top=top, longest=longest, none=none)
+    return told(
+        model,
+        examples,
+        groups,
+        scores,
+        task=task,
+        top=top,
+        longest=longest,
+        none=none,
+        whole_words=whole_words,
+    )
 
 
 def told(
@@ -134,6 +157,7 @@ def told(
     top: int = 1,
     longest: int = LONGEST,
     none: bool | None = None,
+    whole_words: bool = True,
 ) -> list[Answered]:
     """What the scores of the examples' items, t 2 each, say of the examples."""
     task = task_for("answer", model, task)
@@ -141,7 +165,15 @@ def told(
     limit = task.threshold if allowed else None
     waiting = iter(scores)
     return [
-        _answered(example.context, group, [next(waiting) for _ in group], top, longest, limit)
+        _answered(
+            example.context,
+            group,
+            [next(waiting) for _ in group],
+            top=top,
+            longest=longest,
+            threshold=limit,
+            whole_words=whole_words,
+        )
         for example, group in zip(examples, groups, strict=True)
     ]
 
@@ -154,6 +186,7 @@ def answer(
     top: int = 1,
     longest: int = LONGEST,
     none: bool | None = None,
+    whole_words: bool = True,
     policy: str | None = None,
     stride: int | None = None,
 ) -> Answered:
@@ -161,33 +194,64 @@ def answer(
 
     `top` is how many candidates to give, `longest` how many tokens an answer may have. `none`
     says whether "the context does not tell" may be the answer; unsaid, it may if the model has
-    learned it. A context longer than the model reads is read in windows that share `stride`
-    tokens, unless another `policy` is given.
+    learned it. An answer is made of whole words, or without `whole_words` of the tokens that the
+    model chose, which may begin or end within a word. A context longer than the model reads is
+    read in windows that share `stride` tokens, unless another `policy` is given.
     """
     task = with_policy(task_for("answer", model), policy, stride)
     example = QuestionExample(question=question, context=context, origin=Origin(line=1))
-    return predict(model, [example], task=task, top=top, longest=longest, none=none)[0]
+    return predict(
+        model,
+        [example],
+        task=task,
+        top=top,
+        longest=longest,
+        none=none,
+        whole_words=whole_words,
+    )[0]
+
+
+def widened(text: str, start: int, end: int) -> tuple[int, int]:
+    """A stretch with all of the words that it begins and ends in.
+
+    A word is what BERT takes for one before it looks for pieces: what stands between white space
+    and punctuation, and every ideograph by itself. Scripts without spaces are left as they are.
+    """
+    while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
+        start -= 1
+    while end < len(text) and _in_word(text[end - 1]) and _in_word(text[end]):
+        end += 1
+    return start, end
+
+
+def _in_word(letter: str) -> bool:
+    """Whether it is part of a longer word; BERT counts all of ASCII's marks as punctuation."""
+    mark = letter in string.punctuation or category(letter).startswith("P")
+    return not mark and not _PARTING.match(letter)
 
 
 def _answered(
     context: str,
     group: Sequence[AnswerItem],
     scores: Sequence[Tensor],
+    *,
     top: int,
     longest: int,
     threshold: float | None,
+    whole_words: bool,
 ) -> Answered:
     most = max(BEST, top)
     owner = max_context([item.window for item in group]) if len(group) > 1 else None
-    found: list[tuple[float, int, int]] = []
+    found: list[_Span] = []
     for number, (item, part) in enumerate(zip(group, scores, strict=True)):
         own = None if owner is None else [owner[piece] == number for piece in item.window]
-        found += _spans(item, part, own, most, longest)
+        found += _spans(
+            context, item, part, own, most=most, longest=longest, whole_words=whole_words
+        )
     found.sort(key=lambda span: -span[0])
-    spans: dict[str, tuple[float, int, int]] = {}
+    spans: dict[str, _Span] = {}
     for score, start, end in found:
-        if start < end:
-            spans.setdefault(context[start:end], (score, start, end))
+        spans.setdefault(context[start:end], (score, start, end))
     best = list(spans.values())[:most]
     null = min(float(part[0].sum()) for part in scores)
     lead = null - best[0][0] if best else float("inf")
@@ -215,9 +279,16 @@ def _answered(
 
 
 def _spans(
-    item: AnswerItem, scores: Tensor, own: list[bool] | None, most: int, longest: int
-) -> list[tuple[float, int, int]]:
-    """The best spans of a window: score, and characters in the context."""
+    context: str,
+    item: AnswerItem,
+    scores: Tensor,
+    own: list[bool] | None,
+    *,
+    most: int,
+    longest: int,
+    whole_words: bool,
+) -> list[_Span]:
+    """The best spans of a window, no two of one text."""
     count = len(item.context)
     if not count:
         return []
@@ -228,16 +299,21 @@ def _spans(
     # row i, column k: from token i to token i + k
     after = F.pad(ends, (0, width - 1), value=-torch.inf).unfold(0, width, 1)  # c l
     best = (starts[:, None] + after).flatten()
-    values, places = best.topk(min(most, len(best)))
-    return [
-        (
-            score,
-            int(item.chars[place // width, 0]),
-            int(item.chars[place // width + place % width, 1]),
-        )
-        for score, place in zip(values.tolist(), places.tolist(), strict=True)
-        if score > -torch.inf
-    ]
+    possible = int(best.isfinite().sum())
+    spans: dict[str, _Span] = {}
+    asked = 0
+    while len(spans) < most and asked < possible:  # several may be of the same words
+        asked = min(max(most, 4 * asked), possible)
+        values, places = best.topk(asked)
+        for score, place in zip(values.tolist(), places.tolist(), strict=True):
+            start = int(item.chars[place // width, 0])
+            end = int(item.chars[place // width + place % width, 1])
+            if start >= end:
+                continue
+            if whole_words:
+                start, end = widened(context, start, end)
+            spans.setdefault(context[start:end], (score, start, end))
+    return list(spans.values())[:most]
 
 
 def _check_policy(task: Task) -> None:

@@ -14,8 +14,10 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
 from cloze.tasks.reading import check_pairs, fitted
-from cloze.tasks.scoring import label_number, logits, task_for
+from cloze.tasks.scoring import label_number, logits, task_for, tells_next
 from cloze.text.counting import Told
+
+NEXT = ("next", "not next")  # labels 0 and 1 of the head that learned BERT's pairs (nsp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +78,13 @@ def predict(
     taken to the root. So a window that is sure weighs more than one that has nothing to say, and a
     number is the plain mean.
     """
-    groups = items(model, examples, task_for("classify", model, task))
+    task = task_for("classify", model, task)
+    head = "nsp" if tells_next(model) else "sequence"
+    if head == "nsp":
+        _check_seconds(examples)
+    groups = items(model, examples, task)
     flat = [item for group in groups for item in group]
-    scores = logits(model, flat, head="sequence", batch_tokens=batch_tokens, progress=progress)
+    scores = logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
     return told(model, examples, groups, scores)
 
 
@@ -94,6 +100,8 @@ def told(
     parts = torch.cat(list(scores)).split([len(group) for group in groups])
     means = torch.stack([part.mean(0) for part in parts])  # b c
     labels, problem = model.labels, model.config.problem
+    if tells_next(model):
+        labels, problem = NEXT, None
     if problem == "number":
         values = means
     elif problem == "many" or len(labels) == 1:  # each label for itself, as transformers has it
@@ -140,8 +148,10 @@ def classify(
 ) -> Classified | list[Classified]:
     """The label of a text, or of a text and its pair, with the probability of every label.
 
-    A list of texts (and one of pairs) gives a list. `policy` is for texts longer than the model
-    reads: head, tail, head+tail, or window (all of it, in windows that share `stride` tokens).
+    A model that has no labels of its own but learned BERT's pairs says of a pair whether the second
+    text is "next" or "not next". A list of texts (and one of pairs) gives a list. `policy` is for
+    texts longer than the model reads: head, tail, head+tail, or window (all of it, in windows that
+    share `stride` tokens).
     Unsaid, it is the folder's; a folder that has none makes such a text an error.
     """
     task = with_policy(task_for("classify", model), policy, stride)
@@ -157,6 +167,17 @@ def classify(
     ]
     found = predict(model, examples, task=task)
     return found[0] if isinstance(text, str) else found
+
+
+def _check_seconds(examples: Sequence[TextExample]) -> None:
+    alone = next((one for one in examples if one.pair is None), None)
+    if alone is not None:
+        raise InputError(
+            f"{alone.origin}: this model has no labels for a text; "
+            "it tells whether one text follows another",
+            fix="give the second text as pair (--pair, --pair-column), or fine-tune the model "
+            "(cloze finetune classify)",
+        )
 
 
 def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:

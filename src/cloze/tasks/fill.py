@@ -12,7 +12,10 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.nn.packed import Packed
+from cloze.text.backends import BYTES
 from cloze.text.encoding import Encoding
+
+_NO_TEXT = frozenset((None, *BYTES))  # ids that no piece has, and the names of single bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,12 @@ def fill(
 
     With `candidates` only these words are scored. One that the vocabulary splits is scored piece
     by piece from the left, p(w₁)·p(w₂ | w₁)…, with as many masks in the blank as it has pieces.
-    Of a text longer than the model reads it sees as much around the blanks as it has room for.
+    Special tokens and pieces that are no whole characters (single bytes) are never guessed, so the
+    probabilities of all guesses together may be less than 1.
+
+    Of a text longer than the model reads it sees as much around the blanks as it has room for, and
+    `cut` says how many pieces it did not see. That is no error here, as it is in other verbs: what
+    lies far from a blank says little about it.
     """
     split = check_fill(model, top=top, candidates=candidates)
     if not isinstance(text, str):
@@ -156,14 +164,22 @@ def _around(encoding: Encoding, places: list[int], limit: int) -> tuple[list[int
 
 def _likeliest(model: Model, ids: list[int], places: list[int], top: int) -> list[_Found]:
     scores = _log_probabilities(model, [ids], [(0, place) for place in places])  # m v
-    best = scores[:, : model.tokenizer.size].topk(top)
-    return [
-        [
-            (_word(model, id_), score, (id_,))
-            for id_, score in zip(row.tolist(), values.exp().tolist(), strict=True)
+    return [_words(model, row, top) for row in scores[:, : model.tokenizer.size]]
+
+
+def _words(model: Model, scores: Tensor, top: int) -> _Found:
+    """The best that are words or parts of words; few are not, so few more are asked for."""
+    found: _Found = []
+    asked = 0
+    while len(found) < top and asked < len(scores):
+        asked = min(max(2 * top + len(model.tokenizer.special_ids), 4 * asked), len(scores))
+        best = scores.topk(asked)
+        found = [
+            (word, score, (id_,))
+            for id_, score in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+            if (word := _word(model, id_)) is not None
         ]
-        for row, values in zip(best.indices, best.values, strict=True)
-    ]
+    return found[:top]
 
 
 def _scored(
@@ -213,8 +229,13 @@ def _pieces(model: Model, word: str) -> tuple[int, ...]:
     return pieces
 
 
-def _word(model: Model, id_: int) -> str:
-    return model.tokenizer.decode([id_], skip_special=False).strip()
+def _word(model: Model, id_: int) -> str | None:
+    """A piece for a reader; None where there is none, or nothing that a text could be made of."""
+    tokenizer = model.tokenizer
+    if id_ in tokenizer.special_ids or tokenizer.backend.id_to_token(id_) in _NO_TEXT:
+        return None
+    word = tokenizer.decode([id_], skip_special=False).strip()
+    return None if "\ufffd" in word else word  # a part of a character
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.language import NeuralModel
+from cloze.checkpoint.left_to_right import as_language
+from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
-from cloze.errors import InputError
 from cloze.models.language import LanguageModel
 
 
@@ -46,15 +47,15 @@ class Options(TypedDict, total=False):
 
 @overload
 def generate(
-    model: LanguageModel, text: str = "", **options: Unpack[Options]
+    model: LanguageModel | Model, text: str = "", **options: Unpack[Options]
 ) -> list[Generated]: ...
 @overload
 def generate(
-    model: LanguageModel, text: list[str], **options: Unpack[Options]
+    model: LanguageModel | Model, text: list[str], **options: Unpack[Options]
 ) -> list[list[Generated]]: ...
 @torch.inference_mode()
 def generate(
-    model: LanguageModel,
+    model: LanguageModel | Model,
     text: str | list[str] = "",
     *,
     length: int = 50,
@@ -71,7 +72,8 @@ def generate(
     of many samples is the one that comes alone.
 
     Args:
-        model: any language model: n-gram, NNLM, LSTM.
+        model: any language model: n-gram, NNLM, LSTM, or a BERT that reads left to right, which
+            reads the whole text anew for each token, as much of its end as it has positions.
         text: what comes before; nothing begins a sentence.
         length: the most tokens to write.
         samples: continuations of each text.
@@ -101,11 +103,7 @@ def generate(
             for one in text
         ]
     can(model, "generate")
-    if not hasattr(model, "next_log_probs"):
-        raise InputError(
-            f"a {type(model).__name__} does not say what comes next",
-            fix="load the folder of a language model (cloze pretrain --model lstm)",
-        )
+    model = as_language(model)
     context = model.begin(text)
     never = {model.unknown} | (set() if stop else {model.end})
     rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))

@@ -18,16 +18,19 @@ from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
 from cloze.files import read_json
 from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
+from cloze.tasks.classify import NEXT
 from cloze.text.tokenizer import Tokenizer
 
 VERBS = {
     "mlm": {"fill": "words for [MASK]"},
+    "nsp": {"classify": "of a pair, whether the second text is next or not next"},
     "sequence": {"classify": "the label of a text or a pair"},
     "token": {"tag": "tags of words, and spans"},
     "span": {"answer": "the stretch of a context that answers a question"},
     "choice": {"choose": "the option that goes best with a text"},
     None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
 }
+LEFT_TO_RIGHT = {"suggest": "the next words of a text", "generate": "a text that goes on"}
 NOT_SHAPE = (
     *("model_type", "format_version", "vocab_size", "bos_id", "eos_id"),
     *("training", "counts", "discounts", "lowercase"),
@@ -92,8 +95,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
         **{f"{name} head": head for name, head in module.heads.items()},
     }
     verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
-    if module.causal:
-        verbs.pop("fill", None)
+    if module.causal and verbs.pop("fill", ""):
+        verbs |= LEFT_TO_RIGHT
     return Info(
         folder=str(contents.folder),
         family=config.family,
@@ -118,11 +121,17 @@ def info(folder: str | os.PathLike[str]) -> Info:
         bytes=_bytes(contents.stored),
         vocabulary=Words.of(tokenizer),
         heads=heads,
-        labels=config.labels if {"sequence", "token"} & set(heads) else (),
+        labels=_labels(config.labels, heads),
         limit=token_limit(config, tokenizer, pooling),
         pooling=pooling,
         verbs=verbs,
     )
+
+
+def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
+    if {"sequence", "token"} & set(heads):
+        return labels
+    return NEXT if "nsp" in heads else ()
 
 
 def _own(folder: Path, values: Mapping[str, Any]) -> Info:

@@ -105,7 +105,7 @@ def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
     can(model, verb)
     head = TASKS[verb]
     reads = model.reader is not None and model.task is not None and model.task.name == verb
-    if head not in model.heads and not reads:
+    if head not in model.heads and not reads and not (verb == "classify" and tells_next(model)):
         able = model.task or task_of_head(model.head)
         raise InputError(
             f"this model cannot {verb}: its head is {model.head or 'missing'}",
@@ -120,6 +120,11 @@ def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
         own = task_of_head(head)
     assert own is not None
     return own
+
+
+def tells_next(model: Model) -> bool:
+    """Whether all it can say of a pair is if one text follows the other: it has no classifier."""
+    return "nsp" in model.heads and "sequence" not in model.heads and model.reader is None
 
 
 def label_number(labels: Sequence[str], label: str, origin: Origin) -> int:

@@ -1,4 +1,7 @@
-"""`similar`: nearest words, analogies, the odd one out.  q queries, v words, d width."""
+"""`similar`: nearest words, sums, analogies, the odd one out, the cosine of two words.
+
+q queries, v words, d width.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,6 +95,12 @@ def analogy(
     return Similar(query=f"{a} : {b} = {c} : ?", words=found.words)
 
 
+def cosine(model: WordVectors, word: str, other: str) -> float:
+    """How alike two words are: the cosine between their vectors, from −1 to 1."""
+    first, second = _vectors(model, [word, other])
+    return float(first @ second)
+
+
 def odd_one_out(model: WordVectors, words: Sequence[str]) -> Odd:
     """The word whose vector is farthest from the mean of all."""
     if len(words) < 3:  # noqa: PLR2004
@@ -147,6 +156,12 @@ def plane(vectors: Floats) -> tuple[NDArray[np.float64], float]:
 
 def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
     """Of length 1 each (q d)."""
+    if not isinstance(model, WordVectors):
+        raise InputError(
+            f"a {type(model).__name__} holds no word vectors",
+            fix="load those that cloze pretrain --model word2vec made, or a file of word2vec or "
+            "GloVe; `embed` gives the vectors of texts",
+        )
     if not words:
         raise InputError("no word was given", fix="name one")
     return normalised(np.stack([model[word] for word in words]))

@@ -47,6 +47,11 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
     assert after.words == WORDS
     assert after.counts.tolist() == [9, 5, 5]
     assert (after.grams, after.lowercase, after.training) == (grams, True, before.training)
+    again = after.save(tmp_path / "again")
+    for name in files_of(folder):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    with pytest.raises(FolderError, match="exists"):
+        after.save(again)
 
 
 def test_counts_that_are_not_known_stay_so(tmp_path):

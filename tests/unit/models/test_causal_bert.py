@@ -102,6 +102,7 @@ def test_a_folder_keeps_it(tmp_path):
     told = cloze.info(tmp_path / "m")
     assert told.shape["sees"] == "left to right"
     assert "fill" not in told.verbs
+    assert {"suggest", "generate"} <= told.verbs.keys()
 
 
 @pytest.mark.parametrize("said", [None, False])

@@ -8,7 +8,7 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_questions
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.answer import items, predict
+from cloze.tasks.answer import items, predict, widened
 from helpers import tiny_model
 
 WINDOW = Task(name="answer", policy="window")
@@ -34,9 +34,11 @@ def scores_of(model, encoding):
         return model.module.logits("span", vectors[0])
 
 
-def brute_force(model, question, context, stride, longest):
+def brute_force(model, question, context, stride, longest, whole_words):
     """Every span of every window, the slow way: text -> (score, start, end), and the null score."""
     windows = model.tokenizer.windows(question, context, limit=model.limit, stride=stride)
+    everything = model.tokenizer.encode(context, special=False)
+    words = everything.word_spans()
     best, nulls = {}, []
 
     def context_around(window, number):
@@ -57,6 +59,9 @@ def brute_force(model, question, context, stride, longest):
             for j in range(i, min(i + longest, inside.stop)):
                 score = float(scores[i, 0] + scores[j, 1])
                 start, end = window.offsets[i][0], window.offsets[j][1]
+                if whole_words:
+                    start = words[everything.words[number]][0]
+                    end = words[everything.words[number + j - i]][1]
                 if score > best.get(context[start:end], (-1e9,))[0]:
                     best[context[start:end]] = (score, start, end)
     return sorted(best.values(), reverse=True), min(nulls)
@@ -65,10 +70,13 @@ def brute_force(model, question, context, stride, longest):
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 @pytest.mark.parametrize(("context", "stride"), [(SHORT, 4), (LONG, 4), (LONG, 12)])
 @pytest.mark.parametrize("longest", [1, 5, 30])
-def test_the_best_spans_of_all_windows(family, context, stride, longest):
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_best_spans_of_all_windows(family, context, stride, longest, whole):
     model = tiny_model("span", family=family)
-    expected, null = brute_force(model, "the cat", context, stride, longest)
-    found = cloze.answer(model, "the cat", context, top=8, longest=longest, stride=stride)
+    expected, null = brute_force(model, "the cat", context, stride, longest, whole)
+    found = cloze.answer(
+        model, "the cat", context, top=8, longest=longest, stride=stride, whole_words=whole
+    )
     assert [(c.start, c.end) for c in found.candidates] == [(s, e) for _, s, e in expected[:8]]
     assert [c.score for c in found.candidates] == pytest.approx(
         [score for score, _, _ in expected[:8]], abs=1e-4
@@ -80,6 +88,37 @@ def test_the_best_spans_of_all_windows(family, context, stride, longest):
     )
     twenty = torch.tensor([score for score, _, _ in expected[:20]]).softmax(-1)
     assert [c.probability for c in found.candidates] == pytest.approx(twenty[:8].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "whole"),
+    [
+        ("the king of Spain, once", "king of Sp", "king of Spain"),
+        ("a well-known caf\u0065\u0301!", "now", "known"),
+        ("a well-known caf\u0065\u0301!", "l-k", "well-known"),
+        ("a well-known caf\u0065\u0301!", "cafe", "cafe\u0301"),
+        ("in 1,000.50 or 20% o'neil", "00", "000"),
+        ("in 1,000.50 or 20% o'neil", "%", "%"),
+        ("西班牙国王abc很老。", "班牙", "班牙"),
+        ("西班牙国王abc很老。", "b", "abc"),
+        ("これはスペインです", "ペ", "ペ"),
+        ("한국어를 배운다", "국", "한국어를"),
+        ("กรุงเทพมหานคร", "เทพ", "เทพ"),
+    ],
+)
+def test_a_stretch_is_widened_to_its_words(text, part, whole):
+    at = text.index(part)
+    start, end = widened(text, at, at + len(part))
+    assert text[start:end] == whole
+
+
+def test_there_are_as_many_candidates_as_different_answers(model):
+    """Whichever pieces of a word are chosen, it is one answer."""
+    found = cloze.answer(model, "a", "abcabcabc", top=5).candidates
+    assert [one.text for one in found] == ["abcabcabc"]
+    assert found[0].probability == 1.0
+    found = cloze.answer(model, "a", "abcabcabc the", top=5).candidates
+    assert {one.text for one in found} == {"abcabcabc", "the", "abcabcabc the"}
 
 
 def test_none_is_the_answer_when_it_leads_by_more_than_the_threshold(model):

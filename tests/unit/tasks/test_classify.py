@@ -169,3 +169,24 @@ def test_texts_and_pairs_that_do_not_match(model, text, pair):
 def test_another_head():
     with pytest.raises(InputError, match="cannot classify: its head is token\n.*`tag`"):
         cloze.classify(tiny_model("token"), "a")
+
+
+def test_a_model_of_pairs_tells_whether_one_text_follows():
+    model = tiny_model("mlm", "nsp", labels=("zero", "one", "two"), problem="number")
+    pairs = ["a b c", "the cat", LONG]
+    found = cloze.classify(model, ["the cat", "a", "b"], pairs, policy="head")
+    for one in found:
+        assert set(one.scores) == {"next", "not next"}
+        assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-6)
+    assert [one.cut > 0 for one in found] == [False, False, True]
+    where = Origin(file="pairs.tsv", line=3)
+    with pytest.raises(InputError, match=r"pairs.tsv:3: .* whether one text follows.*\n.*--pair"):
+        predict(model, [TextExample(text="a", pair="b"), TextExample(text="c", origin=where)])
+    with pytest.raises(InputError, match="no labels for a text"):
+        cloze.classify(model, "a")
+
+
+def test_labels_of_its_own_come_first():
+    both = tiny_model("sequence", "nsp")
+    assert set(cloze.classify(both, "a", "b").scores) == {"no", "yes"}
+    assert cloze.classify(both, "a").label in ("no", "yes")

@@ -1,5 +1,7 @@
 """`fill`: blanks, candidates, what a user can get wrong."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +10,8 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.models import BertConfig, fresh
 from cloze.tasks.fill import put
-from helpers import PIECES, scramble, tiny_tokenizer
+from cloze.text.learn import learn
+from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(vocab_size=len(PIECES), width=16, layers=2, heads=2, hidden=32, positions=12)
 
@@ -23,11 +26,32 @@ def model():
     return model_with("mlm")
 
 
-def test_every_word_of_the_vocabulary_sums_to_one(model):
+def test_every_word_of_the_vocabulary_with_its_probability_and_no_special_token(model):
     (blank,) = cloze.fill(model, "the [MASK]", top=len(PIECES)).blanks
-    assert sum(guess.score for guess in blank.guesses) == pytest.approx(1.0, abs=1e-5)
-    scores = [guess.score for guess in blank.guesses]
-    assert scores == sorted(scores, reverse=True)
+    with torch.no_grad():
+        hidden = model.module(torch.tensor([model.tokenizer.encode("the [MASK]").ids]))
+        expected = model.module.logits("mlm", hidden[0, 2]).softmax(-1)
+    found = {guess.ids[0]: guess.score for guess in blank.guesses}
+    assert found.keys() == set(range(len(SPECIAL), len(PIECES)))
+    assert found == pytest.approx({id_: expected[id_].item() for id_ in found}, abs=1e-6)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["char", "wordpiece"])
+def test_parts_of_a_character_are_never_offered(kind):
+    """Some vocabularies spell rare characters in bytes."""
+    tokenizer = learn(["a b é ab"] * 3, kind=kind, size=600, byte_fallback=True)
+    config = replace(CONFIG, vocab_size=tokenizer.size + 3)  # rows that no piece has
+    module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    model = Model(module=module, config=config, tokenizer=tokenizer)
+    (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.size).blanks
+    words = [guess.word for guess in blank.guesses]
+    assert {"a", "b"} < set(words)
+    assert not any("\ufffd" in word or "<0x" in word or word in SPECIAL for word in words)
+    assert len(words) < tokenizer.size - len(SPECIAL)
+    for top in (1, 3):
+        (less,) = cloze.fill(model, "a[MASK]b", top=top).blanks
+        assert less.guesses == blank.guesses[:top]
 
 
 def test_each_guess_carries_its_text_and_best_fills_all(model):

@@ -77,5 +77,5 @@ def test_what_is_wrong():
         cloze.generate(model, "the", length=0)
     with pytest.raises(ConfigError, match="samples is 0"):
         cloze.generate(model, "the", samples=0)
-    with pytest.raises(InputError, match="a Model does not say what comes next"):
+    with pytest.raises(InputError, match="cannot say what comes next: it reads texts both"):
         cloze.generate(tiny_model("mlm"), "the")

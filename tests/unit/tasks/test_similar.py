@@ -2,17 +2,11 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze import analogy, cells_picture, combine, odd_one_out, similar, words_picture
 from cloze.errors import ConfigError, InputError
 from cloze.models.word2vec import Grams, WordVectors
-from cloze.tasks.similar import (
-    analogy,
-    cells_picture,
-    combine,
-    odd_one_out,
-    plane,
-    similar,
-    words_picture,
-)
+from cloze.tasks.similar import plane
+from helpers import tiny_model
 
 PLACES = {
     "man": (1, 0.1, 0),
@@ -83,6 +77,22 @@ def test_the_odd_one_out(model):
     assert odd.fits[0].word == "cabbage"
     with pytest.raises(InputError, match="2 words have no odd one\n.*three or more"):
         odd_one_out(model, ["king", "queen"])
+
+
+def test_how_alike_two_words_are(model):
+    assert cloze.cosine(model, "king", "king") == pytest.approx(1)
+    assert cloze.cosine(model, "man", "cabbage") == 0
+    between = cloze.cosine(model, "king", "queen")
+    assert between == pytest.approx(3 / 5)
+    assert between == cloze.cosine(model, "queen", "king")
+    assert similar(model, "king", top=1).words[0].score == pytest.approx(between)
+    with pytest.raises(InputError, match="no word 'kin'"):
+        cloze.cosine(model, "king", "kin")
+
+
+def test_an_encoder_has_no_word_vectors():
+    with pytest.raises(InputError, match="a Model holds no word vectors\n.*`embed`"):
+        similar(tiny_model("mlm"), "king")
 
 
 def test_unknown_words_and_none_are_told(model):

@@ -78,7 +78,7 @@ def test_any_language_model_will_do():
 
 
 def test_what_is_no_language_model():
-    with pytest.raises(InputError, match="a Model does not say what comes next\n.*language model"):
+    with pytest.raises(InputError, match="what comes next: it reads texts both ways\n.*left-to"):
         cloze.suggest(tiny_model("mlm"), "the")
 
 

@@ -1,0 +1,110 @@
+"""A BERT that reads left to right as a language model: `suggest`, `generate`, perplexity."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.left_to_right import as_language
+from cloze.checkpoint.model import Model
+from cloze.errors import InputError
+from cloze.evaluate.language import score_language
+from cloze.models import BertConfig, fresh
+from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(
+    vocab_size=len(PIECES) + 2,  # rows that no piece has
+    width=16,
+    layers=2,
+    heads=2,
+    hidden=32,
+    positions=9,
+    causal=True,
+)
+LONG = "a b c the cats sat . a , j i h g f e d"
+
+
+@pytest.fixture(scope="module")
+def model():
+    module = scramble(fresh(CONFIG, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    return Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+
+
+def log_p(model, context, id_):
+    """As the module says it."""
+    with torch.no_grad():
+        vectors = model.module(torch.tensor([context]))
+        return model.module.logits("mlm", vectors[0, -1]).log_softmax(-1)[id_].item()
+
+
+def test_every_piece_is_told_from_those_before_it(model):
+    language = as_language(model)
+    sequences = language.sequences(["the cats sat", "", "a"])
+    assert sequences[0] == model.tokenizer.encode("the cats sat").ids
+    for ids, found in zip(sequences, language.log_probs(sequences), strict=True):
+        expected = [log_p(model, ids[:at], ids[at]) for at in range(1, len(ids))]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert language.next_log_probs(ids[:-1])[ids[-1]] == pytest.approx(found[-1], abs=1e-5)
+
+
+def test_of_a_long_text_as_much_is_read_as_there_are_positions(model):
+    """Nine, [CLS] among them; scored in windows that share half."""
+    language = as_language(model)
+    (ids,) = language.sequences([LONG])
+    (found,) = language.log_probs([ids])
+    assert len(found) == len(ids) - 1
+    cls, *inside = ids
+    begins = [0] * 9 + [5] * 5 + [len(inside) - 9] * (len(inside) - 14)  # of what each is told from
+    expected = [
+        log_p(model, [cls, *inside[begin:at]], inside[at]) for at, begin in enumerate(begins)
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    context = language.begin(LONG)
+    wanted = log_p(model, [cls, *context[-8:]], 7)
+    assert language.next_log_probs(context)[7] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_words_are_suggested(model):
+    found = cloze.suggest(model, "the cat", top=len(PIECES))
+    words = {one.word for one in found.suggestions}
+    assert words == {*PIECES[len(SPECIAL) :], "[SEP]"}
+    total = sum(one.probability for one in found.suggestions) + found.unknown
+    assert 0.5 < total < 1
+    best = found.suggestions[0]
+    ids = model.tokenizer.encode("the cat").ids[:-1]
+    assert math.log(best.probability) == pytest.approx(log_p(model, ids, best.id), abs=1e-5)
+    assert best.path == ()
+
+
+def test_a_text_goes_on_beyond_the_positions(model):
+    found = cloze.generate(model, "the cat", length=20, samples=3, stop=False, seed=3)
+    for one in found:
+        assert len(one.tokens) == 20
+        assert not {"[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]"} & set(one.tokens)
+        assert "##" not in one.continuation
+        assert one.whole.startswith("the cat")
+    assert cloze.generate(model, "the cat", length=20, stop=False, seed=3) == found[:1]
+
+
+def test_a_piece_joins_the_word_it_goes_on_with(model):
+    language = as_language(model)
+    ids = language.begin("the cat")
+    assert language.decode([*ids, model.tokenizer.id("##s"), language.end]) == "the cats"
+
+
+def test_its_perplexity(model):
+    texts = ["the cats sat.", LONG]
+    language = as_language(model)
+    told = np.concatenate(list(language.log_probs(language.sequences(texts))))
+    found = score_language(language, texts)
+    assert found.tokens == len(told)
+    assert found.perplexity == pytest.approx(math.exp(-told.mean()), rel=1e-5)
+
+
+def test_one_that_classifies_says_no_words():
+    module = fresh(CONFIG, ("sequence",), rng=torch.Generator()).eval()
+    model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    with pytest.raises(InputError, match="what comes next: its head is sequence\n.*--model ngram"):
+        cloze.suggest(model, "the cat")
