@@ -1,7 +1,8 @@
 """What our own families are and can do; a verb asked of another says so instead of failing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
 
 from cloze.errors import InputError
 
@@ -62,13 +63,28 @@ def can(model: object, verb: str) -> None:
     """Raise unless a model of our own families can do this; encoders speak for themselves."""
     family = family_of(model)
     if family is not None and verb not in OWN[family].verbs:
-        raise InputError(f"{OWN[family].name} cannot {verb}", fix=_remedy(family))
+        raise cannot(OWN[family].name, verb, OWN[family].verbs)
+
+
+def cannot(name: str, verb: str, able: Iterable[str]) -> InputError:
+    """A verb that a model does not do, and those that it does."""
+    return InputError(f"{name} cannot {verb}", fix=_remedy(able))
+
+
+def no_model(given: object) -> InputError:
+    """Something else stands where a model should."""
+    return InputError(
+        f"{short(given)}, of type {type(given).__name__}, is no model",
+        fix="give the path of a model's folder, or what cloze.load makes of it",
+    )
 
 
 def refuse(folder: object, family: str, wanted: str = "encoder") -> InputError:
     """What is wrong where something else was wanted of a folder that holds one of our families."""
-    return InputError(f"{folder} holds {OWN[family].name}, no {wanted}", fix=_remedy(family))
+    return InputError(
+        f"{folder} holds {OWN[family].name}, no {wanted}", fix=_remedy(OWN[family].verbs)
+    )
 
 
-def _remedy(family: str) -> str:
-    return f"it can {', '.join(OWN[family].verbs)}; or name another model"
+def _remedy(able: Iterable[str]) -> str:
+    return f"it can {', '.join(able)}; or name another model"

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.abilities import can
 from cloze.checkpoint.language import NeuralModel
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
-from cloze.errors import InputError
 from cloze.models.language import LanguageModel
+from cloze.tasks.door import opened_language
+from cloze.tasks.texts import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +47,15 @@ class Options(TypedDict, total=False):
 
 @overload
 def generate(
-    model: LanguageModel, text: str = "", **options: Unpack[Options]
+    model: LanguageModel | PathLike, text: str = "", **options: Unpack[Options]
 ) -> list[Generated]: ...
 @overload
 def generate(
-    model: LanguageModel, text: list[str], **options: Unpack[Options]
+    model: LanguageModel | PathLike, text: list[str], **options: Unpack[Options]
 ) -> list[list[Generated]]: ...
 @torch.inference_mode()
 def generate(
-    model: LanguageModel,
+    model: LanguageModel | PathLike,
     text: str | list[str] = "",
     *,
     length: int = 50,
@@ -71,7 +72,7 @@ def generate(
     of many samples is the one that comes alone.
 
     Args:
-        model: any language model: n-gram, NNLM, LSTM.
+        model: any language model: n-gram, NNLM, LSTM; or its folder.
         text: what comes before; nothing begins a sentence.
         length: the most tokens to write.
         samples: continuations of each text.
@@ -85,6 +86,8 @@ def generate(
     in_range("length", length, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
+    model = opened_language(model, "generate")
+    texts = texts_of(text)
     if not isinstance(text, str):
         return [
             generate(
@@ -98,14 +101,8 @@ def generate(
                 stop=stop,
                 seed=seed,
             )
-            for one in text
+            for one in texts
         ]
-    can(model, "generate")
-    if not hasattr(model, "next_log_probs"):
-        raise InputError(
-            f"a {type(model).__name__} does not say what comes next",
-            fix="load the folder of a language model (cloze pretrain --model lstm)",
-        )
     context = model.begin(text)
     never = {model.unknown} | (set() if stop else {model.end})
     rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))

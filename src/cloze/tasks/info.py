@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,6 +15,7 @@ from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
+from cloze.errors import InputError
 from cloze.files import read_json
 from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
@@ -73,6 +74,11 @@ class Info:
 
 def info(folder: str | os.PathLike[str]) -> Info:
     """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(
+            f"info reads folders, and was given a {type(folder).__name__}",
+            fix="name the folder; a loaded model says itself what it is: print(model)",
+        )
     if is_arpa(folder):
         return _arpa(Path(folder).expanduser())
     place = find_folder(folder)
@@ -91,9 +97,6 @@ def info(folder: str | os.PathLike[str]) -> Info:
         "transform": getattr(module, "transform", None),
         **{f"{name} head": head for name, head in module.heads.items()},
     }
-    verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
-    if module.causal:
-        verbs.pop("fill", None)
     return Info(
         folder=str(contents.folder),
         family=config.family,
@@ -121,8 +124,16 @@ def info(folder: str | os.PathLike[str]) -> Info:
         labels=config.labels if {"sequence", "token"} & set(heads) else (),
         limit=token_limit(config, tokenizer, pooling),
         pooling=pooling,
-        verbs=verbs,
+        verbs=verbs_of(heads, causal=module.causal),
     )
+
+
+def verbs_of(heads: Sequence[str], *, causal: bool) -> dict[str, str]:
+    """What an encoder with these heads can do."""
+    verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
+    if causal:
+        verbs.pop("fill", None)
+    return verbs
 
 
 def _own(folder: Path, values: Mapping[str, Any]) -> Info:

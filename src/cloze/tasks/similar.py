@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.draw.cells import Cells
 from cloze.draw.scatter import Dot, Scatter
 from cloze.errors import InputError
 from cloze.models.word2vec import Floats, WordVectors, normalised
+from cloze.tasks.door import opened
+from cloze.tasks.texts import texts_of
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 
@@ -41,12 +44,15 @@ class Odd:
 
 
 @overload
-def similar(model: WordVectors, word: str, *, top: int = 10) -> Similar: ...
+def similar(model: WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
 @overload
-def similar(model: WordVectors, word: list[str], *, top: int = 10) -> list[Similar]: ...
-def similar(model: WordVectors, word: str | list[str], *, top: int = 10) -> Similar | list[Similar]:
+def similar(model: WordVectors | PathLike, word: list[str], *, top: int = 10) -> list[Similar]: ...
+def similar(
+    model: WordVectors | PathLike, word: str | list[str], *, top: int = 10
+) -> Similar | list[Similar]:
     """The nearest words of one word, or of each of several: exact, all in one matrix product."""
-    words = [word] if isinstance(word, str) else word
+    model = opened(model, "similar", WordVectors)
+    words = texts_of(word, "word")
     queries = _vectors(model, words)
     known = [[row] if (row := model.find(each)) is not None else [] for each in words]
     found = [

@@ -5,11 +5,12 @@ from typing import overload
 
 import numpy as np
 
-from cloze.checkpoint.abilities import can
 from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
-from cloze.errors import InputError
+from cloze.data.files import PathLike
 from cloze.models.language import LanguageModel
+from cloze.tasks.door import opened_language
+from cloze.tasks.texts import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +46,23 @@ class Suggested:
 
 
 @overload
-def suggest(model: LanguageModel, text: str, *, top: int = 10) -> Suggested: ...
+def suggest(model: LanguageModel | PathLike, text: str, *, top: int = 10) -> Suggested: ...
 @overload
-def suggest(model: LanguageModel, text: list[str], *, top: int = 10) -> list[Suggested]: ...
 def suggest(
-    model: LanguageModel, text: str | list[str], *, top: int = 10
+    model: LanguageModel | PathLike, text: list[str], *, top: int = 10
+) -> list[Suggested]: ...
+def suggest(
+    model: LanguageModel | PathLike, text: str | list[str], *, top: int = 10
 ) -> Suggested | list[Suggested]:
     """The likeliest next words of a text, or of each of several texts.
 
     The text is read from the start of a sentence; its end is one of the words, as `</s>`. An n-gram
     model also says how it came to each probability.
     """
+    model = opened_language(model, "suggest")
+    texts = texts_of(text)
     if not isinstance(text, str):
-        return [suggest(model, one, top=top) for one in text]
-    can(model, "suggest")
-    if not hasattr(model, "next_log_probs"):
-        raise InputError(
-            f"a {type(model).__name__} does not say what comes next",
-            fix="load the folder of a language model (cloze pretrain --model ngram)",
-        )
+        return [suggest(model, one, top=top) for one in texts]
     in_range("top", top, 1, len(model.words))
     context = model.begin(text)
     logs = np.array(model.next_log_probs(context), dtype=np.float64)  # v
