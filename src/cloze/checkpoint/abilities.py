@@ -1,13 +1,24 @@
-"""What our own families are and can do; a verb asked of another says so instead of failing."""
+"""What models are and can do; a verb asked of another says so instead of failing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 
 from cloze.errors import InputError
 
+# of encoders, by head; what all of them can do stands under None
+_HEADS = {
+    "mlm": {"fill": "words for [MASK]"},
+    "nsp": {"classify": "of a pair, whether the second text is next or not next"},
+    "sequence": {"classify": "the label of a text or a pair"},
+    "token": {"tag": "tags of words, and spans"},
+    "span": {"answer": "the stretch of a context that answers a question"},
+    "choice": {"choose": "the option that goes best with a text"},
+    None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
+}
+_NEXT_WORDS = {"suggest": "the next words of a text", "generate": "a text that goes on"}
 _LANGUAGE = {
-    "suggest": "the next words of a text",
-    "generate": "a text that goes on",
+    **_NEXT_WORDS,
     "evaluate": "perplexity, bits per byte",
     "compare": "several language models in one table",
     "tokenize": "ids and character offsets",
@@ -58,17 +69,40 @@ def family_of(model: object) -> str | None:
     return family if isinstance(family, str) and family in OWN else None
 
 
+def verbs_of(heads: Sequence[str], *, causal: bool) -> dict[str, str]:
+    """What an encoder with these heads can do."""
+    verbs = {verb: what for head in (*heads, None) for verb, what in _HEADS.get(head, {}).items()}
+    if causal and verbs.pop("fill", ""):
+        verbs |= _NEXT_WORDS
+    return verbs
+
+
 def can(model: object, verb: str) -> None:
     """Raise unless a model of our own families can do this; encoders speak for themselves."""
     family = family_of(model)
     if family is not None and verb not in OWN[family].verbs:
-        raise InputError(f"{OWN[family].name} cannot {verb}", fix=_remedy(family))
+        raise cannot(OWN[family].name, verb, OWN[family].verbs)
+
+
+def cannot(name: str, verb: str, able: Iterable[str]) -> InputError:
+    """A verb that a model does not do, and those that it does."""
+    return InputError(f"{name} cannot {verb}", fix=_remedy(able))
+
+
+def no_model(given: object) -> InputError:
+    """Something else stands where a model should."""
+    return InputError(
+        f"{short(given)}, of type {type(given).__name__}, is no model",
+        fix="give the path of a model's folder, or what cloze.load makes of it",
+    )
 
 
 def refuse(folder: object, family: str, wanted: str = "encoder") -> InputError:
     """What is wrong where something else was wanted of a folder that holds one of our families."""
-    return InputError(f"{folder} holds {OWN[family].name}, no {wanted}", fix=_remedy(family))
+    return InputError(
+        f"{folder} holds {OWN[family].name}, no {wanted}", fix=_remedy(OWN[family].verbs)
+    )
 
 
-def _remedy(family: str) -> str:
-    return f"it can {', '.join(OWN[family].verbs)}; or name another model"
+def _remedy(able: Iterable[str]) -> str:
+    return f"it can {', '.join(able)}; or name another model"

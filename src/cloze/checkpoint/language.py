@@ -40,7 +40,7 @@ _STRETCH = 8192  # tokens that an LSTM reads at once: a GPU takes as many steps 
 _SCORED = 512  # of them, whose scores of all words are held at a time
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NeuralModel(Saved):
     """A net with its tokenizer; a `LanguageModel`.
 

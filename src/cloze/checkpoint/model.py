@@ -45,7 +45,7 @@ class LoadReport:
         return bool(self.missing or self.unexpected or self.ignored)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Model(Saved):
     """What `cloze.load` gives and every verb takes; saved in the layout `transformers` opens."""
 

@@ -96,7 +96,7 @@ class Vocabulary:
         return self.tokenizer.decode([id_ for id_ in ids if id_ is not None], skip_special=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NGramModel(Saved):
     """An n-gram model with its tokenizer; a `LanguageModel`."""
 

@@ -18,12 +18,22 @@ from cloze.text.tokenizer import Tokenizer
 
 CONFIG = "config.json"
 FORMAT_VERSION = 1
+_SHAPE = ("order", "layers", "width", "hidden")  # of any family, as far as it has them
 
 
 class Saved:
     """A record of a model that can be written to a folder."""
 
     _optional: ClassVar[tuple[str, ...]] = ()  # files that not every such model has
+
+    def __repr__(self) -> str:
+        """One line, whatever the size."""
+        model: Any = self
+        shape = {name: getattr(model.config, name, None) for name in _SHAPE}
+        told = {"family": model.config.family, **shape, "heads": getattr(self, "heads", None)}
+        told["pieces"] = model.tokenizer.size
+        parts = (f"{name}={value!r}" for name, value in told.items() if value is not None)
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the folder, whole or not at all."""

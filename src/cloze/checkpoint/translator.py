@@ -24,7 +24,7 @@ Module = Transformer | Seq2Seq
 CONFIGS: dict[str, type[Config]] = {"transformer": TransformerConfig, "seq2seq": Seq2SeqConfig}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Translator(Saved):
     """What `cloze.load` gives for a translator's folder, and `translate` takes."""
 

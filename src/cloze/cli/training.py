@@ -23,7 +23,7 @@ Epochs = Annotated[float | None, typer.Option(metavar="N", help="Or so often all
 Rate = Annotated[
     float | None, typer.Option("--rate", metavar="X", help="The highest learning rate.")
 ]
-Precision = Annotated[str | None, typer.Option(metavar="NAME", help="float32 or bf16 (mixed).")]
+Precision = Annotated[str | None, typer.Option(metavar="NAME", help="float32 or bfloat16 (mixed).")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting of the recipe.")
 ]

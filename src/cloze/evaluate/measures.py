@@ -5,7 +5,8 @@ ask a thousand times.  n examples, m words, k labels.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +33,8 @@ MEASURES = {
 }
 
 Chosen: TypeAlias = NDArray[np.int64]  # numbers of examples, some of them perhaps twice
+Values: TypeAlias = NDArray[np.float64]
+# A partial of a function of this file, no closure: what is kept of a comparison may be pickled.
 Part: TypeAlias = Callable[[Chosen], dict[str, float]]
 
 
@@ -41,7 +44,7 @@ class Judge:
 
     main: str
     count: int
-    part: Part
+    part: Part = field(repr=False)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -118,17 +121,16 @@ def _classes(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None
 ) -> Part:
     known = labels_of(gold, predicted) if labels is None else labels
-    count = len(known)
-    cells = coded(gold, known) * count + coded(predicted, known)  # n, places in the matrix
+    cells = coded(gold, known) * len(known) + coded(predicted, known)  # n, places in the matrix
+    return partial(_part_of_classes, cells, len(known))
 
-    def part(chosen: Chosen) -> dict[str, float]:
-        matrix = np.bincount(cells[chosen], minlength=count**2).reshape(count, count)
-        found = _by_matrix(matrix)
-        if count == 2:  # noqa: PLR2004
-            found |= {"f1": rates_of(matrix)[1].f1, "matthews": matthews_of(matrix)}
-        return found
 
-    return part
+def _part_of_classes(cells: Chosen, count: int, chosen: Chosen) -> dict[str, float]:
+    matrix = np.bincount(cells[chosen], minlength=count**2).reshape(count, count)
+    found = _by_matrix(matrix)
+    if count == 2:  # noqa: PLR2004
+        found |= {"f1": rates_of(matrix)[1].f1, "matthews": matthews_of(matrix)}
+    return found
 
 
 def _words(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Part:
@@ -136,15 +138,16 @@ def _words(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Part:
     sentence = np.repeat(np.arange(len(gold)), [len(tags) for tags in gold])  # m
     flat = [[tag for tags in side for tag in tags] for side in (gold, predicted)]
     known = labels_of(*flat)
-    count = len(known)
-    cells = coded(flat[0], known) * count + coded(flat[1], known)  # m
+    cells = coded(flat[0], known) * len(known) + coded(flat[1], known)  # m
+    return partial(_part_of_words, cells, len(known), sentence, len(gold))
 
-    def part(chosen: Chosen) -> dict[str, float]:
-        times = np.bincount(chosen, minlength=len(gold))[sentence]  # m
-        weighed = np.bincount(cells, times, minlength=count**2).astype(np.int64)
-        return _by_matrix(weighed.reshape(count, count))
 
-    return part
+def _part_of_words(
+    cells: Chosen, count: int, sentence: Chosen, sentences: int, chosen: Chosen
+) -> dict[str, float]:
+    times = np.bincount(chosen, minlength=sentences)[sentence]  # m
+    weighed = np.bincount(cells, times, minlength=count**2).astype(np.int64)
+    return _by_matrix(weighed.reshape(count, count))
 
 
 def _by_matrix(matrix: Counts) -> dict[str, float]:
@@ -156,17 +159,18 @@ def _by_matrix(matrix: Counts) -> dict[str, float]:
 
 
 def _numbers(gold: numbers.Numbers, predicted: numbers.Numbers) -> Part:
-    x, y = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    return partial(
+        _part_of_numbers, np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    )
 
-    def part(chosen: Chosen) -> dict[str, float]:
-        pair = x[chosen], y[chosen]
-        return {
-            "pearson": numbers.pearson(*pair),
-            "spearman": numbers.spearman(*pair),
-            "squared_error": numbers.squared_error(*pair),
-        }
 
-    return part
+def _part_of_numbers(x: Values, y: Values, chosen: Chosen) -> dict[str, float]:
+    pair = x[chosen], y[chosen]
+    return {
+        "pearson": numbers.pearson(*pair),
+        "spearman": numbers.spearman(*pair),
+        "squared_error": numbers.squared_error(*pair),
+    }
 
 
 def _spans(gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str) -> Part:
@@ -178,44 +182,47 @@ def _spans(gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str) -> Part
             for all_ in [one.overall]
         ]
     )  # n 5
+    return partial(_part_of_spans, counts)
 
-    def part(chosen: Chosen) -> dict[str, float]:
-        right, found, wanted, right_words, words = counts[chosen].sum(0).tolist()
-        rates = Rates(right=right, found=found, wanted=wanted)
-        return {
-            "f1": rates.f1,
-            "precision": rates.precision,
-            "recall": rates.recall,
-            "accuracy": right_words / max(words, 1),
-        }
 
-    return part
+def _part_of_spans(counts: Chosen, chosen: Chosen) -> dict[str, float]:
+    right, found, wanted, right_words, words = counts[chosen].sum(0).tolist()
+    rates = Rates(right=right, found=found, wanted=wanted)
+    return {
+        "f1": rates.f1,
+        "precision": rates.precision,
+        "recall": rates.recall,
+        "accuracy": right_words / max(words, 1),
+    }
 
 
 def _answers(gold: Sequence[Sequence[str]], predicted: Sequence[str], *, chinese: bool) -> Part:
     judged = squad.scores(gold, predicted, chinese=chinese)
     table = np.array([(one.f1, one.exact) for one in judged])  # n 2
     known = np.array([bool(answers) for answers in gold])  # n, whether there is an answer
-    mixed = known.any() and not known.all()
-
-    def part(chosen: Chosen) -> dict[str, float]:
-        f1, exact = table[chosen].mean(0).tolist()
-        found = {"f1": f1, "exact": exact}
-        if mixed:
-            has = known[chosen]
-            with_answer, without = (_mean(table[chosen][which]) for which in (has, ~has))
-            found |= {"has_answer_f1": with_answer[0], "has_answer_exact": with_answer[1]}
-            found |= {"no_answer": without[0]}  # F1 is either 0 or 1 here, and the same as exact
-        return found
-
-    return part
+    return partial(_part_of_answers, table, known)
 
 
-def _mean(rows: NDArray[np.float64]) -> list[float]:
+def _part_of_answers(table: Values, known: NDArray[np.bool_], chosen: Chosen) -> dict[str, float]:
+    f1, exact = table[chosen].mean(0).tolist()
+    found = {"f1": f1, "exact": exact}
+    if known.any() and not known.all():
+        has = known[chosen]
+        with_answer, without = (_mean(table[chosen][which]) for which in (has, ~has))
+        found |= {"has_answer_f1": with_answer[0], "has_answer_exact": with_answer[1]}
+        found |= {"no_answer": without[0]}  # F1 is either 0 or 1 here, and the same as exact
+    return found
+
+
+def _mean(rows: Values) -> list[float]:
     """NaN where a bootstrap drew none of that kind."""
     return rows.mean(0).tolist() if len(rows) else [np.nan, np.nan]
 
 
 def _choices(gold: Sequence[int], predicted: Sequence[int]) -> Part:
     right = np.array([a == b for a, b in zip(gold, predicted, strict=True)])
-    return lambda chosen: {"accuracy": float(right[chosen].mean())}
+    return partial(_part_of_choices, right)
+
+
+def _part_of_choices(right: NDArray[np.bool_], chosen: Chosen) -> dict[str, float]:
+    return {"accuracy": float(right[chosen].mean())}

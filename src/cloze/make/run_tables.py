@@ -10,7 +10,7 @@ from cloze.errors import ConfigError
 from cloze.train.budget import Budget
 from cloze.train.guard import Action
 from cloze.train.parallel import Way
-from cloze.train.precision import Precision
+from cloze.train.precision import precision_named
 from cloze.train.state import LoopConfig
 
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
@@ -50,7 +50,7 @@ class AnyRun:
     epochs: float | None = None
     seed: int = 0
     device: str | None = None  # the best there is when left out
-    precision: Precision = "float32"
+    precision: str = "float32"  # or bf16
     clip_norm: float = 1.0
     guard: Action = "stop"
     log_every: int = 10
@@ -60,6 +60,7 @@ class AnyRun:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        object.__setattr__(self, "precision", precision_named(self.precision))
         given = {unit: getattr(self, unit) for unit in UNITS if getattr(self, unit) is not None}
         if len(given) > 1:
             raise ConfigError(
@@ -87,7 +88,10 @@ class AnyRun:
     def loop(self) -> LoopConfig:
         """How each step is taken."""
         return LoopConfig(
-            seed=self.seed, precision=self.precision, clip_norm=self.clip_norm, guard=self.guard
+            seed=self.seed,
+            precision=precision_named(self.precision),
+            clip_norm=self.clip_norm,
+            guard=self.guard,
         )
 
     def _budget(self, counted: Literal["steps", "tokens"], per_epoch: Callable[[], int]) -> Budget:

@@ -24,21 +24,23 @@ class LSTMShape:
     family: ClassVar[str] = "lstm"
 
     width: int = 650
-    embedding: int = 650
+    embedding: int = 0  # of the words; unsaid, the width
     layers: int = 2
     tied: bool = True  # the output reads with the table of words (Press and Wolf 2017)
     dropout: float = 0.5
     variational: bool = True  # one mask for all steps of a stretch; else one for each
 
     def __post_init__(self) -> None:
+        if self.embedding == 0:
+            object.__setattr__(self, "embedding", self.width)
         for name in ("width", "embedding"):
             in_range(name, getattr(self, name), 1, 1 << 15)
         in_range("layers", self.layers, 1, 64)
         number("dropout", self.dropout, 0.0, 1.0)
         if self.tied and self.width != self.embedding:
             raise ConfigError(
-                f"the output has width {self.width} and the words it shares {self.embedding}",
-                fix="make them equal, or set tied to false",
+                f"embedding is {self.embedding}, and the output, of width {self.width}, shares it",
+                fix="leave it out, make it equal to width, or set tied to false",
             )
 
 

@@ -54,7 +54,7 @@ class Grams:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WordVectors:
     """Words and their vectors, the most frequent first where that is known."""
 
@@ -67,6 +67,10 @@ class WordVectors:
     gram_vectors: Floats | None = None  # b d, with `grams`
     lowercase: bool = False  # words are looked up in lower case
     training: dict[str, Any] = field(default_factory=dict)  # the settings they were made with
+
+    def __repr__(self) -> str:
+        grams = "" if self.grams is None else f", grams={self.grams}"
+        return f"WordVectors(words={len(self)}, width={self.width}{grams})"
 
     @property
     def width(self) -> int:

@@ -18,11 +18,14 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import in_range
 from cloze.data.batch import Ints
+from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, QuestionExample
 from cloze.errors import InputError
+from cloze.tasks.door import opened
 from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import logits, task_for
+from cloze.tasks.texts import text_of
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.ideographs import IDEOGRAPHS
@@ -179,7 +182,7 @@ def told(
 
 
 def answer(
-    model: Model,
+    model: Model | PathLike,
     question: str,
     context: str,
     *,
@@ -198,8 +201,13 @@ def answer(
     model chose, which may begin or end within a word. A context longer than the model reads is
     read in windows that share `stride` tokens, unless another `policy` is given.
     """
+    model = opened(model, "answer", Model)
     task = with_policy(task_for("answer", model), policy, stride)
-    example = QuestionExample(question=question, context=context, origin=Origin(line=1))
+    example = QuestionExample(
+        question=text_of(question, "the question"),
+        context=text_of(context, "the context"),
+        origin=Origin(line=1),
+    )
     return predict(
         model,
         [example],

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
+from cloze.data.files import PathLike
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.tasks.classify import TextItem
+from cloze.tasks.door import opened
 from cloze.tasks.reading import check_pairs, fitted
 from cloze.tasks.scoring import logits, task_for
+from cloze.tasks.texts import text_of, texts_of
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 
@@ -97,7 +100,7 @@ def told(
 
 
 def choose(
-    model: Model,
+    model: Model | PathLike,
     text: str,
     options: Sequence[str],
     *,
@@ -109,9 +112,13 @@ def choose(
     `policy` (head, tail, head+tail) says what to cut of a text longer than the model reads; unsaid
     it is the folder's, and a folder that has none makes such a text an error.
     """
+    model = opened(model, "choose", Model)
     task = with_policy(task_for("choose", model), policy, None)
     example = ChoiceExample(
-        text=text, options=tuple(options), question=question, origin=Origin(line=1)
+        text=text_of(text, "the text"),
+        options=tuple(texts_of(options, "option")),
+        question=None if question is None else text_of(question, "the question"),
+        origin=Origin(line=1),
     )
     return predict(model, [example], task=task)[0]
 

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
+from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
+from cloze.tasks.door import opened
 from cloze.tasks.reading import check_pairs, fitted
-from cloze.tasks.scoring import label_number, logits, task_for, tells_next
+from cloze.tasks.scoring import NEXT, label_number, logits, task_for, tells_next
+from cloze.tasks.texts import pairs_of
 from cloze.text.counting import Told
-
-NEXT = ("next", "not next")  # labels 0 and 1 of the head that learned BERT's pairs (nsp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def told(
 
 @overload
 def classify(
-    model: Model,
+    model: Model | PathLike,
     text: str,
     pair: str | None = None,
     *,
@@ -131,7 +132,7 @@ def classify(
 ) -> Classified: ...
 @overload
 def classify(
-    model: Model,
+    model: Model | PathLike,
     text: list[str],
     pair: list[str] | None = None,
     *,
@@ -139,7 +140,7 @@ def classify(
     stride: int | None = None,
 ) -> list[Classified]: ...
 def classify(
-    model: Model,
+    model: Model | PathLike,
     text: str | list[str],
     pair: str | list[str] | None = None,
     *,
@@ -154,16 +155,13 @@ def classify(
     share `stride` tokens).
     Unsaid, it is the folder's; a folder that has none makes such a text an error.
     """
+    model = opened(model, "classify", Model)
     task = with_policy(task_for("classify", model), policy, stride)
-    texts = [text] if isinstance(text, str) else text
-    pairs = [None] * len(texts) if pair is None else [pair] if isinstance(pair, str) else pair
-    if len(pairs) != len(texts) or isinstance(text, str) != isinstance(pair or text, str):
-        raise InputError(
-            f"{len(texts):,} texts have {len(pairs):,} pairs", fix="give each text one pair"
-        )
+    texts, pairs = pairs_of(text, pair)
+    seconds: Sequence[str | None] = pairs or [None] * len(texts)
     examples = [
         TextExample(text=one, pair=other, origin=Origin(line=number))
-        for number, (one, other) in enumerate(zip(texts, pairs, strict=True), 1)
+        for number, (one, other) in enumerate(zip(texts, seconds, strict=True), 1)
     ]
     found = predict(model, examples, task=task)
     return found[0] if isinstance(text, str) else found

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,6 +19,7 @@ from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
 from cloze.evaluate.bootstrap import RESAMPLES, Chosen, Difference, Interval, difference, interval
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
+from cloze.tasks.door import loaded
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
 from cloze.tasks.evaluate_own import BLEU, Translated, only, parallel_of, translated
 from cloze.tasks.evaluation import Evaluation
@@ -63,7 +64,7 @@ class Comparison:
 
     entries: tuple[Entry, ...]
     resamples: int
-    skipped: tuple[InputError, ...] = ()
+    skipped: tuple[InputError, ...] = field(default=(), repr=False)
 
     @property
     def measure(self) -> str:
@@ -132,7 +133,7 @@ class Comparison:
 
 
 def compare(
-    models: Mapping[str, Any] | Sequence[PathLike],
+    models: Mapping[str, Any] | Sequence[PathLike] | PathLike,
     data: Data,
     *,
     policy: str | None = None,
@@ -218,8 +219,17 @@ def compare(
 
 
 def _opened(
-    models: Mapping[str, Any] | Sequence[PathLike], device: str | None, dtype: str
+    models: Mapping[str, Any] | Sequence[PathLike] | PathLike, device: str | None, dtype: str
 ) -> dict[str, Any]:
+    if not isinstance(models, Mapping):
+        if isinstance(models, str) or not isinstance(models, Sequence):
+            models = [models]
+        for one in models:
+            if not isinstance(one, str | os.PathLike):
+                raise InputError(
+                    f"a {type(one).__name__} brings no name for the table",
+                    fix='give each model or folder one: {"mine": model, "other": "runs/other"}',
+                )
     named = models if isinstance(models, Mapping) else {str(one): one for one in models}
     if not named:
         raise InputError("there is no model to compare", fix="name one or more")
@@ -228,7 +238,7 @@ def _opened(
     return {
         name: load(one, device=device, dtype=dtype, quiet=True)
         if isinstance(one, str | os.PathLike)
-        else one
+        else loaded(one)
         for name, one in named.items()
     }
 

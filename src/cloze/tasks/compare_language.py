@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class LanguageComparison:
     """Language models beside each other, in the order they were given."""
 
     entries: tuple[LanguageEntry, ...]
-    skipped: tuple[InputError, ...] = ()
+    skipped: tuple[InputError, ...] = field(default=(), repr=False)
 
     columns = (
         *("model", "kind", "parameters", "vocabulary", "unknown"),

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
+from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
+from cloze.tasks.door import opened
 from cloze.tasks.layers import Layers, choose_layers
 from cloze.tasks.reading import OnCut, OnError, Reading, read
+from cloze.tasks.texts import texts_of
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
@@ -31,7 +33,7 @@ Vectors = NDArray[np.float32]
 BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TokenVectors:
     """The vectors of one text's tokens, special ones included, and where each token stands."""
 
@@ -42,7 +44,7 @@ class TokenVectors:
 class Options(TypedDict, total=False):
     """The choices of `embed` beside its pooling."""
 
-    layers: str | Sequence[int]
+    layers: str | int | Sequence[int]
     normalize: bool | None
     policy: str | None
     stride: int | None
@@ -54,7 +56,7 @@ class Options(TypedDict, total=False):
 
 @overload
 def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first one that fits counts
-    model: Model,
+    model: Model | PathLike,
     texts: str | Sequence[str],
     *,
     pooling: Literal["none"],
@@ -62,7 +64,7 @@ def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first o
 ) -> list[TokenVectors | None]: ...
 @overload
 def embed(
-    model: Model,
+    model: Model | PathLike,
     texts: str | Sequence[str],
     *,
     pooling: str | None = None,
@@ -70,11 +72,11 @@ def embed(
 ) -> Vectors: ...
 @torch.inference_mode()
 def embed(
-    model: Model,
+    model: Model | PathLike,
     texts: str | Sequence[str],
     *,
     pooling: str | None = None,
-    layers: str | Sequence[int] = "last",
+    layers: str | int | Sequence[int] = "last",
     normalize: bool | None = None,
     policy: str | None = None,
     stride: int | None = None,
@@ -94,8 +96,8 @@ def embed(
     NaN (None with "none"), and the others go on. `on_cut` is told the number of each text that was
     cut, and how many of its pieces were left out.
     """
-    can(model, "embed")
-    rows = [texts] if isinstance(texts, str) else list(texts)
+    model = opened(model, "embed", Model)
+    rows = texts_of(texts)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]

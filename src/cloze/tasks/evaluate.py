@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack, overload
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.checkpoint.translator import Translator
+from cloze.data.files import PathLike
 from cloze.data.labelled.examples import (
     ChoiceExample,
     Example,
@@ -22,7 +23,8 @@ from cloze.errors import InputError
 from cloze.evaluate.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own
+from cloze.tasks.door import loaded
+from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own, only
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
 from cloze.tasks.kinds import KINDS
@@ -69,19 +71,68 @@ def evaluate(
     data: Source | Sequence[Source],
     **options: Unpack[OwnOptions],
 ) -> Scored: ...
+@overload
 def evaluate(
-    model: Model | LanguageModel | Translator | WordVectors,
+    model: PathLike,
     data: Data,
-    **options: Any,
+    *,
+    beam: int | None = None,
+    bleu: str | None = None,
+    **options: Unpack[Options],
+) -> Evaluation | Scored: ...
+def evaluate(
+    model: Model | LanguageModel | Translator | WordVectors | PathLike,
+    data: Data,
+    *,
+    policy: str | None = None,
+    stride: int | None = None,
+    chinese: bool | None = None,
+    swap: bool = False,
+    beam: int | None = None,
+    bleu: str | None = None,
+    skip_bad: bool = False,
+    batch_tokens: int | None = None,
+    progress: Told | None = None,
+    **columns: Unpack[Columns],
 ) -> Evaluation | Scored:
     """Score a model: a fine-tuned one on labelled data, one of our own families on its own kind.
 
-    See `evaluate_labelled` and `cloze.tasks.evaluate_own.evaluate_own` for what each takes; what
-    changes nothing is refused.
+    What changes nothing for the model at hand is refused. A row that cannot be read, has no label
+    or one that the model does not know is an error that names its file and line.
+
+    Args:
+        model: one with a task (its scores, and where it goes wrong), a language model (perplexity,
+            bits per byte), a translator (BLEU), word vectors (accuracy of analogies, correlation
+            with judged similarities); or its folder.
+        data: files, folders or globs; or examples of `cloze.data.labelled`. For a language model
+            text, a sentence to a line; for a translator two files, source and target; for word
+            vectors files of questions (`a b c d`, `: section`) and of judged pairs.
+        policy: for texts longer than the model reads: head, tail, head+tail or window.
+        stride: tokens that windows share.
+        chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
+        swap: ask pairs again with A and B exchanged.
+        beam: hypotheses that a translator follows; unsaid, 4.
+        bleu: how BLEU finds words: 13a (unsaid), zh where the target is Chinese, none.
+        skip_bad: pass over rows that are an error, and list them in `skipped`.
+        batch_tokens: computed at once.
+        progress: is told how many sequences are done.
+        **columns: where tables have `text`, `pair` and `label`, by name or by number from 1; of
+            tags their `column` and `scheme`.
     """
-    if isinstance(model, Model):
-        return evaluate_labelled(model, data, **options)
-    return evaluate_own(model, data, **options)
+    found = loaded(model)
+    both: dict[str, Any] = {"policy": policy, "skip_bad": skip_bad, "progress": progress}
+    labelled: dict[str, Any] = {
+        "stride": stride,
+        "chinese": chinese,
+        "swap": swap,
+        "batch_tokens": batch_tokens,
+        **columns,
+    }
+    own: dict[str, Any] = {"beam": beam, "bleu": bleu}
+    if isinstance(found, Model):
+        only(own, of=found)
+        return evaluate_labelled(found, data, **both, **labelled)
+    return evaluate_own(found, data, **both, **own, **labelled)
 
 
 def evaluate_labelled(

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -40,8 +40,8 @@ class Scored:
     scores: Mapping[str, float]  # *the* score first
     counts: Mapping[str, int]  # what they are means over, and what was left out
     notes: Mapping[str, str]  # such as BLEU's signature
-    pictures: tuple[LineChart, ...] = ()
-    skipped: tuple[InputError, ...] = ()  # rows that could not be read
+    pictures: tuple[LineChart, ...] = field(default=(), repr=False)
+    skipped: tuple[InputError, ...] = field(default=(), repr=False)  # rows that cannot be read
     seconds: float = 0.0
 
     @property
@@ -75,11 +75,11 @@ class Scored:
         return self.page(title).save(path)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Translated:
     """How a translator did, line by line."""
 
-    counts: NDArray[np.int64]  # of `bleu_counts`
+    counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
     tokenize: str
     too_long: int  # sentences that were left blank
     seconds: float

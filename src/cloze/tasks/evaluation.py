@@ -44,7 +44,7 @@ class Swapped:
     scores: Mapping[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation:
     """How a model did on labelled examples."""
 
@@ -56,6 +56,10 @@ class Evaluation:
     skipped: tuple[InputError, ...] = ()  # rows that were passed over
     seconds: float = 0.0
     swapped: Swapped | None = None
+
+    def __repr__(self) -> str:
+        scores = {name: round(value, 4) for name, value in self.scores.items()}
+        return f"Evaluation(kind={self.kind!r}, count={self.count}, scores={scores})"
 
     @property
     def scores(self) -> dict[str, float]:

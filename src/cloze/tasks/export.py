@@ -11,6 +11,7 @@ from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
 from cloze.errors import InputError
 from cloze.models.word2vec import WordVectors
+from cloze.tasks.door import loaded
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ folder that `transformers` opens."""
 
 def export(
     format: str,
-    model: Model | NGramModel | WordVectors,
+    model: Model | NGramModel | WordVectors | PathLike,
     out: PathLike,
     *,
     header: bool = True,
@@ -52,6 +53,7 @@ def export(
     word2vec without its `header`, the first line, is GloVe's format.
     """
     wanted = FORMATS[one_of("format", format, FORMATS)]
+    model = loaded(model)
     if not isinstance(model, wanted.model):
         able = [name for name, one in FORMATS.items() if isinstance(model, one.model)]
         raise InputError(

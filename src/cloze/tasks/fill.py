@@ -10,8 +10,11 @@ from torch import Tensor
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.nn.packed import Packed
+from cloze.tasks.door import opened
+from cloze.tasks.texts import texts_of
 from cloze.text.backends import BYTES
 from cloze.text.encoding import Encoding
 
@@ -56,15 +59,19 @@ class Filled:
 
 @overload
 def fill(
-    model: Model, text: str, *, top: int = 5, candidates: Sequence[str] | None = None
+    model: Model | PathLike, text: str, *, top: int = 5, candidates: Sequence[str] | None = None
 ) -> Filled: ...
 @overload
 def fill(
-    model: Model, text: list[str], *, top: int = 5, candidates: Sequence[str] | None = None
+    model: Model | PathLike,
+    text: list[str],
+    *,
+    top: int = 5,
+    candidates: Sequence[str] | None = None,
 ) -> list[Filled]: ...
 @torch.inference_mode()
 def fill(
-    model: Model,
+    model: Model | PathLike,
     text: str | list[str],
     *,
     top: int = 5,
@@ -81,9 +88,12 @@ def fill(
     `cut` says how many pieces it did not see. That is no error here, as it is in other verbs: what
     lies far from a blank says little about it.
     """
+    model = opened(model, "fill", Model)
+    texts = texts_of(text)
+    candidates = None if candidates is None else texts_of(candidates, "candidate")
     split = check_fill(model, top=top, candidates=candidates)
     if not isinstance(text, str):
-        return [fill(model, one, top=top, candidates=candidates) for one in text]
+        return [fill(model, one, top=top, candidates=candidates) for one in texts]
     mask = model.tokenizer.mask_token
     encoding = model.tokenizer.encode(text)
     places = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]

@@ -8,14 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.abilities import can
 from cloze.checkpoint.language import NeuralModel
-from cloze.checkpoint.left_to_right import as_language
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
 from cloze.models.language import LanguageModel
+from cloze.tasks.door import opened_language
+from cloze.tasks.texts import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,15 @@ class Options(TypedDict, total=False):
 
 @overload
 def generate(
-    model: LanguageModel | Model, text: str = "", **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike, text: str = "", **options: Unpack[Options]
 ) -> list[Generated]: ...
 @overload
 def generate(
-    model: LanguageModel | Model, text: list[str], **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike, text: list[str], **options: Unpack[Options]
 ) -> list[list[Generated]]: ...
 @torch.inference_mode()
 def generate(
-    model: LanguageModel | Model,
+    model: LanguageModel | Model | PathLike,
     text: str | list[str] = "",
     *,
     length: int = 50,
@@ -72,8 +73,9 @@ def generate(
     of many samples is the one that comes alone.
 
     Args:
-        model: any language model: n-gram, NNLM, LSTM, or a BERT that reads left to right, which
-            reads the whole text anew for each token, as much of its end as it has positions.
+        model: any language model, or its folder: n-gram, NNLM, LSTM, or a BERT that reads left to
+            right, which reads the whole text anew for each token, as much of its end as it has
+            positions.
         text: what comes before; nothing begins a sentence.
         length: the most tokens to write.
         samples: continuations of each text.
@@ -87,6 +89,8 @@ def generate(
     in_range("length", length, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
+    model = opened_language(model, "generate")
+    texts = texts_of(text)
     if not isinstance(text, str):
         return [
             generate(
@@ -100,10 +104,8 @@ def generate(
                 stop=stop,
                 seed=seed,
             )
-            for one in text
+            for one in texts
         ]
-    can(model, "generate")
-    model = as_language(model)
     context = model.begin(text)
     never = {model.unknown} | (set() if stop else {model.end})
     rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))

@@ -8,29 +8,20 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.abilities import OWN, own_family
+from cloze.checkpoint.abilities import OWN, own_family, verbs_of
 from cloze.checkpoint.load import open_folder
 from cloze.checkpoint.model import token_limit
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
+from cloze.errors import InputError
 from cloze.files import read_json
 from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
-from cloze.tasks.classify import NEXT
+from cloze.tasks.scoring import NEXT
 from cloze.text.tokenizer import Tokenizer
 
-VERBS = {
-    "mlm": {"fill": "words for [MASK]"},
-    "nsp": {"classify": "of a pair, whether the second text is next or not next"},
-    "sequence": {"classify": "the label of a text or a pair"},
-    "token": {"tag": "tags of words, and spans"},
-    "span": {"answer": "the stretch of a context that answers a question"},
-    "choice": {"choose": "the option that goes best with a text"},
-    None: {"embed": "vectors of texts or tokens", "tokenize": "ids and character offsets"},
-}
-LEFT_TO_RIGHT = {"suggest": "the next words of a text", "generate": "a text that goes on"}
 NOT_SHAPE = (
     *("model_type", "format_version", "vocab_size", "bos_id", "eos_id"),
     *("training", "counts", "discounts", "lowercase"),
@@ -76,6 +67,11 @@ class Info:
 
 def info(folder: str | os.PathLike[str]) -> Info:
     """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(
+            f"info reads folders, and was given a {type(folder).__name__}",
+            fix="name the folder; a loaded model says itself what it is: print(model)",
+        )
     if is_arpa(folder):
         return _arpa(Path(folder).expanduser())
     place = find_folder(folder)
@@ -94,9 +90,6 @@ def info(folder: str | os.PathLike[str]) -> Info:
         "transform": getattr(module, "transform", None),
         **{f"{name} head": head for name, head in module.heads.items()},
     }
-    verbs = {verb: what for head in (*heads, None) for verb, what in VERBS.get(head, {}).items()}
-    if module.causal and verbs.pop("fill", ""):
-        verbs |= LEFT_TO_RIGHT
     return Info(
         folder=str(contents.folder),
         family=config.family,
@@ -124,7 +117,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
         labels=_labels(config.labels, heads),
         limit=token_limit(config, tokenizer, pooling),
         pooling=pooling,
-        verbs=verbs,
+        verbs=verbs_of(heads, causal=module.causal),
     )
 
 

@@ -1,7 +1,7 @@
 """Predictions of a model for labelled examples, and how good they are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cloze.checkpoint.abilities import can
@@ -21,10 +21,10 @@ from cloze.text.counting import Told
 class Judged:
     """What a model said about examples, and how it is scored."""
 
-    examples: Sequence[Any]
-    predictions: Sequence[Any]  # as many, in the same order
-    gold: Sequence[Any]
-    said: Sequence[Any]
+    examples: Sequence[Any] = field(repr=False)
+    predictions: Sequence[Any] = field(repr=False)  # as many, in the same order
+    gold: Sequence[Any] = field(repr=False)
+    said: Sequence[Any] = field(repr=False)
     judge: Judge
 
     @property

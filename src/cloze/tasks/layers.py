@@ -6,6 +6,8 @@ Layer 0 is the embeddings, layer k the output of block k; negative numbers count
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
+from reprlib import repr as short
 
 import torch
 from torch import Tensor
@@ -47,11 +49,19 @@ CHOICES = {
 }
 
 
-def choose_layers(choice: str | Sequence[int], blocks: int) -> Layers:
-    """The layers that a name, or a list of numbers to lay side by side, means in this model."""
+def choose_layers(choice: str | int | Sequence[int], blocks: int) -> Layers:
+    """The layers that a name, a number, or several to lay side by side, mean in this model."""
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
+    if isinstance(choice, int):
+        choice = [choice]
     if not isinstance(choice, str):
+        try:
+            choice = [index(number) for number in choice]
+        except TypeError:
+            raise ConfigError(
+                f"layers is {short(choice)}", fix=f"give numbers, or one of {', '.join(CHOICES)}"
+            ) from None
         if not choice:
             raise ConfigError("no layer is named", fix=f"choose from {', '.join(CHOICES)}")
         return Layers(tuple(_resolve(number, blocks) for number in choice))

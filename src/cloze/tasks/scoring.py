@@ -28,6 +28,7 @@ from cloze.text.counting import Told
 ON_GPU = 16_384  # tokens of a batch there: enough to keep it busy, little enough for a small one
 CHUNK = 4096  # examples that are sorted by length and computed together, of a stream
 SHOWN_LABELS = 20  # in an error
+NEXT = ("next", "not next")  # labels 0 and 1 of the head that learned BERT's pairs (nsp)
 
 E = TypeVar("E")
 P = TypeVar("P")

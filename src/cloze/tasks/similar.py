@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.draw.cells import Cells
 from cloze.draw.scatter import Dot, Scatter
 from cloze.errors import InputError
 from cloze.models.word2vec import Floats, WordVectors, normalised
+from cloze.tasks.door import opened
+from cloze.tasks.texts import texts_of
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 
@@ -44,12 +47,15 @@ class Odd:
 
 
 @overload
-def similar(model: WordVectors, word: str, *, top: int = 10) -> Similar: ...
+def similar(model: WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
 @overload
-def similar(model: WordVectors, word: list[str], *, top: int = 10) -> list[Similar]: ...
-def similar(model: WordVectors, word: str | list[str], *, top: int = 10) -> Similar | list[Similar]:
+def similar(model: WordVectors | PathLike, word: list[str], *, top: int = 10) -> list[Similar]: ...
+def similar(
+    model: WordVectors | PathLike, word: str | list[str], *, top: int = 10
+) -> Similar | list[Similar]:
     """The nearest words of one word, or of each of several: exact, all in one matrix product."""
-    words = [word] if isinstance(word, str) else word
+    model = opened(model, "similar", WordVectors)
+    words = texts_of(word, "word")
     queries = _vectors(model, words)
     known = [[row] if (row := model.find(each)) is not None else [] for each in words]
     found = [
@@ -60,7 +66,7 @@ def similar(model: WordVectors, word: str | list[str], *, top: int = 10) -> Simi
 
 
 def combine(
-    model: WordVectors,
+    model: WordVectors | PathLike,
     plus: Sequence[str],
     minus: Sequence[str] = (),
     *,
@@ -73,6 +79,7 @@ def combine(
     1. With `product` it is 3CosMul (Levy and Goldberg 2014), Π cos(x, plus) / (Π cos(x, minus) + ε)
     with cosines brought to 0 … 1, where no one term outweighs the others.
     """
+    model = opened(model, "similar", WordVectors)
     words = [*plus, *minus]
     vectors = _vectors(model, words)
     if product:
@@ -88,21 +95,23 @@ def combine(
 
 
 def analogy(
-    model: WordVectors, a: str, b: str, c: str, *, top: int = 10, product: bool = False
+    model: WordVectors | PathLike, a: str, b: str, c: str, *, top: int = 10, product: bool = False
 ) -> Similar:
     """A is to b as c is to …: man, king, woman → queen."""
     found = combine(model, [b, c], [a], top=top, product=product)
     return Similar(query=f"{a} : {b} = {c} : ?", words=found.words)
 
 
-def cosine(model: WordVectors, word: str, other: str) -> float:
+def cosine(model: WordVectors | PathLike, word: str, other: str) -> float:
     """How alike two words are: the cosine between their vectors, from −1 to 1."""
+    model = opened(model, "similar", WordVectors)
     first, second = _vectors(model, [word, other])
     return float(first @ second)
 
 
-def odd_one_out(model: WordVectors, words: Sequence[str]) -> Odd:
+def odd_one_out(model: WordVectors | PathLike, words: Sequence[str]) -> Odd:
     """The word whose vector is farthest from the mean of all."""
+    model = opened(model, "similar", WordVectors)
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(f"{len(words)} words have no odd one", fix="give three or more")
     vectors = _vectors(model, words)
@@ -113,12 +122,13 @@ def odd_one_out(model: WordVectors, words: Sequence[str]) -> Odd:
 
 
 def words_picture(
-    model: WordVectors, words: Sequence[str], found: Sequence[Similar] = ()
+    model: WordVectors | PathLike, words: Sequence[str], found: Sequence[Similar] = ()
 ) -> Scatter:
     """Words, and those found near them, on a plane: the first two principal components of the lot.
 
     What was found near a word has its colour.
     """
+    model = opened(model, "similar", WordVectors)
     colours = {word: number for number, word in enumerate(dict.fromkeys(words))}
     asked = len(colours)
     for each in found:
@@ -133,8 +143,9 @@ def words_picture(
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, dots=dots)
 
 
-def cells_picture(model: WordVectors, words: Sequence[str]) -> Cells:
+def cells_picture(model: WordVectors | PathLike, words: Sequence[str]) -> Cells:
     """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
+    model = opened(model, "similar", WordVectors)
     if not words:
         raise InputError("no word was given", fix="name one")
     values = np.stack([model[word] for word in words]).astype(np.float64)
@@ -156,12 +167,6 @@ def plane(vectors: Floats) -> tuple[NDArray[np.float64], float]:
 
 def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
     """Of length 1 each (q d)."""
-    if not isinstance(model, WordVectors):
-        raise InputError(
-            f"a {type(model).__name__} holds no word vectors",
-            fix="load those that cloze pretrain --model word2vec made, or a file of word2vec or "
-            "GloVe; `embed` gives the vectors of texts",
-        )
     if not words:
         raise InputError("no word was given", fix="name one")
     return normalised(np.stack([model[word] for word in words]))

@@ -5,12 +5,13 @@ from typing import overload
 
 import numpy as np
 
-from cloze.checkpoint.abilities import can
-from cloze.checkpoint.left_to_right import as_language
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
+from cloze.data.files import PathLike
 from cloze.models.language import LanguageModel
+from cloze.tasks.door import opened_language
+from cloze.tasks.texts import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,13 @@ class Suggested:
 
 
 @overload
-def suggest(model: LanguageModel | Model, text: str, *, top: int = 10) -> Suggested: ...
+def suggest(model: LanguageModel | Model | PathLike, text: str, *, top: int = 10) -> Suggested: ...
 @overload
-def suggest(model: LanguageModel | Model, text: list[str], *, top: int = 10) -> list[Suggested]: ...
 def suggest(
-    model: LanguageModel | Model, text: str | list[str], *, top: int = 10
+    model: LanguageModel | Model | PathLike, text: list[str], *, top: int = 10
+) -> list[Suggested]: ...
+def suggest(
+    model: LanguageModel | Model | PathLike, text: str | list[str], *, top: int = 10
 ) -> Suggested | list[Suggested]:
     """The likeliest next words of a text, or of each of several texts.
 
@@ -58,10 +61,10 @@ def suggest(
     An n-gram model also says how it came to each probability. An encoder must be one that reads
     left to right; it reads as much of the end of a long text as it has positions.
     """
+    model = opened_language(model, "suggest")
+    texts = texts_of(text)
     if not isinstance(text, str):
-        return [suggest(model, one, top=top) for one in text]
-    can(model, "suggest")
-    model = as_language(model)
+        return [suggest(model, one, top=top) for one in texts]
     in_range("top", top, 1, len(model.words))
     context = model.begin(text)
     logs = np.array(model.next_log_probs(context), dtype=np.float64)  # v

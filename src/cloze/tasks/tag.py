@@ -16,12 +16,15 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import one_of
+from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.errors import InputError
 from cloze.tasks.aggregate import AGGREGATIONS, OUTSIDE, Span, Unit, decide, spans_of
+from cloze.tasks.door import opened
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import label_number, logits, task_for
+from cloze.tasks.texts import texts_of
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
@@ -125,7 +128,7 @@ def told(
 
 @overload
 def tag(
-    model: Model,
+    model: Model | PathLike,
     text: str,
     *,
     aggregation: str = "first",
@@ -134,7 +137,7 @@ def tag(
 ) -> Tagged: ...
 @overload
 def tag(
-    model: Model,
+    model: Model | PathLike,
     text: list[str],
     *,
     aggregation: str = "first",
@@ -142,7 +145,7 @@ def tag(
     stride: int | None = None,
 ) -> list[Tagged]: ...
 def tag(
-    model: Model,
+    model: Model | PathLike,
     text: str | list[str],
     *,
     aggregation: str = "first",
@@ -156,8 +159,9 @@ def tag(
     or window (all of it, in windows that share `stride` tokens). Unsaid, it is the folder's; a
     folder that has none makes such a text an error.
     """
+    model = opened(model, "tag", Model)
     task = with_policy(task_for("tag", model), policy, stride)
-    texts = [text] if isinstance(text, str) else text
+    texts = texts_of(text)
     found = predict(model, plain_examples(model, texts), task=task, aggregation=aggregation)
     return found[0] if isinstance(text, str) else found
 

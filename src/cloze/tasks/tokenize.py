@@ -2,9 +2,11 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
+from cloze.checkpoint.abilities import can, no_model
 from cloze.checkpoint.source import builtin
+from cloze.tasks.texts import pairs_of
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
 
@@ -12,11 +14,28 @@ if TYPE_CHECKING:
     from cloze.checkpoint.model import Model  # for its type only: this verb needs no torch
 
 
+@overload
 def tokenize(
     model: "Model | Tokenizer | str | PathLike[str]", text: str, pair: str | None = None
-) -> Encoding:
-    """What the tokenizer of a model, or of a folder or file, makes of a text. Nothing is cut."""
-    return tokenizer_of(model).encode(text, pair)
+) -> Encoding: ...
+@overload
+def tokenize(
+    model: "Model | Tokenizer | str | PathLike[str]",
+    text: list[str],
+    pair: list[str] | None = None,
+) -> list[Encoding]: ...
+def tokenize(
+    model: "Model | Tokenizer | str | PathLike[str]",
+    text: str | list[str],
+    pair: str | list[str] | None = None,
+) -> Encoding | list[Encoding]:
+    """What the tokenizer of a model, or of a folder or file, makes of a text. Nothing is cut.
+
+    A list of texts (and one of pairs) gives a list.
+    """
+    texts, pairs = pairs_of(text, pair)
+    found = tokenizer_of(model).encode_batch(texts, pairs)
+    return found[0] if isinstance(text, str) else found
 
 
 def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
@@ -26,4 +45,8 @@ def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     if isinstance(model, str | PathLike):
         here = Path(model).expanduser().exists()
         return Tokenizer.load(model if here else builtin().get(str(model), model))
-    return model.tokenizer
+    can(model, "tokenize")
+    tokenizer = getattr(model, "tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer):
+        raise no_model(model)
+    return tokenizer

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.abilities import can
 from cloze.checkpoint.translator import Translator
 from cloze.config import in_range, number, one_of
+from cloze.data.files import PathLike
 from cloze.decode.beam import Beam, beam
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
@@ -19,7 +19,9 @@ from cloze.explain.capture import capture
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.decoder import CrossAttention
 from cloze.tasks.batches import by_tokens
+from cloze.tasks.door import opened
 from cloze.tasks.pieces import words_of
+from cloze.tasks.texts import texts_of
 from cloze.text.counting import Told
 from cloze.text.length import POLICIES, keep
 
@@ -32,7 +34,7 @@ LONGEST = 1024
 OnError = Callable[[int, InputError], object]  # the number of the text, what is wrong with it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:
     """How much of each source word went into each word of the translation."""
 
@@ -89,15 +91,15 @@ class Options(TypedDict, total=False):
 
 @overload
 def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
-    model: Translator, texts: str, **options: Unpack[Options]
+    model: Translator | PathLike, texts: str, **options: Unpack[Options]
 ) -> Translation: ...
 @overload
 def translate(
-    model: Translator, texts: Sequence[str], **options: Unpack[Options]
+    model: Translator | PathLike, texts: Sequence[str], **options: Unpack[Options]
 ) -> list[Translation]: ...
 @torch.inference_mode()
 def translate(
-    model: Translator,
+    model: Translator | PathLike,
     texts: str | Sequence[str],
     *,
     beam: int = 4,
@@ -121,7 +123,7 @@ def translate(
     own, it is `LONGEST`, or the longest sentence that the model learned from.
 
     Args:
-        model: a translator, of either kind.
+        model: a translator, of either kind, or its folder.
         texts: a sentence, or several.
         beam: hypotheses that are followed; 1 is greedy.
         best: translations to give back, at most `beam`.
@@ -138,16 +140,11 @@ def translate(
     search = Beam(size=beam, best=best, penalty=penalty, alpha=alpha, no_repeat=no_repeat)  # type: ignore[arg-type]
     number("ratio", ratio, 0.0, 1e3)
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
-    can(model, "translate")
-    if not isinstance(model, Translator):
-        raise InputError(
-            f"this {type(model).__name__} does not translate",
-            fix="load a folder of a translator: cloze finetune translate makes one",
-        )
+    model = opened(model, "translate", Translator)
     if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
         raise InputError("this model has no attention to align by", fix="train one with attention")
     alone = isinstance(texts, str)
-    rows = [texts] if isinstance(texts, str) else list(texts)
+    rows = texts_of(texts)
     sources, cut = _read(model, rows, policy, None if alone else on_error)
     found: dict[int, tuple[Candidate, ...]] = {}
     said, done = list(sources), 0

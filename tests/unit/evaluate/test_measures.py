@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ def test_the_table_is_what_is_scored(kind):
     found = scores(kind.partition(",")[0], GOLD[kind], SAID[kind])
     assert tuple(found) == MEASURES[kind]
     assert all(type(value) is float for value in found.values())
+    kept = pickle.loads(pickle.dumps(judge(kind.partition(",")[0], GOLD[kind], SAID[kind])))
+    assert kept.scores == pytest.approx(found, nan_ok=True)
     scheme = "plain" if "plain" in kind else None
     assert next(iter(found)) == main_score(kind.partition(",")[0], scheme=scheme)
 

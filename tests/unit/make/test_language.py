@@ -17,7 +17,7 @@ from grams import TEXT
 
 TINY = {
     "nnlm": ["nnlm.order=3", "nnlm.embedding=8", "nnlm.hidden=12", "run.batch=16"],
-    "lstm": ["lstm.width=12", "lstm.embedding=12", "run.batch=4", "run.length=5"],
+    "lstm": ["lstm.width=12", "run.batch=4", "run.length=5"],
 }
 RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimiser.rate=0.01"]
 

@@ -109,10 +109,30 @@ def test_the_tables_of_other_recipes_too(kind, setting, message):
 
 
 def test_objects_made_in_python_are_held_to_their_choices():
-    with pytest.raises(ConfigError, match="precision 'fp8' is unknown\n.*float32, bf16"):
+    with pytest.raises(ConfigError, match="precision 'fp8' is unknown\n.*float32, bfloat16, bf16 "):
         RunTable(precision="fp8")
     with pytest.raises(ConfigError, match="a budget in steps and in epochs"):
         FinetuneRun(steps=3, epochs=1.0)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_precision_is_one_however_it_is_spelt(kind):
+    assert RECIPES[kind]("run.precision=bfloat16") == RECIPES[kind]("run.precision=bf16")
+    with pytest.raises(
+        ConfigError, match="'float16' is unknown\n.*float32, bfloat16, bf16 .--dtype"
+    ):
+        RECIPES[kind]("run.precision=float16")
+
+
+def test_the_words_of_an_lstm_are_as_wide_as_its_output():
+    made = language_recipe("lstm", settings=["lstm.width=200"])
+    assert made.lstm is not None
+    assert made.lstm.embedding == 200
+    assert "embedding = 200\n" in to_toml(made)
+    with pytest.raises(ConfigError, match=r"lstm\.embedding is 9, .* width 200.*\n.*leave it out"):
+        language_recipe("lstm", settings=["lstm.width=200", "lstm.embedding=9"])
+    untied = ["lstm.width=200", "lstm.embedding=9", "lstm.tied=false"]
+    assert language_recipe("lstm", settings=untied).lstm.embedding == 9
 
 
 def test_epochs_are_counted_in_tokens_or_in_steps():

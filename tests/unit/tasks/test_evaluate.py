@@ -307,8 +307,8 @@ def test_pairs_the_other_way_round():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"beam": 2}, "the data of `classify` have no beam to choose"),
-        ({"bleu": "13a"}, "the data of `classify` have no bleu to choose"),
+        ({"beam": 2}, "there is no beam to choose for a Model"),
+        ({"bleu": "13a"}, "there is no bleu to choose for a Model"),
         ({"column": 2}, "the data of `classify` have no column to choose"),
         ({"chinese": True}, "CMRC's rules are for answers"),
     ],

@@ -90,9 +90,20 @@ def test_how_alike_two_words_are(model):
         cloze.cosine(model, "king", "kin")
 
 
-def test_an_encoder_has_no_word_vectors():
-    with pytest.raises(InputError, match="a Model holds no word vectors\n.*`embed`"):
-        similar(tiny_model("mlm"), "king")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: similar(model, "king"),
+        lambda model: cloze.combine(model, ["king"]),
+        lambda model: cloze.cosine(model, "king", "queen"),
+        lambda model: cloze.odd_one_out(model, ["a", "b", "c"]),
+        lambda model: cloze.words_picture(model, ["king"]),
+        lambda model: cloze.cells_picture(model, ["king"]),
+    ],
+)
+def test_an_encoder_has_no_word_vectors(ask):
+    with pytest.raises(InputError, match="an encoder cannot similar\n.*embed"):
+        ask(tiny_model("mlm"))
 
 
 def test_unknown_words_and_none_are_told(model):

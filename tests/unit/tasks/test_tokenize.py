@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+
+from cloze.errors import InputError
 from cloze.tasks.tokenize import tokenize
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -16,3 +19,12 @@ def test_it_takes_a_tokenizer_a_model_a_folder_or_a_file(tmp_path: Path) -> None
     want = tokenizer.encode("the cat", "sat")
     for model in (tokenizer, Model(tokenizer), tmp_path, str(tmp_path / "vocab.txt")):
         assert tokenize(model, "the cat", "sat") == want
+
+
+def test_a_list_gives_a_list() -> None:
+    tokenizer = learn(["the cat sat on the mat"] * 9, size=60)
+    texts = ["the cat", "", "sat"]
+    assert tokenize(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenize(tokenizer, ["the"], ["cat"]) == [tokenizer.encode("the", "cat")]
+    with pytest.raises(InputError, match="3 texts have 1 pairs\n.*each text one pair"):
+        tokenize(tokenizer, texts, "mat")

@@ -11,7 +11,6 @@ from cloze.decode.beam import Beam, beam
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.pieces import words_of
 from cloze.tasks.translate import END, LONGEST, aligned
-from helpers import tiny_model
 from translators import TEXTS, translator
 
 
@@ -189,8 +188,6 @@ def test_what_a_user_can_get_wrong(model):
 
 
 def test_models_that_cannot():
-    with pytest.raises(InputError, match="this Model does not translate\n.*a translator"):
-        cloze.translate(tiny_model("mlm"), "ein")
     with pytest.raises(InputError, match="no attention to align by\n.*one with attention"):
         cloze.translate(translator("plain-lstm"), "ein", align=True)
 

@@ -1,0 +1,52 @@
+"""The first step of every verb: a model from what was given, if it can do what is asked."""
+
+import os
+from typing import Any, TypeVar, cast
+
+from cloze.checkpoint.abilities import can, cannot, no_model, verbs_of
+from cloze.checkpoint.families import load
+from cloze.checkpoint.left_to_right import as_language
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.own import Saved
+from cloze.models.language import LanguageModel
+from cloze.models.word2vec import WordVectors
+
+M = TypeVar("M")
+
+
+def loaded(model: object) -> Any:  # noqa: ANN401 (as of `load`)
+    """The model itself, or that of the folder that is named."""
+    if isinstance(model, str | os.PathLike):
+        return load(model)
+    if isinstance(model, Saved | WordVectors) or _is_language(model):
+        return model
+    raise no_model(model)
+
+
+def opened(model: object, verb: str, kind: type[M]) -> M:
+    """The same, where a verb works with one kind of model."""
+    found = loaded(model)
+    if not isinstance(found, kind):
+        _refuse(found, verb)
+    return found
+
+
+def opened_language(model: object, verb: str) -> LanguageModel:
+    """The same, where any language model will do, one of the user's own too."""
+    found = loaded(model)
+    if isinstance(found, Model):
+        return as_language(found)
+    if not _is_language(found):
+        _refuse(found, verb)
+    return cast(LanguageModel, found)
+
+
+def _is_language(model: object) -> bool:
+    return hasattr(model, "begin") and hasattr(model, "next_log_probs")
+
+
+def _refuse(model: object, verb: str) -> None:
+    can(model, verb)
+    if isinstance(model, Model):
+        raise cannot("an encoder", verb, verbs_of(model.heads, causal=model.module.causal))
+    raise no_model(model)

@@ -1,0 +1,34 @@
+"""The texts that a verb was given, or an error that says what was given in their place."""
+
+from collections.abc import Iterable, Mapping
+
+from cloze.errors import InputError
+
+
+def texts_of(given: object, name: str = "text") -> list[str]:
+    """One text, or several, as a list."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray | Mapping):
+        return [text_of(given, f"the {name}", "give a str, or a list of them")]
+    return [text_of(one, f"{name} {number:,}") for number, one in enumerate(given, 1)]
+
+
+def text_of(given: object, name: str, fix: str = "give it as a str") -> str:
+    """One text alone."""
+    if not isinstance(given, str):
+        raise InputError(f"{name} is of type {type(given).__name__}", fix=fix)
+    return given
+
+
+def pairs_of(text: object, pair: object) -> tuple[list[str], list[str] | None]:
+    """Texts, and the pair of each where there are pairs."""
+    texts = texts_of(text)
+    if pair is None:
+        return texts, None
+    pairs = texts_of(pair, "pair")
+    if len(pairs) != len(texts) or isinstance(text, str) != isinstance(pair, str):
+        raise InputError(
+            f"{len(texts):,} texts have {len(pairs):,} pairs", fix="give each text one pair"
+        )
+    return texts, pairs

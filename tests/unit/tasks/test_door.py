@@ -1,0 +1,225 @@
+"""Every verb takes a model or its folder, and says what is wrong with anything else."""
+
+import inspect
+import pickle
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.abilities import OWN, family_of
+from cloze.checkpoint.task import Task
+from cloze.checkpoint.vectors import save_vectors
+from cloze.data.labelled.examples import Origin, TextExample
+from cloze.errors import ClozeError, ConfigError, InputError
+from cloze.models.word2vec import Grams, WordVectors
+from grams import text_model
+from helpers import tiny_model, tiny_tokenizer
+from languages import language_model
+from translators import translator
+
+EXAMPLES = [TextExample(text=text, label="yes", origin=Origin(line=1)) for text in "abcd" * 50]
+
+
+def word_vectors():
+    return WordVectors(words=list("abc"), vectors=np.eye(3, dtype=np.float32))
+
+
+# One model for each family, and how every verb is asked; both are made anew when they are needed.
+MODELS = {
+    "mlm": lambda: tiny_model("mlm"),
+    "sequence": lambda: tiny_model("sequence", task=Task(name="classify")),
+    "token": lambda: tiny_model("token", labels=("O", "B-X")),
+    "span": lambda: tiny_model("span"),
+    "choice": lambda: tiny_model("choice"),
+    "ngram": lambda: text_model(2),
+    "lstm": lambda: language_model("lstm"),
+    "transformer": translator,
+    "word2vec": word_vectors,
+}
+ASKED = {
+    "fill": lambda model: cloze.fill(model, ["a [MASK]", "[MASK]"], top=2),
+    "embed": lambda model: cloze.embed(model, ["a b", "c"]),
+    "classify": lambda model: cloze.classify(model, ["a b", "c"]),
+    "tag": lambda model: cloze.tag(model, ["a b", "c"]),
+    "answer": lambda model: cloze.answer(model, "a", "b c"),
+    "choose": lambda model: cloze.choose(model, "a", ["b", "c"]),
+    "suggest": lambda model: cloze.suggest(model, ["the", "a"], top=2),
+    "generate": lambda model: cloze.generate(model, ["the", "a"], length=2),
+    "translate": lambda model: cloze.translate(model, ["ein Hund", "zwei"], beam=1),
+    "similar": lambda model: cloze.similar(model, ["a", "b"]),
+    "tokenize": lambda model: cloze.tokenize(model, ["the", "a"]),
+    "evaluate": lambda model: cloze.evaluate(model, EXAMPLES).scores,
+    "compare": lambda model: cloze.compare({"it": model}, EXAMPLES, resamples=2).rows(),
+}
+ABLE = {
+    "fill": "mlm",
+    "classify": "sequence",
+    "tag": "token",
+    "answer": "span",
+    "choose": "choice",
+    "suggest": "ngram",
+    "generate": "lstm",
+    "translate": "transformer",
+    "similar": "word2vec",
+    "embed": "mlm",
+    "tokenize": "mlm",
+    "evaluate": "sequence",
+}
+
+
+@pytest.mark.parametrize("verb", ABLE)
+def test_a_folder_is_as_good_as_what_it_holds(verb, tmp_path):
+    model = MODELS[ABLE[verb]]()
+    if isinstance(model, WordVectors):
+        save_vectors(model, tmp_path / "model")
+    else:
+        model.save(tmp_path / "model")
+    wanted = rounded(ASKED[verb](model))
+    for path in (tmp_path / "model", str(tmp_path / "model")):
+        assert rounded(ASKED[verb](path)) == wanted
+
+
+def rounded(found):
+    """What is printed of a result; the last bits depend on where in memory the weights lie."""
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4f}", str(found))
+
+
+def test_export_takes_a_folder_and_compare_a_single_one(tmp_path):
+    text_model(2).save(tmp_path / "ngram")
+    written = cloze.export("arpa", tmp_path / "ngram", tmp_path / "out.arpa")
+    assert written.read_text().startswith("\\data\\")
+    (tmp_path / "text.txt").write_text("the cat\n")
+    found = cloze.compare(str(tmp_path / "ngram"), tmp_path / "text.txt")
+    assert [one.name for one in found.entries] == [str(tmp_path / "ngram")]
+
+
+OTHERS = (None, 5, b"runs/bert", {}, ["runs/bert"], object(), SimpleNamespace(config=None), str)
+
+
+@pytest.mark.parametrize("given", OTHERS, ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize("verb", [*ASKED, "export"])
+def test_what_is_no_model(verb, given, tmp_path):
+    ask = ASKED.get(verb) or (lambda model: cloze.export("arpa", model, tmp_path / "out"))
+    with pytest.raises(InputError, match=f"of type {type(given).__name__}, is no model\n.*folder"):
+        ask(given)
+
+
+def test_a_part_of_a_model_is_none():
+    for part in (tiny_model("mlm").module, tiny_tokenizer(), text_model(2).module):
+        with pytest.raises(InputError, match="is no model"):
+            cloze.suggest(part, "the")
+
+
+@pytest.mark.parametrize("verb", [*ASKED][:-2])  # nearly all can evaluate and compare
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_that_cannot_says_what_it_can(verb, kind):
+    model = MODELS[kind]()
+    family = family_of(model)
+    if family is not None:
+        if verb not in OWN[family].verbs:
+            with pytest.raises(InputError, match=f"{OWN[family].name} cannot {verb}\n.*it can "):
+                ASKED[verb](model)
+    elif verb in ("suggest", "generate"):
+        with pytest.raises(InputError, match="cannot say what comes next: it reads .* both ways\n"):
+            ASKED[verb](model)
+    elif verb in ("translate", "similar"):
+        with pytest.raises(InputError, match=f"an encoder cannot {verb}\n.*it can .*embed, token"):
+            ASKED[verb](model)
+    elif ABLE[verb] != kind and verb not in ("embed", "tokenize"):
+        with pytest.raises(InputError, match=f"this model cannot (fill blanks|{verb})"):
+            ASKED[verb](model)
+
+
+def test_info_is_of_folders_and_compare_wants_names():
+    model = tiny_model("mlm")
+    for given in (model, 5, None):
+        with pytest.raises(InputError, match="info reads folders, and was given .*\n.*print"):
+            cloze.info(given)
+    for given in (model, [model], word_vectors(), [5], 5, None):
+        with pytest.raises(InputError, match="brings no name for the table\n.*mine"):
+            cloze.compare(given, EXAMPLES)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"a [MASK]", {"a": 1}, ["a", None], [b"a"]], ids=str)
+@pytest.mark.parametrize("verb", [*ABLE][:-1])
+def test_what_is_no_text(verb, given):
+    model = MODELS[ABLE[verb]]()
+    options = {"answer": ("c",), "choose": (["a", "b"],)}.get(verb, ())
+    with pytest.raises(InputError, match="is of type .*\n.*a str"):
+        getattr(cloze, verb)(model, given, *options)
+
+
+def test_other_texts_are_checked_too():
+    mlm, sequence, span, choice = (MODELS[one]() for one in ("mlm", "sequence", "span", "choice"))
+    with pytest.raises(InputError, match="pair 1 is of type int"):
+        cloze.classify(sequence, ["a"], [1])
+    with pytest.raises(InputError, match="the context is of type NoneType"):
+        cloze.answer(span, "a", None)
+    with pytest.raises(InputError, match="option 2 is of type int"):
+        cloze.choose(choice, "a", ["b", 3])
+    with pytest.raises(InputError, match="the question is of type int"):
+        cloze.choose(choice, "a", ["b", "c"], question=1)
+    with pytest.raises(InputError, match="the candidate is of type int"):
+        cloze.fill(mlm, "a [MASK]", candidates=5)
+
+
+def test_layers_are_a_name_or_numbers():
+    model = tiny_model()
+    assert np.array_equal(cloze.embed(model, "a", layers=1), cloze.embed(model, "a", layers=[1]))
+    for given in (None, 1.5, [1, "2"], {}, object()):
+        with pytest.raises(ConfigError, match="layer"):
+            cloze.embed(model, "a", layers=given)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_is_one_line(kind):
+    told = repr(MODELS[kind]())
+    assert len(told) < 150
+    assert "\n" not in told
+
+
+def test_what_the_line_says():
+    assert repr(tiny_model("mlm", "nsp")) == (
+        "Model(family='bert', layers=2, width=16, hidden=32, heads=('mlm', 'nsp'), pieces=25)"
+    )
+    assert repr(text_model(2)).startswith("NGramModel(family='ngram', order=2, pieces=")
+    grams = WordVectors(words=["a"], vectors=np.eye(1, dtype=np.float32), grams=Grams())
+    assert repr(grams).startswith("WordVectors(words=1, width=1, grams=Grams(shortest=3,")
+
+
+def test_results_are_short_to_see_and_can_be_kept():
+    model = MODELS["sequence"]()
+    scored = cloze.evaluate(model, EXAMPLES)
+    assert repr(scored).startswith("Evaluation(kind='classify', count=200, scores={'accuracy':")
+    compared = cloze.compare({"one": model, "two": model}, EXAMPLES, resamples=5)
+    for found, most in ((scored, 200), (scored.judged, 200), (compared, 2000)):
+        assert len(repr(found)) < most
+        again = pickle.loads(pickle.dumps(found))
+        assert repr(again) == repr(found)
+    assert pickle.loads(pickle.dumps(scored)).scores == scored.scores
+
+
+def test_what_holds_arrays_can_be_compared():
+    vectors = word_vectors()
+    assert vectors == vectors
+    assert vectors != word_vectors()
+    one, other = (cloze.translate(translator(), "ein Hund", align=True, beam=1) for _ in "ab")
+    assert one == one
+    assert one != other  # each alignment is a thing of its own
+    (tokens,), (others,) = (cloze.embed(tiny_model(), "a", pooling="none") for _ in "ab")
+    assert tokens != others
+
+
+def test_help_shows_the_choices_of_evaluate():
+    shown = inspect.signature(cloze.evaluate).parameters
+    assert {"policy", "stride", "chinese", "swap", "beam", "bleu", "skip_bad"} < set(shown)
+    assert all(f"{name}:" in inspect.getdoc(cloze.evaluate) for name in shown)
+
+
+def test_a_path_that_is_not_there():
+    for verb in ASKED:
+        with pytest.raises(ClozeError, match="there is no|does not hold|not found|is neither"):
+            ASKED[verb]("runs-that/never/were")
