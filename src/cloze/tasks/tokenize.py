@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloze.checkpoint.body import body_folder
 from cloze.checkpoint.source import builtin
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
@@ -24,6 +25,8 @@ def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        here = Path(model).expanduser().exists()
-        return Tokenizer.load(model if here else builtin().get(str(model), model))
+        here = Path(model).expanduser()
+        if here.is_dir():
+            return Tokenizer.load(body_folder(here))
+        return Tokenizer.load(model if here.exists() else builtin().get(str(model), model))
     return model.tokenizer
