@@ -91,9 +91,24 @@ def test_a_run_is_resumed_by_any_command(run, models):
 
 
 def test_a_run_is_resumed(run, models):
-    again = run("pretrain", "--resume", "--out", models[1], "--json", "--quiet")
+    again = run("pretrain", "--resume", "--out", models[1], "--json", "--quiet", "--threads", "1")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["steps"] == 3
+
+
+def test_one_thread_learns_the_same_vectors_twice(run, folder):
+    sizes = ("word2vec.width=8", "word2vec.epochs=2", "text.min_count=1")
+    settings = [part for one in sizes for part in ("--set", one)]
+    made = []
+    for name in ("one", "two"):
+        out = folder / f"words-{name}"
+        flags = ("--model", "word2vec", "--threads", "1", "--seed", "3", "--quiet")
+        ran = run("pretrain", folder / "text.txt", "--out", out, *flags, *settings)
+        assert ran.returncode == 0, ran.stderr
+        told = json.loads((out / "config.json").read_text())["training"]["settings"]
+        assert (told["threads"], told["seed"]) == (1, 3)
+        made.append((out / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
 
 
 def test_a_translator_from_two_files(run, folder):

@@ -69,6 +69,25 @@ def test_files_without_a_first_line(run, folder, tmp_path):
     assert "binary files begin with a header" in binary.stderr
 
 
+def test_files_are_judged_as_folders_are(run, folder, words, tmp_path):
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    for file in (first, second):
+        export_vectors(words, file, header=file is first)
+    questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
+    questions.write_text("man king woman queen\nwoman queen man king\n")
+    pairs.write_text("man,king,9\nman,woman,3\nking,cabbage,1\n")
+    ran = run("evaluate", first, questions, "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["scores"]["questions accuracy"] == 1.0
+    ran = run("compare", first, folder, second, questions, pairs, "--json", "--resamples", "20")
+    assert ran.returncode == 0, ran.stderr
+    made = json.loads(ran.stdout)
+    assert [one["model"] for one in made["models"]] == [str(first), str(folder), str(second)]
+    assert made["models"][2]["scores"]["questions accuracy"]["value"] == 1.0
+    assert made["models"][2]["against_first"]["value"] == 0.0
+    assert run("compare", first, questions, "--dtype", "bf16").returncode == 1
+
+
 def test_a_picture_is_svg(run, folder, tmp_path):
     for flag in ("--picture", "--cells"):
         made = run("similar", folder, "king", flag, tmp_path / "a.txt")

@@ -30,6 +30,18 @@ def test_a_sentence_and_its_best(run, folder, tmp_path):
     assert told["candidates"][0]["alignment"]["source"][-1] == "⏎"
 
 
+def test_the_precision_is_heard(run, folder):
+    half = run("translate", folder, TEXTS[0], "--beam", "1", "--json", "--dtype", "bfloat16")
+    assert half.returncode == 0, half.stderr
+    whole = run("translate", folder, TEXTS[0], "--beam", "1", "--json")
+    ours, theirs = (json.loads(one.stdout)["candidates"][0]["score"] for one in (half, whole))
+    assert ours == pytest.approx(theirs, rel=0.1)
+    assert ours != theirs
+    wrong = run("translate", folder, TEXTS[0], "--dtype", "bfloat61")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "dtype 'bfloat61' is unknown" in wrong.stderr
+
+
 def test_the_best_of_several_say_what_they_translate(run, folder, tmp_path):
     lines = f"{TEXTS[0]}\n\n{TEXTS[1]}\n"
     made = run("translate", folder, "--best", "2", "--beam", "2", stdin=lines)

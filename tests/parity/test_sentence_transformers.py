@@ -40,7 +40,10 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
         Pooling(modes=("cls",)),
         Pooling(modes=("max",), normalize=True),
         Pooling(modes=("cls", "max", "mean"), limit=7),
-        Pooling(modes=("mean",), prompt="the cat: ", normalize=True),
+        Pooling(prompts={"a": "the cat: "}, default_prompt="a", normalize=True),
+        Pooling(modes=("mean_sqrt_len_tokens",)),
+        Pooling(modes=("weightedmean",), normalize=True),
+        Pooling(modes=("lasttoken", "mean_sqrt_len_tokens", "weightedmean", "cls"), limit=5),
     ],
     ids=lambda pooling: "+".join(pooling.modes),
 )
@@ -52,6 +55,43 @@ def test_they_read_what_we_write(pooling, tmp_path):
     texts = ["the cat sat.", "a b c d e f g h i j a b c", "cat", "猫 sat, the cats"]
     theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
     assert np.abs(cloze.embed(model, texts) - theirs).max() <= 1e-5
+    assert np.abs(cloze.embed(cloze.load(folder), texts) - theirs).max() <= 1e-5
+
+
+def bert_with(pooling, tokenizer):
+    config = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=64)
+    module = scramble(fresh(config, rng=torch.Generator())).eval()
+    return Model(module=module, tokenizer=tokenizer, config=config, pooling=pooling)
+
+
+def test_their_length_wins_over_the_tokenizers(tmp_path):
+    model = bert_with(Pooling(limit=64), tiny_tokenizer().with_limit(32))
+    folder = model.save(tmp_path / "m")
+    texts = ["a b c d e f g h i j " * 5, "a b c d e f g h i j " * 9]  # of 52 and of 92 pieces
+    peer = SentenceTransformer(str(folder), device="cpu")
+    assert peer.max_seq_length == cloze.load(folder).limit == 64
+    assert np.abs(cloze.embed(cloze.load(folder), texts) - peer.encode(texts)).max() <= 1e-5
+
+
+def test_prompts_and_similarity_come_through(tmp_path):
+    prompts = {"query": "the cat: ", "document": "a b: "}
+    model = bert_with(Pooling(prompts=prompts, similarity="dot"), tiny_tokenizer())
+    peer = SentenceTransformer(str(model.save(tmp_path / "ours")), device="cpu")
+    assert (peer.prompts, peer.similarity_fn_name) == (prompts, "dot")
+    peer.save(str(tmp_path / "theirs"))
+    opened = cloze.load(tmp_path / "theirs").pooling
+    assert (opened.prompts, opened.similarity, opened.prompt) == (prompts, "dot", "")
+
+
+def test_a_body_in_a_folder_of_its_own(tmp_path):
+    folder = bert_with(Pooling(limit=12), tiny_tokenizer()).save(tmp_path / "m")
+    (folder / "0_Transformer").mkdir()
+    for file in [one for one in folder.iterdir() if one.is_file() and "modules" not in one.name]:
+        file.rename(folder / "0_Transformer" / file.name)
+    modules = folder / "modules.json"
+    modules.write_text(modules.read_text().replace('"path": ""', '"path": "0_Transformer"'))
+    texts = ["the cat sat on a b c d e f g h i j", "cat"]
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
     assert np.abs(cloze.embed(cloze.load(folder), texts) - theirs).max() <= 1e-5
 
 

@@ -29,12 +29,13 @@ WORDS = WordVectors(
     gram_vectors=np.ones((5, 4), np.float32),
 )
 READ = Features(width=16, kind="bilstm", hidden=4, depth=1)
+POOLING = Pooling(prompts={"a": "a: "}, default_prompt="a", limit=20)
 FOLDERS = {
     "bert": lambda to: tiny_model("sequence", task=Task(name="classify", policy="head")).save(to),
     "features": lambda to: replace(
         tiny_model(), task=Task(name="tag", features=READ), reader=new_reader(READ, 2)
     ).save(to),
-    "pooling": lambda to: replace(tiny_model(), pooling=Pooling(prompt="a: ", limit=20)).save(to),
+    "pooling": lambda to: replace(tiny_model(), pooling=POOLING).save(to),
     "distilbert": lambda to: tiny_model("mlm", family="distilbert").save(to),
     "modernbert": lambda to: tiny_model("mlm", family="modernbert").save(to),
     "transformer": lambda to: translator("learned").save(to),

@@ -48,6 +48,7 @@ OWN: Mapping[str, Ability] = {
         {
             "similar": "nearest words, analogies, the odd one out",
             "evaluate": "analogies, judged similarities",
+            "compare": "several sets of vectors in one table",
             "export": "word2vec's text and binary files",
         },
     ),

@@ -1,4 +1,4 @@
-"""Open any model: a folder in the Hugging Face layout, one of our own families, an ARPA file."""
+"""Open any model: a folder in the Hugging Face layout or of our own families, a file of others."""
 
 import os
 from collections.abc import Callable
@@ -6,16 +6,18 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.abilities import own_family
+from cloze.checkpoint.abilities import OWN, own_family
 from cloze.checkpoint.language import open_language
 from cloze.checkpoint.load import load as load_encoder
+from cloze.checkpoint.model import dtype_of
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa, open_ngram
 from cloze.checkpoint.own import CONFIG
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.translator import load_translator
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
-from cloze.checkpoint.vectors import open_vectors
+from cloze.checkpoint.vectors import import_vectors, is_vectors, open_vectors
+from cloze.errors import InputError
 from cloze.files import read_json
 
 OPENERS: dict[str, Callable[..., Any]] = {
@@ -26,7 +28,8 @@ OPENERS: dict[str, Callable[..., Any]] = {
     "transformer": load_translator,
     "seq2seq": load_translator,
 }
-"""By `model_type`: what opens a folder of ours, given the folder and a device."""
+"""By `model_type`: what opens a folder of ours, given it, a device and, of nets, a dtype."""
+TABLES = (NGRAM, WORD2VEC)  # numbers that are looked up where they lie, and no nets
 
 
 def load(
@@ -40,14 +43,31 @@ def load(
     """The model in a folder, or of a name "org/name" in the local Hugging Face cache or the hub.
 
     An encoder comes as a `Model`, with its options as in `cloze.checkpoint.load`; other families
-    come as records of their own. A file .arpa, plain or packed, is an n-gram model.
+    come as records of their own, nets in the `dtype` asked for. A file .arpa is an n-gram model;
+    .txt, .vec and .bin are word vectors of word2vec, GloVe or fastText. Both may be packed.
     """
+    precision = dtype_of(dtype)
     if is_arpa(source):
+        _check_table(NGRAM, precision)
         return load_arpa(source)
+    if is_vectors(source):
+        _check_table(WORD2VEC, precision)
+        return import_vectors(source)
     folder = find_folder(source)
     family = own_family(read_json(folder / CONFIG)) if (folder / CONFIG).is_file() else None
-    if family is not None:
+    if family in TABLES:
+        _check_table(family, precision)
         return OPENERS[family](folder, device=device)
+    if family is not None:
+        return OPENERS[family](folder, device=device, dtype=precision)
     return load_encoder(
         folder, device=device, dtype=dtype, allow_missing=allow_missing, quiet=quiet
     )
+
+
+def _check_table(family: str, dtype: torch.dtype) -> None:
+    if dtype != torch.float32:
+        raise InputError(
+            f"{OWN[family].name} cannot be had in {str(dtype).removeprefix('torch.')}",
+            fix="leave the dtype out: its numbers are float32",
+        )

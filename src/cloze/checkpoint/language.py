@@ -164,7 +164,10 @@ def on_meta(config: Config) -> Module:
 
 
 def open_language(
-    folder: str | os.PathLike[str], *, device: str | torch.device | None = None
+    folder: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> NeuralModel:
     """The model in a folder; shapes are held against config.json before a weight is read."""
     place, where = Path(folder), device_of(device)
@@ -178,7 +181,7 @@ def open_language(
         )
     module = on_meta(config)
     put_weights(module, place)
-    return NeuralModel(module=module.to(where).eval(), tokenizer=tokenizer, config=config)
+    return NeuralModel(module=module.to(where, dtype).eval(), tokenizer=tokenizer, config=config)
 
 
 def _read_config(folder: Path) -> Config:

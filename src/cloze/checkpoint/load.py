@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from cloze.checkpoint.abilities import own_family, refuse
+from cloze.checkpoint.body import body_folder, optional_json
 from cloze.checkpoint.model import LoadReport, Model, dtype_of
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
@@ -99,7 +99,8 @@ class Contents:
 def open_folder(source: str | os.PathLike[str]) -> Contents:
     """Read and check all of a folder but its weights."""
     folder = find_folder(source)
-    values = _optional_json(folder, "config.json")
+    body = body_folder(folder)
+    values = optional_json(body, "config.json")
     if not isinstance(values, dict):
         raise FolderError(
             f"{folder} has no config.json with a model's settings",
@@ -107,16 +108,16 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
         )
     if (family := own_family(values)) is not None:
         raise refuse(folder, family)
-    stored = stored_weights(folder)
+    stored = stored_weights(body)
     published = read_config(values, stored)
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(body)
     rows = published.config.vocab_size
     if tokenizer.size > rows:
         raise FolderError(
             f"the tokenizer has {tokenizer.size:,} pieces, the model's table only {rows:,} rows",
             fix="the two are not of one model; take both from one folder",
         )
-    pooling = read_pooling(lambda name: _optional_json(folder, name))
+    pooling = read_pooling(lambda name: optional_json(folder, name))
     if pooling and pooling.lowercase and not tokenizer.lowercase:
         tokenizer = tokenizer.lowered()
     if (folder / FILE).is_file():
@@ -140,10 +141,6 @@ def show(report: LoadReport, folder: Path) -> None:
         if names := getattr(report, what):
             table.add_row(what, "\n".join(names))
     Console(stderr=True).print(table)
-
-
-def _optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
-    return read_json(folder / name) if (folder / name).is_file() else None
 
 
 def _match(contents: Contents) -> tuple[dict[str, tuple[str, ...]], LoadReport]:

@@ -39,7 +39,7 @@ class LoadReport:
 
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()  # settings of config.json we do not know
+    ignored: tuple[str, ...] = ()  # settings of config.json, or a class it names, we do not know
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.ignored)
@@ -130,9 +130,9 @@ class Model(Saved):
 
 
 def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | None) -> int:
-    """The least of what the positions, the tokenizer and the pooling allow."""
-    own = pooling.limit if pooling else None
-    return min(limit for limit in (config.positions, tokenizer.limit, own) if limit)
+    """The least of what the positions and the pooling allow; if it says nothing, the tokenizer."""
+    told = (pooling and pooling.limit) or tokenizer.limit
+    return min(limit for limit in (config.positions, told) if limit)
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -7,7 +7,7 @@ from pathlib import Path
 from cloze.errors import FolderError, MissingExtraError
 
 # what a model folder needs; pickles and other frameworks' files stay where they are
-_NEEDED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "vocab.bpe", "1_Pooling/*"]
+_NEEDED = ["*.json", "*.safetensors", "vocab.txt", "*/vocab.txt", "merges.txt", "vocab.bpe"]
 
 BUILTIN = Path(__file__).resolve().parents[1] / "builtin"  # models that come with the package
 
@@ -47,7 +47,8 @@ def _cached(name: str) -> Path | None:
     if not main.is_file():
         return None
     snapshot = model / "snapshots" / main.read_text(encoding="utf-8").strip()
-    return snapshot if (snapshot / "config.json").exists() else None
+    whole = any((snapshot / name).exists() for name in ("config.json", "modules.json"))
+    return snapshot if whole else None
 
 
 def _download(name: str) -> Path:

@@ -84,7 +84,10 @@ def sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def load_translator(
-    folder: str | os.PathLike[str], *, device: str | torch.device | None = None
+    folder: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Translator:
     """The translator in a folder; shapes are held against config.json before a weight is read."""
     place, where = Path(folder), device_of(device)
@@ -99,7 +102,7 @@ def load_translator(
     module = on_meta(config)
     put_weights(module, place)
     return Translator(
-        module=module.to(where).eval(), tokenizer=tokenizer, config=config, longest=longest
+        module=module.to(where, dtype).eval(), tokenizer=tokenizer, config=config, longest=longest
     )
 
 

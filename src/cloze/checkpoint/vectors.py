@@ -24,10 +24,17 @@ from cloze.data.files import PathLike, endings
 from cloze.data.unpack import open_bytes
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import whole_file
-from cloze.interop.word2vec import LONGEST, WIDEST, read_vectors, write_vectors
+from cloze.interop.word2vec import (
+    LONGEST,
+    WIDEST,
+    looks_like_vectors,
+    read_vectors,
+    write_vectors,
+)
 from cloze.models.word2vec import Grams, WordVectors
 
 FAMILY = "word2vec"
+ENDINGS = (".txt", ".vec", ".bin")  # of others' files, which may be packed
 VOCABULARY = "vocabulary.tsv"
 MOST = 1 << 31  # words
 
@@ -90,6 +97,21 @@ def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) 
     )
 
 
+def is_vectors(path: PathLike) -> bool:
+    """Whether this is a file that its name lets be one of vectors; a .txt may be any text."""
+    return endings(path)[0] in ENDINGS and Path(path).expanduser().is_file()
+
+
+def begins_vectors(path: PathLike) -> bool:
+    """The same, and a .txt begins as vectors do."""
+    if not is_vectors(path):
+        return False
+    if endings(path)[0] != ".txt":
+        return True
+    with open_bytes(Path(path).expanduser()) as stream:
+        return looks_like_vectors(stream.readline(WIDEST))
+
+
 def import_vectors(
     path: PathLike,
     *,
@@ -103,7 +125,7 @@ def import_vectors(
         header: whether the first line is `V D`; by default as it looks.
         limit: read no more than the first so many, which are the most frequent.
     """
-    place = Path(path)
+    place = Path(path).expanduser()
     ending, packing = endings(place)
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")

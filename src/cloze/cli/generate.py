@@ -8,6 +8,7 @@ import typer
 from cloze.cli.common import (
     Column,
     Device,
+    Dtype,
     Files,
     Json,
     ModelFolder,
@@ -42,6 +43,7 @@ def generate(
     column: Column = None,
     seed: Seed = 0,
     device: Device = None,
+    dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +53,7 @@ def generate(
     from cloze.checkpoint.families import load
     from cloze.tasks.generate import generate
 
-    opened = load(model, device=device, quiet=quiet)
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     for row in inputs:
         for one in generate(
             opened,

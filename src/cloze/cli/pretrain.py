@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Column, Device, Force, Json, Quiet, print_json, print_table
+from cloze.cli.common import Column, Device, Force, Json, Quiet, Threads, print_json, print_table
 from cloze.cli.ended import print_end
 from cloze.cli.training import (
     Accumulate,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cloze.make.translate import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
-ANYONES = ("run.device", "run.seed", "run.precision")
+ANYONES = ("run.device", "run.seed", "run.precision", "run.threads")
 # what a setting is called on the command line, where not every kind has it
 FLAGS = {
     "model.start": "--from",
@@ -139,6 +139,7 @@ def pretrain(
     seed: RunSeed = None,
     force: Force = False,
     device: Device = None,
+    threads: Threads = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -183,7 +184,8 @@ def pretrain(
             ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
         else:
             texts = inputs or []
-            own = _own(flags, model, recipe)
+            # no setting of a run that goes on: the libraries have heard of it already
+            own = _own({**flags, **given({"run.threads": threads})}, model, recipe)
             _, made = complete(recipe, model=model, flags=nested(own), settings=settings or [])
             if not texts and not made.corpus.sources:
                 raise typer.BadParameter(

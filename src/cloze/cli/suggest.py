@@ -9,6 +9,7 @@ import typer
 from cloze.cli.common import (
     Column,
     Device,
+    Dtype,
     Files,
     Json,
     ModelFolder,
@@ -39,6 +40,7 @@ def suggest(
     column: Column = None,
     skip_bad: SkipBad = False,
     device: Device = None,
+    dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,7 +51,7 @@ def suggest(
     from cloze.checkpoint.families import load
     from cloze.tasks.suggest import suggest
 
-    opened = load(model, device=device, quiet=quiet)
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     suggested = (suggest(opened, row.text, top=top) for row in inputs)
     if as_json:
         for one in suggested:

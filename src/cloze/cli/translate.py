@@ -9,6 +9,7 @@ from cloze.cli.common import (
     ARGUMENT,
     FAILED,
     Device,
+    Dtype,
     Force,
     Json,
     ModelFolder,
@@ -58,6 +59,7 @@ def translate(
     batch_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch.")] = 4096,
     force: Force = False,
     device: Device = None,
+    dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,7 +77,7 @@ def translate(
     picture_path(align, force)
     if out is not None:
         fresh_path(out, force, file=True)
-    opened = load(model, device=device, quiet=quiet)
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     failed: list[InputError] = []
 
     def fail(number: int, error: InputError) -> None:

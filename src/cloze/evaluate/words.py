@@ -67,6 +67,10 @@ class Pairs:
     def pearson(self) -> float:
         return pearson(self.judged, self.cosines)
 
+    def metric(self, chosen: NDArray[np.int64]) -> float:
+        """Spearman's correlation of the pairs with these numbers, for the bootstrap."""
+        return spearman(self.judged[chosen], self.cosines[chosen])
+
 
 def read_questions(path: PathLike) -> list[Question]:
     """A file as questions-words.txt: `: section`, then four words a line."""
@@ -145,6 +149,11 @@ def similarities(
         cosines=cosines.astype(np.float64),
         unknown=len(pairs) - len(known),
     )
+
+
+def known_words(model: WordVectors, restrict: int = RESTRICT) -> frozenset[str]:
+    """The words that may be asked about, in upper case."""
+    return frozenset(word.upper() for word in model.words[:restrict])
 
 
 def _folded(model: WordVectors, restrict: int) -> tuple[dict[str, int], dict[int, list[int]]]:

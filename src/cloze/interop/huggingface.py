@@ -51,7 +51,8 @@ class Published:
 
     config: EncoderConfig
     heads: tuple[str, ...]
-    ignored: tuple[str, ...]  # settings we do not know, which do not change the mathematics
+    # settings we do not know, which do not change the mathematics, and a class we do not know
+    ignored: tuple[str, ...]
 
 
 def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Published:
@@ -86,8 +87,15 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
         said = f"config.json: {layout.settings.get(name, name)} {rest}"
         raise ConfigError(said, fix=error.fix) from error
     known = {*layout.settings.values(), *layout.silent, *NEUTRAL, *ADMINISTRATIVE}
-    ignored = tuple(sorted(str(key) for key in values if key not in known))
-    return Published(config, _heads(values, layout, set(stored)), ignored)
+    ignored = [str(key) for key in values if key not in known]
+    called = _class(values)
+    if called in layout.architectures:
+        heads = layout.architectures[called]
+    else:
+        heads = _shown_heads(layout, set(stored))
+        if called:  # someone's own class around a body that model_type says we know
+            ignored.append(f"architectures: {called}")
+    return Published(config, heads, tuple(sorted(ignored)))
 
 
 def write_config(
@@ -187,12 +195,16 @@ def _translate(name: str, layout: Layout) -> tuple[str, ...]:
     return tuple(f"{prefix}{part}.{leaf}" for part in parts)
 
 
-def _heads(values: Mapping[str, Any], layout: Layout, stored: set[str]) -> tuple[str, ...]:
-    named = values.get("architectures")
-    if not named:  # some early folders do not say; a few heads are known by their weights
-        return tuple(head for sign, head in layout.signs.items() if sign in stored)
-    name = named[0] if isinstance(named, list) else named
-    return layout.architectures[one_of("architecture", str(name), layout.architectures)]
+def _class(values: Mapping[str, Any]) -> str:
+    """Their class; "" in some early folders, which do not say."""
+    named = values.get("architectures") or ""
+    return str(named[0] if isinstance(named, list) else named)
+
+
+def _shown_heads(layout: Layout, stored: set[str]) -> tuple[str, ...]:
+    """The heads that weights tell, as far as a published class has them together."""
+    told = tuple(head for sign, head in layout.signs.items() if sign in stored)
+    return told if told in layout.architectures.values() else told[:1]
 
 
 def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -101,6 +101,7 @@ BERT = Layout(
     signs={
         "cls.predictions.transform.dense.weight": "mlm",
         "cls.seq_relationship.weight": "nsp",
+        "qa_outputs.weight": "span",
     },
     settled=_settled,
 )
@@ -154,4 +155,5 @@ DISTILBERT = Layout(
     },
     block="distilbert.transformer.layer.{n}.",
     harmless=frozenset({"distilbert.embeddings.position_ids", "vocab_projector.weight"}),
+    signs={"vocab_transform.weight": "mlm", "qa_outputs.weight": "span"},
 )

@@ -4,10 +4,10 @@ Module types are looked up in a fixed table; nothing they name is ever imported.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cloze.config import in_range
+from cloze.config import in_range, one_of
 from cloze.errors import ConfigError
 
 # Their module paths changed over the years; the last word is what counts.
@@ -16,8 +16,13 @@ _OLD_KEYS = {  # in the order in which several are laid side by side
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
 }
 POOLINGS = tuple(_OLD_KEYS.values())
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+LENGTHS = "sentence_bert_config.json"  # beside the body
 _LONGEST = 60  # characters in a folder's name
 
 
@@ -28,37 +33,65 @@ class Pooling:
     modes: tuple[str, ...] = ("mean",)
     normalize: bool = False
     limit: int | None = None  # tokens, special ones included
-    prompt: str = ""  # put before every text
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name, such as query
+    default_prompt: str | None = None  # the name of the one that is put before every text
+    include_prompt: bool = True  # its tokens are pooled too
+    similarity: str = "cosine"  # what the vectors are to be compared by
     lowercase: bool = False  # the text, whatever the tokenizer does
 
+    @property
+    def prompt(self) -> str:
+        """Put before every text."""
+        return "" if self.default_prompt is None else self.prompts.get(self.default_prompt, "")
 
-def read_pooling(read: Callable[[str], Mapping[str, Any] | list[Any] | None]) -> Pooling | None:
-    """The folder's pooling, or None when it is not of sentence-transformers.
 
-    `read` gives the JSON of a file by its name within the folder, None when it is absent.
-    """
-    modules = read("modules.json")
+Read = Callable[[str], Mapping[str, Any] | list[Any] | None]
+"""Gives the JSON of a file by its name within the folder, None when it is absent."""
+
+
+def body_path(read: Read) -> str:
+    """The folder within the folder where the body lies, or "" where it is the folder itself."""
+    modules = _modules(read)
+    return _path(modules[0], "the body", body=True) if modules else ""
+
+
+def read_pooling(read: Read) -> Pooling | None:
+    """The folder's pooling, or None when it is not of sentence-transformers."""
+    modules = _modules(read)
     if modules is None:
         return None
-    if not isinstance(modules, list):
-        raise ConfigError("modules.json is not a list of modules", fix="save the folder anew")
     kinds = [_kind(module) for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ConfigError(
             f"modules.json chains {' → '.join(kinds)}",
             fix="cloze computes Transformer → Pooling (→ Normalize)",
         )
-    settings = _mapping(read(f"{_path(modules[1])}/config.json"))
-    lengths = _mapping(read("sentence_bert_config.json"))
-    prompts = _mapping(read("config_sentence_transformers.json"))
-    limit = lengths.get("max_seq_length")
-    return Pooling(
+    settings = _mapping(read(f"{_path(modules[1], 'the pooling')}/config.json"))
+    inside = body_path(read)
+    lengths = _mapping(read(f"{inside}/{LENGTHS}" if inside else LENGTHS))
+    said = _mapping(read("config_sentence_transformers.json"))
+    limit, similarity = lengths.get("max_seq_length"), said.get("similarity_fn_name")
+    texts = _mapping(said.get("prompts")).items()
+    prompts = {name: text for name, text in texts if isinstance(text, str)}
+    default = said.get("default_prompt_name")
+    made = Pooling(
         modes=_modes(settings),
         normalize=kinds[-1] == "Normalize",
         limit=None if limit is None else in_range("max_seq_length", limit, 1, 1 << 20),
-        prompt=_prompt(prompts, settings),
+        prompts=prompts,
+        default_prompt=default if isinstance(default, str) and default in prompts else None,
+        include_prompt=settings.get("include_prompt") is not False,
+        similarity=SIMILARITIES[0]
+        if similarity is None
+        else one_of("similarity_fn_name", str(similarity), SIMILARITIES),
         lowercase=lengths.get("do_lower_case") is True,
     )
+    if made.prompt and not made.include_prompt:
+        raise ConfigError(
+            "the folder leaves its prompt out of the pooling (include_prompt: false)",
+            fix="cloze pools over the prompt too; set include_prompt to true if that will do",
+        )
+    return made
 
 
 def write_pooling(pooling: Pooling, width: int, limit: int) -> dict[str, Any]:
@@ -73,18 +106,26 @@ def write_pooling(pooling: Pooling, width: int, limit: int) -> dict[str, Any]:
         "1_Pooling/config.json": {
             "word_embedding_dimension": width,
             **{key: mode in pooling.modes for key, mode in _OLD_KEYS.items()},
-            "include_prompt": True,
+            **_named(pooling.modes),
+            "include_prompt": pooling.include_prompt,
         },
-        "sentence_bert_config.json": {
+        LENGTHS: {
             "max_seq_length": pooling.limit or limit,
             "do_lower_case": pooling.lowercase,
         },
         "config_sentence_transformers.json": {
-            "prompts": {"default": pooling.prompt} if pooling.prompt else {},
-            "default_prompt_name": "default" if pooling.prompt else None,
-            "similarity_fn_name": "cosine",
+            "prompts": dict(pooling.prompts),
+            "default_prompt_name": pooling.default_prompt,
+            "similarity_fn_name": pooling.similarity,
         },
     }
+
+
+def _modules(read: Read) -> list[Any] | None:
+    modules = read("modules.json")
+    if modules is not None and not isinstance(modules, list):
+        raise ConfigError("modules.json is not a list of modules", fix="save the folder anew")
+    return modules
 
 
 def _kind(module: object) -> str:
@@ -92,12 +133,13 @@ def _kind(module: object) -> str:
     return kind or "nothing"
 
 
-def _path(module: object) -> str:
+def _path(module: object, what: str, *, body: bool = False) -> str:
     path = str(_mapping(module).get("path", ""))
-    if not 0 < len(path) <= _LONGEST or any(sign in path for sign in ("/", "\\", "..")):
+    known = 0 < len(path) <= _LONGEST and not any(sign in path for sign in ("/", "\\", ".."))
+    if not known and not (body and path == ""):
         raise ConfigError(
-            f"modules.json puts the pooling at {path!r}",
-            fix="it belongs in a folder like 1_Pooling",
+            f"modules.json puts {what} at {path[:_LONGEST]!r}",
+            fix=f"it belongs in a folder like {'0_Transformer' if body else '1_Pooling'}",
         )
     return path
 
@@ -117,17 +159,16 @@ def _modes(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return modes or ("mean",)
 
 
-def _prompt(prompts: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    name = prompts.get("default_prompt_name")
-    if name is None:
-        return ""
-    text = str(_mapping(prompts.get("prompts")).get(str(name), ""))
-    if text and settings.get("include_prompt") is False:
-        raise ConfigError(
-            "the folder leaves its prompt out of the pooling (include_prompt: false)",
-            fix="cloze pools over the prompt too; set include_prompt to true if that will do",
-        )
-    return text
+def _named(modes: tuple[str, ...]) -> dict[str, Any]:
+    """The newer spelling, where the old keys leave something to say.
+
+    Older readers know one name there and stumble over a list, so several modes have one only in an
+    order that is not that of the old keys.
+    """
+    if len(modes) == 1:
+        return {"pooling_mode": modes[0]}
+    usual = modes == tuple(mode for mode in POOLINGS if mode in modes)
+    return {} if usual else {"pooling_mode": list(modes)}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

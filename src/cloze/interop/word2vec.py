@@ -52,7 +52,9 @@ def read_vectors(
     if (binary or header) and not sizes:
         raise InputError(
             f"{name}:1: the first line is not the number of words and the width",
-            fix="say --no-header for GloVe files, or is this another kind of file?",
+            fix="is this another kind of file?"
+            if binary
+            else "say --no-header for GloVe files, or is this another kind of file?",
         )
     if sizes and header is not False:
         count, width = int(sizes[1]), int(sizes[2])
@@ -62,10 +64,19 @@ def read_vectors(
             return _binary(stream, count, width, name, whole=limit is None)
         return _text(_lines(stream, 2), count, width, name, whole=limit is None)
     width = len(first.split()) - 1
-    if width < 1:
-        raise InputError(f"{name}:1: there is no vector", fix=_CUT)
+    if width < 1 or not all(map(_is_number, first.split()[1:])):
+        raise InputError(
+            f"{name}:1: there is no vector: a word, then its numbers",
+            fix="name a file of word2vec, GloVe or fastText, or the folder of a model",
+        )
     in_range("width", width, 1, WIDEST)
     return _text(_lines(stream, 2, first), limit, width, name, whole=False)
+
+
+def looks_like_vectors(line: bytes) -> bool:
+    """Whether a first line is that of a text file of vectors: a header, or a word and numbers."""
+    numbers = line.split()[1:]
+    return bool(_HEADER.fullmatch(line)) or (len(numbers) > 1 and all(map(_is_number, numbers)))
 
 
 def write_vectors(

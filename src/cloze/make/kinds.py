@@ -228,6 +228,7 @@ KINDS: dict[str, Kind[Pretrained]] = {
         make=_word2vec,
         names={
             "run.seed": "word2vec.seed",
+            "run.threads": "word2vec.threads",
             "run.epochs": "word2vec.epochs",
             "optimiser.rate": "word2vec.rate",
             "vocabulary.size": "text.max_words",

@@ -13,6 +13,7 @@ from cloze.config import check_choices, in_range, number
 from cloze.errors import ConfigError
 from cloze.nn.alignment import SCORES, SHARP, Additive, Cosine, Score, align, context
 from cloze.nn.dropout import Dropout
+from cloze.nn.precise import log_softmax
 from cloze.nn.recurrent import GATES, Bridge, Cells, RecurrentEncoder, State
 
 _LIMITS = {"width": 1 << 15, "embedding": 1 << 15, "layers": 64}
@@ -164,7 +165,7 @@ class Seq2Seq(nn.Module):
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Log-probabilities of the next token (b v) after one more (b)."""
         vector, state = self._step(self._words(tokens), state)
-        return self.logits(vector).log_softmax(-1), state
+        return log_softmax(self.logits(vector)), state
 
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """The state of other rows: hypotheses that survive, once or several times."""

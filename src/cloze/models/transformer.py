@@ -30,6 +30,7 @@ from cloze.nn.dropout import Dropout
 from cloze.nn.masks import causal
 from cloze.nn.norm import LayerNorm
 from cloze.nn.positions import LearnedPositions, Sinusoids
+from cloze.nn.precise import log_softmax
 
 A = TypeVar("A", bound=Attention)
 
@@ -196,7 +197,7 @@ class Transformer(nn.Module):
             past = state.pasts[number_] if state.pasts else None
             x, seen = block.step(x, past, state.sources[number_], state.real)
             pasts.append(seen)
-        scores = self.logits(self.decoder_norm(x[:, 0])).log_softmax(-1)
+        scores = log_softmax(self.logits(self.decoder_norm(x[:, 0])))
         return scores, replace(state, pasts=tuple(pasts), length=state.length + 1)
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:

@@ -1,7 +1,7 @@
 """`compare`: several models on the same labelled data, in one table that says how sure it is."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,11 +14,14 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.translator import Translator
 from cloze.data.files import PathLike
 from cloze.data.labelled.schemes import scheme_of
+from cloze.data.streams import listed
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import RESAMPLES, Chosen, Difference, Interval, difference, interval
+from cloze.evaluate.bootstrap import RESAMPLES, Difference, Interval, Metric, difference, interval
+from cloze.models.word2vec import WordVectors
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
+from cloze.tasks.compare_words import Worded, worded
 from cloze.tasks.door import loaded
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
 from cloze.tasks.evaluate_own import BLEU, Translated, only, parallel_of, translated
@@ -26,7 +29,7 @@ from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import kind_of, task_of
 from cloze.text.counting import Told
 
-Judged = Evaluation | Translated
+Judged = Evaluation | Translated | Worded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ class Comparison:
     entries: tuple[Entry, ...]
     resamples: int
     skipped: tuple[InputError, ...] = field(default=(), repr=False)
+    unknown: int = 0  # questions with a word that not all models know
 
     @property
     def measure(self) -> str:
@@ -98,6 +102,8 @@ class Comparison:
     def note(self) -> str:
         """How to read it."""
         left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        if self.unknown:
+            left += f", {self.unknown:,} with words that not every model knows left out"
         for one in self.entries:
             if one.too_long:
                 left += f", {one.too_long:,} too long for {one.name} and counted as blank"
@@ -115,6 +121,7 @@ class Comparison:
             "measure": self.measure,
             "examples": self.count,
             "skipped": [error.problem for error in self.skipped],
+            **({"unknown": self.unknown} if self.unknown else {}),
             "resamples": self.resamples,
             "models": [one.data for one in self.entries],
         }
@@ -152,8 +159,8 @@ def compare(
 
     All must do the same task and know every label of the data. Each is held against the first.
     Language models are compared by text, a sentence to a line (`tasks.compare_language`),
-    translators by BLEU on two files, source and target; word vectors are not. What changes nothing
-    for the kind at hand is refused.
+    translators by BLEU on two files, source and target, word vectors by files of analogies and of
+    judged pairs (`tasks.compare_words`). What changes nothing for the kind at hand is refused.
 
     Args:
         models: folders, or names with a model or a folder each.
@@ -194,6 +201,14 @@ def compare(
             for name, model in opened.items()
         )
         return Comparison(entries=entries, resamples=draws)
+    if isinstance(first, WordVectors):
+        only(options, "resamples", of=first)
+        asked, unknown = worded(opened, listed(data), progress)
+        entries = tuple(
+            _entry(name, model, asked, [*asked[name].sets], resamples=draws, seed=seed)
+            for name, model in opened.items()
+        )
+        return Comparison(entries=entries, resamples=draws, unknown=unknown)
     only({"bleu": bleu}, of=first)
     _check_alike(opened)
     skipped: list[InputError] = []
@@ -298,7 +313,7 @@ def _translated(
 
 def _entry(
     name: str,
-    model: Model | Translator,
+    model: Model | Translator | WordVectors,
     judged: Mapping[str, Judged],
     measures: Sequence[str],
     *,
@@ -310,21 +325,35 @@ def _entry(
     def draws() -> np.random.Generator:
         return np.random.default_rng(seed)  # the same for every model and measure
 
-    reader = model.reader if isinstance(model, Model) else None
-    modules = [model.module] if reader is None else [model.module, reader]
+    against = None
+    if one is not first:
+        (ours, count), (theirs, _) = _drawn(one), _drawn(first)
+        against = difference(ours, theirs, count, rng=draws(), resamples=resamples)
     return Entry(
         name=name,
-        parameters=sum(weight.numel() for part in modules for weight in part.parameters()),
+        parameters=_size(model),
         evaluation=one,
         intervals={
-            measure: interval(_metric(one, measure), one.count, rng=draws(), resamples=resamples)
+            measure: interval(*_drawn(one, measure), rng=draws(), resamples=resamples)
             for measure in measures
         },
-        against=None
-        if one is first
-        else difference(_metric(one), _metric(first), one.count, rng=draws(), resamples=resamples),
+        against=against,
     )
 
 
-def _metric(one: Judged, measure: str | None = None) -> Callable[[Chosen], float]:
-    return one.metric if isinstance(one, Translated) else one.judged.judge.metric(measure)
+def _size(model: Model | Translator | WordVectors) -> int:
+    if isinstance(model, WordVectors):
+        grams = 0 if model.gram_vectors is None else model.gram_vectors.size
+        return model.vectors.size + grams
+    reader = model.reader if isinstance(model, Model) else None
+    modules = [model.module] if reader is None else [model.module, reader]
+    return sum(weight.numel() for part in modules for weight in part.parameters())
+
+
+def _drawn(one: Judged, measure: str | None = None) -> tuple[Metric, int]:
+    """What the bootstrap draws from, and how many examples it has."""
+    if isinstance(one, Worded):
+        return one.sets[measure or one.measure]
+    if isinstance(one, Translated):
+        return one.metric, one.count
+    return one.judged.judge.metric(measure), one.count

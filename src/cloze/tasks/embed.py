@@ -3,7 +3,7 @@
 n tokens of a packed batch, b sequences, t tokens of one, d width of the joined layers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack, overload
 
@@ -88,8 +88,9 @@ def embed(
     """One vector per text (b d); with `pooling="none"` one per token.
 
     `layers`: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or numbers to
-    lay side by side. `pooling`: cls, mean, max or none. Pooling and normalising that are unsaid are
-    the folder's own, else mean and none.
+    lay side by side. `pooling`: cls, mean, max or none; or what some folders ask for:
+    mean_sqrt_len_tokens, weightedmean, lasttoken. Pooling and normalising that are unsaid are the
+    folder's own, else mean and none.
     `policy` says what happens to a text longer than the model reads: head, tail, head+tail, or
     window (overlapping windows, each token taken where it has the most context). Unsaid, such a
     text is cut as its folder says, else is an error; with `on_error` it is reported, its row is
@@ -145,13 +146,23 @@ def check_pooling(model: Model, modes: Sequence[str]) -> None:
 
 def pool(vectors: Tensor, modes: Sequence[str], unit: bool) -> Tensor:
     """One vector from those of a sequence's tokens: b t d -> b (modes·d)."""
-    made = {
+    length = vectors.shape[1]
+    made: dict[str, Callable[[], Tensor]] = {
         "cls": lambda: vectors[:, 0].float(),
         "max": lambda: vectors.amax(1).float(),
         "mean": lambda: vectors.mean(1, dtype=torch.float32),
+        "mean_sqrt_len_tokens": lambda: vectors.sum(1, dtype=torch.float32) / length**0.5,
+        "weightedmean": lambda: _rising(length, vectors.device) @ vectors.float(),
+        "lasttoken": lambda: vectors[:, -1].float(),
     }
     pooled = torch.cat([made[mode]() for mode in modes], dim=-1)
     return F.normalize(pooled, dim=-1) if unit else pooled
+
+
+def _rising(length: int, device: torch.device) -> Tensor:
+    """Shares of tokens of which a later one has more: 1, 2, 3 … by their sum (t)."""
+    places = torch.arange(1, length + 1, dtype=torch.float32, device=device)
+    return places / places.sum()
 
 
 def _rectangles(

@@ -21,7 +21,7 @@ from cloze.draw.parts import Part, Table
 from cloze.errors import InputError
 from cloze.evaluate.bleu import bleu_by_length, bleu_counts, bleu_of
 from cloze.evaluate.language import score_language
-from cloze.evaluate.words import analogies, read_pairs, read_questions, similarities
+from cloze.evaluate.words import Question, analogies, read_pairs, read_questions, similarities
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.translate import translate
@@ -252,18 +252,16 @@ def _words(model: WordVectors, data: Sequence[Any]) -> Scored:
     scores: dict[str, float] = {}
     counts: dict[str, int] = {}
     for path in data:
-        if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
-            raise InputError(f"{path}: there is no such file", fix="name files, not folders")
-        name = Path(path).stem
-        if _is_questions(Path(path)):
-            answers = analogies(model, read_questions(path))
+        name, questions, judged = read_words(path)
+        if questions is not None:
+            answers = analogies(model, questions)
             scores[f"{name} accuracy"] = answers.accuracy
             sections = answers.sections()
             if len(sections) > 1:
                 scores |= {f"{name}: {part}": right / of for part, (right, of) in sections.items()}
             asked, unknown = len(answers.asked), answers.unknown
         else:
-            pairs = similarities(model, read_pairs(path))
+            pairs = similarities(model, judged)
             scores[f"{name} spearman"], scores[f"{name} pearson"] = pairs.spearman, pairs.pearson
             asked, unknown = len(pairs.judged), pairs.unknown
         counts[f"{name} asked"], counts[f"{name} unknown"] = asked, unknown
@@ -274,6 +272,18 @@ def _words(model: WordVectors, data: Sequence[Any]) -> Scored:
         notes={},
         seconds=time.perf_counter() - since,
     )
+
+
+def read_words(
+    path: object,
+) -> tuple[str, list[Question] | None, list[tuple[str, str, float]]]:
+    """What word vectors are judged by: a file's name, and its questions, or else its pairs."""
+    if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+        raise InputError(f"{path}: there is no such file", fix="name files, not folders")
+    place = Path(path)
+    if _is_questions(place):
+        return place.stem, read_questions(place), []
+    return place.stem, None, read_pairs(place)
 
 
 def _is_questions(path: Path) -> bool:

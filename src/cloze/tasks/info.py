@@ -14,7 +14,10 @@ from cloze.checkpoint.model import token_limit
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.vectors import FAMILY as WORD2VEC
+from cloze.checkpoint.vectors import import_vectors, is_vectors
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
+from cloze.data.files import endings
 from cloze.errors import InputError
 from cloze.files import read_json
 from cloze.interop.huggingface import architecture
@@ -74,6 +77,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
         )
     if is_arpa(folder):
         return _arpa(Path(folder).expanduser())
+    if is_vectors(folder):
+        return _vectors(Path(folder).expanduser())
     place = find_folder(folder)
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:
@@ -179,8 +184,28 @@ def _arpa(path: Path) -> Info:
     )
 
 
+def _vectors(path: Path) -> Info:
+    """The same of a file of word vectors, which is read to its end for it, too."""
+    model = import_vectors(path)
+    return Info(
+        folder=str(path),
+        family=WORD2VEC,
+        architecture=OWN[WORD2VEC].name,
+        shape={"hidden_size": model.width},
+        parameters={"vectors": model.vectors.size},
+        stored_as={"binary" if endings(path)[0] == ".bin" else "text": model.vectors.size},
+        bytes=path.stat().st_size,
+        vocabulary=Words(kind="word", pieces=len(model), lowercase=False),
+        heads=(),
+        labels=(),
+        limit=None,
+        pooling=None,
+        verbs=dict(OWN[WORD2VEC].verbs),
+    )
+
+
 def _vocabulary(folder: Path, values: Mapping[str, Any]) -> Words:
-    if values["model_type"] == "word2vec":  # words stand in a list of their own
+    if values["model_type"] == WORD2VEC:  # words stand in a list of their own
         lowercase = values.get("lowercase") is True
         return Words(kind="word", pieces=values.get("vocab_size", 0), lowercase=lowercase)
     return Words.of(Tokenizer.load(folder))

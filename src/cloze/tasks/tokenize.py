@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from cloze.checkpoint.abilities import can, no_model
+from cloze.checkpoint.body import body_folder
 from cloze.checkpoint.source import builtin
 from cloze.tasks.texts import pairs_of
 from cloze.text.encoding import Encoding
@@ -43,8 +44,10 @@ def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        here = Path(model).expanduser().exists()
-        return Tokenizer.load(model if here else builtin().get(str(model), model))
+        here = Path(model).expanduser()
+        if here.is_dir():
+            return Tokenizer.load(body_folder(here))
+        return Tokenizer.load(model if here.exists() else builtin().get(str(model), model))
     can(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):

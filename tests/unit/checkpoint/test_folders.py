@@ -4,7 +4,6 @@ import json
 import pickle
 import struct
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,17 +13,16 @@ from safetensors.torch import load_file, save_file
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
-from cloze.interop.sentence_transformers import Pooling
-from cloze.models import BertConfig, fresh
-from helpers import PIECES, files_of, scramble, tiny_tokenizer
+from cloze.models import MODELS, BertConfig, fresh
+from helpers import PIECES, files_of, scramble, tiny_model, tiny_tokenizer
 
 CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=16)
 IDS = torch.tensor([[2, 5, 6, 7, 3]])
 
 
-def model_with(heads=("mlm",), pooling=None):
+def model_with(heads=("mlm",)):
     module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
-    return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG, pooling=pooling)
+    return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG)
 
 
 @pytest.fixture
@@ -159,6 +157,46 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
         cloze.load(folder, dtype="float23")
 
 
+# The class
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}]])
+def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path):
+    model = tiny_model("mlm", family=family)
+    folder = model.save(tmp_path / "m")
+    set_config(folder, architectures=said)
+    opened = cloze.load(folder, quiet=True)
+    assert opened.heads == ("mlm",)
+    assert torch.equal(opened.module(IDS), model.module(IDS))
+    called = said[0] if said and isinstance(said, list) else said
+    assert opened.report.ignored == ((f"architectures: {called}",) if said else ())
+    assert cloze.info(folder).heads == ("mlm",)
+
+
+@pytest.mark.parametrize(
+    ("head", "heads", "left"),
+    [
+        ("span", ("span",), ()),
+        ("sequence", (), ("classifier.bias", "classifier.weight")),  # or those of tags, or choices
+    ],
+)
+def test_heads_that_weights_tell(head, heads, left, tmp_path):
+    folder = tiny_model(head).save(tmp_path / "m")
+    set_config(folder, architectures=["MyBertForFun"])
+    opened = cloze.load(folder, quiet=True)
+    assert opened.heads == heads
+    assert opened.report.unexpected == left
+
+
+def test_heads_that_no_class_has_together_are_not_told_by_weights(folder):
+    rewrite(folder, lambda t: t.update({"qa_outputs.weight": torch.zeros(2, 8)}))
+    set_config(folder, architectures=["MyMultiBert"])
+    opened = cloze.load(folder, quiet=True)
+    assert opened.heads == ("mlm",)
+    assert opened.report.unexpected == ("qa_outputs.weight",)
+
+
 # The report
 
 
@@ -183,51 +221,6 @@ def test_missing_weights_are_an_error_unless_allowed(folder):
     assert len(opened.report.missing) == 4
     assert torch.equal(opened.module(IDS), model_with().module(IDS))
     assert torch.equal(opened.module.heads["mlm"].dense.bias, torch.zeros(8))
-
-
-# Pooling
-
-
-def test_pooling_goes_round(tmp_path):
-    pooling = Pooling(modes=("cls", "mean"), normalize=True, limit=9, prompt="query: ")
-    folder = model_with((), pooling).save(tmp_path / "m")
-    assert cloze.load(folder).pooling == pooling
-    assert cloze.load(folder).limit == 9
-
-
-def test_both_spellings_of_pooling(tmp_path):
-    folder = model_with((), Pooling(modes=("max",))).save(tmp_path / "m")
-    file = folder / "1_Pooling" / "config.json"
-    file.write_text(json.dumps({"embedding_dimension": 8, "pooling_mode": "cls"}))
-    assert cloze.load(folder).pooling.modes == ("cls",)
-    file.write_text(json.dumps({"pooling_mode": ["mean", "cls"]}))
-    assert cloze.load(folder).pooling.modes == ("mean", "cls")
-    file.write_text(json.dumps({"pooling_mode_lasttoken": True}))
-    with pytest.raises(ConfigError, match="pools by pooling_mode_lasttoken\n.*cls, max, mean"):
-        cloze.load(folder)
-
-
-def test_lower_case_asked_for_beside_a_cased_tokenizer(tmp_path):
-    cased = tiny_tokenizer([*PIECES[:-1], "B"], lowercase=False)
-    model = replace(model_with((), Pooling(lowercase=True)), tokenizer=cased)
-    assert cased.encode("B b").pieces[1:-1] == ["B", "b"]
-    opened = cloze.load(model.save(tmp_path / "m"))
-    assert opened.tokenizer.encode("B b").pieces[1:-1] == ["b", "b"]
-    assert opened.tokenizer.encode("B b").offsets[1:-1] == [(0, 1), (2, 3)]
-
-
-def test_modules_are_never_imported(tmp_path):
-    folder = model_with((), Pooling()).save(tmp_path / "m")
-    modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 2, "name": "2", "path": "2_X", "type": "os.system"})
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="Transformer → Pooling → system\n.*cloze computes"):
-        cloze.load(folder)
-    modules[2:] = []
-    modules[1]["path"] = "../../etc"
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="puts the pooling at"):
-        cloze.load(folder)
 
 
 # Saving
@@ -301,8 +294,6 @@ def test_only_a_pickle(folder):
         ({"vocab_size": 5}, "tokenizer has 25 pieces, the model's table only 5 rows"),
         ({"vocab_size": "many"}, "vocab_size is 'many'"),
         ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
-        ({"architectures": ["EvilModel"]}, "architecture 'EvilModel' is unknown"),
-        ({"architectures": [{}]}, "architecture '{}' is unknown"),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label does not number"),
         ({"id2label": []}, "id2label does not number"),
         ({"id2label": {"0": "a", "1": "a"}}, "labels of one name, or of none: a, a"),

@@ -6,6 +6,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.vectors import (
+    begins_vectors,
     export_vectors,
     import_vectors,
     load_vectors,
@@ -52,6 +53,39 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
     with pytest.raises(FolderError, match="exists"):
         after.save(again)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.vec", "a.bin", "b.6B.txt", "a.txt.gz", "a.bin.gz"])
+@pytest.mark.parametrize("header", [True, False])
+def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
+    if ".bin" in name and not header:
+        return
+    plain = export_vectors(model(), tmp_path / name.removesuffix(".gz"), header=header)
+    if name.endswith(".gz"):
+        (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    assert begins_vectors(tmp_path / name)
+    opened = cloze.load(str(tmp_path / name))
+    assert list(opened.words) == list(WORDS)
+    assert (opened.vectors == model().vectors).all()
+    found = cloze.info(tmp_path / name)
+    assert (found.family, found.total, found.vocabulary.pieces) == ("word2vec", 12, 3)
+    assert "similar" in found.verbs
+
+
+@pytest.mark.parametrize("text", ["", "word\n", "The cat sat on the mat.\n", "In the year 1984\n"])
+def test_a_text_is_no_file_of_vectors(text, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    assert not begins_vectors(path)
+    for verb in (cloze.load, cloze.info, load_vectors):
+        with pytest.raises(InputError, match="a.txt:1: there is no vector.*\n.*GloVe or fastText"):
+            verb(path)
+    with pytest.raises(FolderError, match="a.csv is a file"):
+        cloze.load(path.rename(tmp_path / "a.csv"))
+    (tmp_path / "a.bin").write_bytes(b"PK\x03\x04")
+    with pytest.raises(InputError, match="first line is not the number.*\n.*another kind of file"):
+        cloze.load(tmp_path / "a.bin")
 
 
 def test_counts_that_are_not_known_stay_so(tmp_path):

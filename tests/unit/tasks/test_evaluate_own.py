@@ -1,6 +1,7 @@
 """Scores of our own families, the table of language models, `info` and `export`."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
         (translator("learned"), {"skip_bad": True}, "no skip_bad to choose for a Translator"),
         (translator("learned"), {"label": 2}, "no label to choose for a Translator"),
         (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "no bleu to choose for a Model"),
-        (VECTORS, {}, "word vectors cannot compare"),
+        (VECTORS, {"bleu": "13a"}, "no bleu to choose for a WordVectors"),
     ],
 )
 def test_compare_refuses_what_changes_nothing(model, options, problem):
@@ -137,6 +138,39 @@ def test_words(tmp_path):
     assert made.counts["questions unknown"] == 1
     with pytest.raises(InputError, match="there is no such file"):
         evaluate_own(VECTORS, [tmp_path / "nowhere"])
+
+
+def test_word_vectors_side_by_side(tmp_path):
+    questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
+    questions.write_text("man king woman queen\nman king queen cat\nman woman king queen\n" * 9)
+    pairs.write_text("man,woman,9\nking,queen,10\nman,cat,2\nman,dog,3\n")
+    fewer = replace(VECTORS, words=[*VECTORS.words[:-1], "DOG"])  # and no cat
+    assert VECTORS.words[-1] == "cat"
+    made = cloze.compare({"one": VECTORS, "two": VECTORS}, [questions, pairs], resamples=50)
+    alone = evaluate_own(VECTORS, [questions, pairs])
+    for entry in made.entries:
+        assert list(entry.intervals) == ["questions accuracy", "pairs spearman"]
+        for measure, found in entry.intervals.items():
+            assert found.value == pytest.approx(alone.scores[measure])
+            assert found.low <= found.value <= found.high
+        assert entry.parameters == VECTORS.vectors.size
+    assert made.entries[0].against is None
+    assert (made.entries[1].against.value, made.entries[1].against.p) == (0.0, 1.0)
+    assert (made.measure, made.count, made.unknown) == ("questions accuracy", 27 + 3, 1)
+    assert made.save(tmp_path / "page.html").is_file()
+
+    # what one does not know is asked of none
+    other = cloze.compare({"one": VECTORS, "two": fewer}, questions, resamples=50)
+    assert (other.count, other.unknown, other.data["unknown"]) == (18, 9, 9)
+    assert "9 with words that not every model knows left out" in other.note
+    assert other.entries[0].intervals["questions accuracy"].value == 1.0
+    pairs.write_text("man,woman,9\nman,cat,2\n")
+    with pytest.raises(InputError, match="pairs.csv: of 2 rows 1 have only words that all"):
+        cloze.compare({"one": VECTORS, "two": fewer}, pairs)
+    with pytest.raises(InputError, match="two files have this name"):
+        cloze.compare({"one": VECTORS}, [questions, questions])
+    with pytest.raises(InputError, match="n has no word vectors, and one has"):
+        cloze.compare({"one": VECTORS, "n": text_model(2)}, questions)
 
 
 def test_the_table_of_language_models(text, tmp_path):

@@ -1,0 +1,76 @@
+"""The precision that our own families are opened in."""
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.vectors import save_vectors
+from cloze.errors import ConfigError, InputError
+from cloze.models.word2vec import WordVectors
+from cloze.tasks.translate import padded
+from grams import TEXT, text_model
+from languages import VARIETIES as LANGUAGE
+from languages import language_model
+from translators import TEXTS, translator
+from translators import VARIETIES as TRANSLATORS
+
+HALVES = ["bf16", "float16"]
+CLOSE = 0.05  # of scores up to 16, of which bfloat16 keeps 8 binary digits
+WORDS = WordVectors(words=("a", "b"), vectors=np.eye(2, dtype=np.float32))
+
+
+@pytest.mark.parametrize("variety", LANGUAGE)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_language_models_in_half_precision(variety, dtype, tmp_path):
+    folder = language_model(variety).save(tmp_path / "m")
+    whole, half = (cloze.load(folder, device="cpu", dtype=one) for one in ("float32", dtype))
+    assert {one.dtype for one in whole.module.parameters()} == {torch.float32}
+    assert {one.itemsize for one in half.module.parameters()} == {2}
+    ours, theirs = (np.concatenate([*one.log_probs(one.sequences(TEXT))]) for one in (half, whole))
+    assert ours.dtype == np.float32
+    assert np.abs(ours - theirs).max() <= CLOSE
+    told, right = (cloze.suggest(one, "the cat", top=3).suggestions for one in (half, whole))
+    assert told[0].probability == pytest.approx(right[0].probability, abs=CLOSE)
+    assert len(cloze.generate(half, "the", length=4, stop=False)[0].tokens) == 4
+    score = cloze.evaluate(half, [TEXT]).scores["bits_per_byte"]
+    assert score == pytest.approx(cloze.evaluate(whole, [TEXT]).scores["bits_per_byte"], abs=CLOSE)
+
+
+@pytest.mark.parametrize("variety", TRANSLATORS)
+@pytest.mark.parametrize("dtype", HALVES)
+@torch.no_grad()
+def test_translators_in_half_precision(variety, dtype, tmp_path):
+    folder = translator(variety, scale=0.2).save(tmp_path / "m")
+    whole, half = (cloze.load(folder, device="cpu", dtype=one) for one in ("float32", dtype))
+    assert {one.itemsize for one in half.module.parameters()} == {2}
+    source, real = padded(whole.encode(TEXTS[:6]), whole.device)
+    first = torch.zeros(6, dtype=torch.long)
+    ours, theirs = (
+        one.module.step(first, one.module.start(source, real))[0] for one in (half, whole)
+    )
+    assert ours.dtype == torch.float32  # what is added up over a sentence
+    assert (ours.exp() - theirs.exp()).abs().max() <= CLOSE
+    found = cloze.translate(half, TEXTS[:3], beam=2, align=not variety.startswith("plain"))
+    assert all(one.candidates for one in found)
+
+
+def test_tables_have_no_other_precision(tmp_path):
+    places = {
+        "an n-gram model": text_model(2).save(tmp_path / "ngram"),
+        "word vectors": save_vectors(WORDS, tmp_path / "words"),
+    }
+    arpa = cloze.export("arpa", text_model(2), tmp_path / "x.arpa")
+    vectors = cloze.export("word2vec", WORDS, tmp_path / "x.txt")
+    named = [*places.items(), ("an n-gram model", arpa), ("word vectors", vectors)]
+    for name, place in named:
+        cloze.load(place, dtype="float32")
+        with pytest.raises(InputError, match=f"{name} cannot be had in bfloat16\n.*float32"):
+            cloze.load(place, dtype="bf16")
+
+
+def test_a_precision_that_is_none_is_told_of_all(tmp_path):
+    for model in (language_model("lstm"), translator("bahdanau"), text_model(2)):
+        folder = model.save(tmp_path / type(model).__name__)
+        with pytest.raises(ConfigError, match="dtype 'nonsense' is unknown"):
+            cloze.load(folder, dtype="nonsense")

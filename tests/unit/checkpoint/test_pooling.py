@@ -1,0 +1,161 @@
+"""What sentence-transformers says beside a model, read and written."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.errors import ConfigError
+from cloze.files import read_json
+from cloze.interop.sentence_transformers import Pooling
+from cloze.models import BertConfig, fresh
+from helpers import PIECES, files_of, scramble, tiny_tokenizer
+
+CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=16)
+TEXTS = ["the cat sat.", "a b c d e f g h i j", "cat"]
+
+
+def model_with(heads=(), pooling=None):
+    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG, pooling=pooling)
+
+
+def test_pooling_goes_round(tmp_path):
+    pooling = Pooling(
+        modes=("cls", "mean"),
+        normalize=True,
+        limit=9,
+        prompts={"query": "query: ", "document": "passage: "},
+        default_prompt="query",
+        similarity="dot",
+    )
+    folder = model_with((), pooling).save(tmp_path / "m")
+    assert cloze.load(folder).pooling == pooling
+    assert cloze.load(folder).limit == 9
+    assert (pooling.prompt, Pooling().prompt) == ("query: ", "")
+
+
+def test_both_spellings_of_pooling(tmp_path):
+    folder = model_with((), Pooling(modes=("max",))).save(tmp_path / "m")
+    file = folder / "1_Pooling" / "config.json"
+    file.write_text(json.dumps({"embedding_dimension": 8, "pooling_mode": "cls"}))
+    assert cloze.load(folder).pooling.modes == ("cls",)
+    file.write_text(json.dumps({"pooling_mode": ["mean", "cls"]}))
+    assert cloze.load(folder).pooling.modes == ("mean", "cls")
+    file.write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    assert cloze.load(folder).pooling.modes == ("lasttoken",)
+    file.write_text(json.dumps({"pooling_mode_attention": True}))
+    with pytest.raises(ConfigError, match="pools by pooling_mode_attention\n.*cls, max, mean"):
+        cloze.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("modes", "named"),
+    [
+        (("max",), "max"),
+        (("weightedmean",), "weightedmean"),
+        (("cls", "mean"), None),  # the old keys say it all, and a list stops older readers
+        (("mean", "cls"), ["mean", "cls"]),
+    ],
+)
+def test_pooling_is_written_in_both_spellings(modes, named, tmp_path):
+    folder = model_with((), Pooling(modes=modes)).save(tmp_path / "m")
+    written = read_json(folder / "1_Pooling" / "config.json")
+    assert written.get("pooling_mode") == named
+    assert written["pooling_mode_mean_tokens"] == ("mean" in modes)
+    assert cloze.load(folder).pooling.modes == modes
+
+
+def test_prompts_that_do_not_fit_are_no_default(tmp_path):
+    pooling = Pooling(prompts={"query": "q: ", "empty": ""}, include_prompt=False, limit=9)
+    folder = model_with((), pooling).save(tmp_path / "m")
+    assert cloze.load(folder).pooling == pooling
+    file = folder / "config_sentence_transformers.json"
+    said = read_json(file)
+    file.write_text(json.dumps(said | {"default_prompt_name": "other"}))
+    assert cloze.load(folder).pooling == pooling
+    file.write_text(json.dumps(said | {"default_prompt_name": "query"}))
+    with pytest.raises(ConfigError, match="leaves its prompt out of the pooling"):
+        cloze.load(folder)
+    file.write_text(json.dumps(said | {"similarity_fn_name": "dotty"}))
+    with pytest.raises(ConfigError, match="similarity_fn_name 'dotty' is unknown\n.*'dot'"):
+        cloze.load(folder)
+
+
+def test_the_folders_limit_wins_over_the_tokenizers(tmp_path):
+    for limit, told, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
+        model = model_with((), Pooling(limit=told))
+        short = replace(model, tokenizer=model.tokenizer.with_limit(limit))
+        folder = short.save(tmp_path / f"{limit}-{told}")
+        assert short.limit == cloze.load(folder).limit == cloze.info(folder).limit == most
+
+
+def moved(folder, path="0_Transformer"):
+    """The body in a folder within the folder, as older versions wrote it."""
+    inside = folder / path
+    inside.mkdir()
+    for file in list(folder.iterdir()):
+        if file.is_file() and file.name not in (
+            "modules.json",
+            "config_sentence_transformers.json",
+        ):
+            file.rename(inside / file.name)
+    point(folder, path)
+    return folder
+
+
+def point(folder, path):
+    modules = read_json(folder / "modules.json")
+    modules[0]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def test_a_body_in_a_folder_of_its_own(tmp_path):
+    model = model_with((), Pooling(limit=7, normalize=True))
+    folder = moved(model.save(tmp_path / "m"))
+    assert files_of(folder) >= {"0_Transformer/config.json", "0_Transformer/vocab.txt"}
+    opened = cloze.load(folder)
+    assert opened.pooling == model.pooling
+    assert (cloze.embed(opened, TEXTS) == cloze.embed(model, TEXTS)).all()
+    assert cloze.info(folder).limit == 7
+    assert cloze.tokenize(folder, "the cat").ids == model.tokenizer.encode("the cat").ids
+    assert (cloze.embed(cloze.load(opened.save(tmp_path / "flat")), TEXTS) != 0).all()
+
+
+@pytest.mark.parametrize("path", ["../other", "..", "a/b", "/etc", "a\\b", "x" * 61])
+def test_a_body_is_looked_for_in_the_folder_alone(path, tmp_path):
+    folder = model_with((), Pooling()).save(tmp_path / "m")
+    model_with((), Pooling()).save(tmp_path / "other")
+    point(folder, path)
+    with pytest.raises(ConfigError, match="modules.json puts the body at .*\n.*0_Transformer"):
+        cloze.load(folder)
+
+
+def test_lower_case_asked_for_beside_a_cased_tokenizer(tmp_path):
+    cased = tiny_tokenizer([*PIECES[:-1], "B"], lowercase=False)
+    model = replace(model_with((), Pooling(lowercase=True)), tokenizer=cased)
+    assert cased.encode("B b").pieces[1:-1] == ["B", "b"]
+    opened = cloze.load(model.save(tmp_path / "m"))
+    assert opened.tokenizer.encode("B b").pieces[1:-1] == ["b", "b"]
+    assert opened.tokenizer.encode("B b").offsets[1:-1] == [(0, 1), (2, 3)]
+
+
+def test_modules_are_never_imported(tmp_path):
+    folder = model_with((), Pooling()).save(tmp_path / "m")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_X", "type": "os.system"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="Transformer → Pooling → system\n.*cloze computes"):
+        cloze.load(folder)
+    modules[2]["type"] = "sentence_transformers.models.Dense"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="Transformer → Pooling → Dense\n.*cloze computes"):
+        cloze.load(folder)
+    modules[2:] = []
+    modules[1]["path"] = "../../etc"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="puts the pooling at"):
+        cloze.load(folder)
