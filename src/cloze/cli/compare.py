@@ -33,7 +33,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="MODEL… DATA",
-            help="Model folders; then data: labelled, or text; of translators SRC TGT.",
+            help="Model folders; then data: labels, scored pairs, text; of translators SRC TGT.",
         ),
     ],
     *,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cloze.errors import InputError
 from cloze.evaluate.perplexity import perplexity
-from cloze.models.language import LanguageModel, batches
+from cloze.models.language import ScoredLanguage, batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class LanguageScore:
         return -self.log_p / math.log(2) / self.bytes
 
 
-def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
+def score_language(model: ScoredLanguage, texts: Iterable[str]) -> LanguageScore:
     """Score a text, a sentence to a line; whether lines depend on those before is the model's way.
 
     A line may come with its newline, as from an open file, or without.

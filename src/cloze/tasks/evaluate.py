@@ -23,6 +23,7 @@ from cloze.evaluate.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own
+from cloze.tasks.evaluate_pretrained import evaluate_pretrained, is_pretrained
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
 from cloze.tasks.kinds import KINDS
@@ -45,7 +46,7 @@ class Columns(TypedDict, total=False):
     text: str | int | None  # of tables, by name or by number from 1
     pair: str | int | None
     label: str | int | None
-    column: str | int | None  # of the tags
+    column: str | int | None  # of the tags; of running text
     scheme: str | None
 
 
@@ -58,11 +59,12 @@ class Options(Columns, total=False):
     swap: bool
     skip_bad: bool
     batch_tokens: int | None
+    length: int | None  # of samples in which words are hidden
     progress: Told | None
 
 
 @overload
-def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation: ...
+def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation | Scored: ...
 @overload
 def evaluate(
     model: LanguageModel | Translator | WordVectors,
@@ -74,11 +76,15 @@ def evaluate(
     data: Data,
     **options: Any,
 ) -> Evaluation | Scored:
-    """Score a model: a fine-tuned one on labelled data, one of our own families on its own kind.
+    """Score a model: a fine-tuned one on labelled data, any other on data of its own kind.
 
-    See `evaluate_labelled` and `cloze.tasks.evaluate_own.evaluate_own` for what each takes; what
-    changes nothing is refused.
+    See `evaluate_labelled`, `cloze.tasks.evaluate_pretrained.evaluate_pretrained` (encoders that
+    were trained for no task: running text or scored pairs) and
+    `cloze.tasks.evaluate_own.evaluate_own` (our own families) for what each takes; what changes
+    nothing is refused.
     """
+    if isinstance(model, Model) and is_pretrained(model):
+        return evaluate_pretrained(model, data, **options)
     if isinstance(model, Model):
         return evaluate_labelled(model, data, **options)
     return evaluate_own(model, data, **options)
