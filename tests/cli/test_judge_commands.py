@@ -22,6 +22,9 @@ def place(tmp_path_factory):
     tiny_model("token", labels=("O", "B-X", "I-X")).save(folder / "tagger")
     tiny_model("span", labels=("LABEL_0", "LABEL_1")).save(folder / "reader")
     tiny_model().save(folder / "bare")
+    tiny_model("mlm").save(folder / "words")
+    (folder / "held.txt").write_text("the cat sat. a b c.\nd e f.\n\na b. the cats sat.\n")
+    (folder / "scored.tsv").write_text("a b\tb a\t4.5\nthe cat\tc d\t1\ncat\tcat sat\t3.5\n")
     rows = "".join(f"{text}\t{label}\n" for text, label in ROWS)
     (folder / "dev.tsv").write_text(f"text\tlabel\n{rows}")
     (folder / "bad.tsv").write_text(f"text\tlabel\n{rows}d\tmaybe\n")
@@ -110,7 +113,7 @@ def test_evaluate_bad_rows(run, place):
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        ("bare", ["dev.tsv"], "this model was trained for no task"),
+        ("bare", ["dev.tsv"], "a model that was trained for no task is judged by two texts"),
         ("one", ["bad.tsv"], "bad.tsv:7: the model has no label 'maybe'"),
         ("one", ["dev.tsv", "--predictions", "p.csv"], "predictions are not written to such"),
     ],
@@ -172,3 +175,33 @@ def test_glue(run, place, tmp_path):
     found = json.loads(ran.stdout)
     assert [row["note"] for row in found["rows"]] == ["from before", "no training data"]
     assert f"{100 * found['score']:.2f}" == first[2]
+
+
+def test_a_model_without_a_task(run, place, tmp_path):
+    made = cloze.evaluate(cloze.load(place / "words", device="cpu"), place / "held.txt", length=16)
+    asked = ("evaluate", place / "words", place / "held.txt", "--length", "16")
+    found = dict(lines(run(*asked)))
+    for name, value in made.scores.items():
+        assert found[name] == f"{value:.4f}"
+    said = json.loads(run(*asked, "--json", "--report", tmp_path / "page.html").stdout)
+    assert said["scores"] == made.scores
+    assert "mlm_accuracy" in (tmp_path / "page.html").read_text()
+    refused = run(*asked, "--worst", "3")
+    assert refused.returncode == 2
+    assert "judged by running text" in refused.stderr
+
+
+def test_vectors_on_scored_pairs(run, place, tmp_path):
+    out = tmp_path / "p.tsv"
+    ran = run("evaluate", place / "bare", place / "scored.tsv", "--predictions", out)
+    made = cloze.evaluate(cloze.load(place / "bare", device="cpu"), place / "scored.tsv")
+    found = dict(line for line in lines(ran) if len(line) == 2)
+    assert found["spearman"] == f"{made.scores['spearman']:.4f}"
+    rows = [line.split("\t") for line in out.read_text().splitlines()[1:]]
+    told = [one.score for one in made.predictions]
+    assert [float(row[4]) for row in rows] == pytest.approx(told, abs=1e-5)
+    named = run("compare", place / "bare", place / "words", place / "scored.tsv", "--json")
+    assert [one["model"] for one in json.loads(named.stdout)["models"]] == [
+        str(place / "bare"),
+        str(place / "words"),
+    ]

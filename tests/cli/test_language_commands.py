@@ -163,13 +163,20 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
     ran = run(*asked, "--out", tmp_path / "x")
     assert ran.returncode == 1
     assert "the recipe finetune is not for translators" in ran.stderr
-    assert "use transformer or seq2seq" in ran.stderr
+    assert "use transformer, transformer-base, seq2seq" in ran.stderr
 
 
 @pytest.mark.parametrize(
     ("verb", "names"),
     [
-        ("finetune", ("translate: transformer, seq2seq", "translate: none", "the recipe's")),
+        (
+            "finetune",
+            (
+                "translate: transformer(-base), seq2seq",
+                "translate: none",
+                "the recipe's",
+            ),
+        ),
         ("pretrain", ("ngram, nnlm, lstm, word2vec; or a file",)),
     ],
 )

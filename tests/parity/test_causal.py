@@ -5,10 +5,10 @@ import torch
 import transformers
 
 import cloze
-from cloze.checkpoint.left_to_right import as_language
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
 from cloze.models import BertConfig, fresh
+from cloze.tasks.left_to_right import as_language
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity

@@ -33,7 +33,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="MODEL… DATA",
-            help="Models; then data: labelled, text, word questions; of translators SRC TGT.",
+            help="Models; then data: labels, scored pairs, text, word questions; of translators "
+            "SRC TGT.",
         ),
     ],
     *,

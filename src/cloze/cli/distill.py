@@ -51,7 +51,9 @@ def distill(
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="distilbert (default), or bert to keep BERT's shape."),
+        typer.Option(
+            metavar="NAME", help="distilbert; bert keeps BERT's shape; modernbert. [by teacher]"
+        ),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", help="Of the guesses compared; unsaid, 2.")

@@ -22,7 +22,6 @@ from cloze.cli.common import (
     SkipBad,
     Skipped,
     Stride,
-    TagColumn,
     TextColumn,
     print_json,
     print_table,
@@ -57,15 +56,17 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="Labelled files; of a language model text; of a translator two; of word vectors "
-            "analogies, judged pairs.",
+            help="Labelled files or scored pairs; of a language model text; of a translator two "
+            "files; of word vectors analogies, judged pairs.",
         ),
     ],
     *,
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
-    column: TagColumn = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of the tags; of running text.")
+    ] = None,
     scheme: Scheme = None,
     predictions: Annotated[
         Path | None,
@@ -78,6 +79,10 @@ def evaluate(
     swap: Annotated[
         bool, typer.Option("--swap", help="Ask pairs again with A and B exchanged.")
     ] = False,
+    length: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Masked words: tokens of a sample. [the model's]"),
+    ] = None,
     policy: Policy = None,
     stride: Stride = None,
     chinese: Chinese = None,
@@ -92,11 +97,16 @@ def evaluate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on data of its kind, and show where it goes wrong."""
+    """Score a model on data of its kind, and show where it goes wrong.
+
+    A masked-LM head is asked for hidden words of running text; a model of vectors, or any with
+    --pair or --label, is held against scored pairs such as STS-B.
+    """
     from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
     from cloze.tasks.evaluate import evaluate
     from cloze.tasks.evaluate_own import Scored
+    from cloze.tasks.evaluate_pretrained import is_pretrained, kind_of
     from cloze.tasks.predictions import predictions_file, write_predictions
 
     if predictions is not None:  # before the time is spent
@@ -104,9 +114,11 @@ def evaluate(
     check_report(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     own = family_of(opened) is not None
-    if own and (predictions is not None or worst is not None):
+    untaught = is_pretrained(opened) and kind_of(opened, pair=pair, label=label) != "similarity"
+    if (own or untaught) and (predictions is not None or worst is not None):
         name = "--worst" if predictions is None else "--predictions"
-        raise typer.BadParameter(f"a {type(opened).__name__} does not know it", param_hint=name)
+        what = "a model judged by running text" if untaught else f"a {type(opened).__name__}"
+        raise typer.BadParameter(f"{what} does not know it", param_hint=name)
     title = f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
     options: dict[str, Any] = {
         "text": text,
@@ -116,6 +128,7 @@ def evaluate(
         "scheme": scheme,
         "policy": policy,
         "stride": stride,
+        "length": length,
         "chinese": chinese,
         "swap": swap,
         "beam": beam,

@@ -115,7 +115,7 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="finetune, features; translate: transformer, seq2seq; or a file.",
+            help="finetune, features; translate: transformer(-base), seq2seq; or a file.",
         ),
     ] = None,
     settings: Settings = None,

@@ -71,7 +71,7 @@ class Preparing:
     reused: int  # of the shards: they were there already
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - the choices are keyword-only arguments
     sources: Source | list[Source],
     tokenizer: Tokenizer,
     folder: str | PathLike[str],
@@ -79,6 +79,7 @@ def prepare(
     *,
     workers: int | None = None,
     progress: Callable[[Preparing], object] | None = None,
+    on_skip: Callable[[InputError], object] | None = None,
 ) -> Corpus:
     """Make a corpus of text, or open the one already made of the same text in the same way.
 
@@ -93,6 +94,7 @@ def prepare(
         options: see `Options`.
         workers: processes; as many as this one may use cores, when left out.
         progress: called after every shard.
+        on_skip: is told what is wrong with each row that is passed over (`options.skip_broken`).
     """
     path, options = Path(folder), options or Options()
     recipe = Recipe.of(tokenizer, options.sentences, options.words())
@@ -103,7 +105,7 @@ def prepare(
         with _alone(path):
             if stable and (ready := _ready(path, fingerprint)):  # made while we waited
                 return ready
-            job = _Job(path, recipe, options, workers or _cores())
+            job = _Job(path, recipe, options, workers or _cores(), on_skip)
             for step in job.run(sources):
                 if progress:
                     progress(step)
@@ -121,11 +123,18 @@ def with_digest(folder: str | PathLike[str], digest: str) -> Corpus | None:
 class _Job:
     """One preparation: what to do, and what came of it so far."""
 
-    def __init__(self, folder: Path, recipe: Recipe, options: Options, workers: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        options: Options,
+        workers: int,
+        on_skip: Callable[[InputError], object] | None,
+    ) -> None:
         self._folder, self._recipe, self._options = folder, recipe, options
-        self._workers = workers
+        self._workers, self._on_skip = workers, on_skip
         self._salt = json.dumps(recipe.described, sort_keys=True)
-        self._skipped: list[InputError] = []
+        self._skipped = 0
         self._hashes = array("Q")  # of the documents
         self._paths: list[Path] = []  # of the shards
         self._sentences: list[Array] = []  # tokens in each, shard by shard
@@ -186,7 +195,7 @@ class _Job:
             longest_sentence=int(lengths.max()),
             longest_document=int(np.diff(starts[begins]).max()),
             bytes=sum(path.stat().st_size for path in files),
-            skipped=len(self._skipped),
+            skipped=self._skipped,
         )
         description = describe(
             fingerprint=fingerprint,
@@ -213,7 +222,9 @@ class _Job:
     def _broken(self, error: InputError) -> None:
         if not self._options.skip_broken:
             raise error
-        self._skipped.append(error)
+        self._skipped += 1
+        if self._on_skip:
+            self._on_skip(error)
 
     def _add(self, shard: Shard, *, continues: bool) -> None:
         sentences, documents = (a.astype(np.int64) for a in (shard.sentences, shard.documents))

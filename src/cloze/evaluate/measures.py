@@ -25,6 +25,7 @@ PLAIN = "plain"  # tags that mark no spans, such as parts of speech
 MEASURES = {
     "classify": ("accuracy", "f1_macro", "f1", "matthews"),  # the last two where labels are two
     "number": ("pearson", "spearman", "squared_error"),
+    "similarity": ("spearman", "pearson"),  # of cosines, which are on no scale of the data's
     "tag": ("f1", "precision", "recall", "accuracy"),  # of spans; accuracy of words
     "tag, plain": ("accuracy", "f1_macro"),
     # of all questions; of those with and without an answer where there are both kinds
@@ -69,9 +70,10 @@ def judge(
     """Predictions of a task against what is right.
 
     Args:
-        kind: classify (labels), number, tag (a sequence of tags to a sentence), answer (gold: the
-            texts of all right answers, none where the context does not say; predicted: a text, ""
-            for none) or choose (the number of the option).
+        kind: classify (labels), number, similarity (a number on a scale of its own), tag (a
+            sequence of tags to a sentence), answer (gold: the texts of all right answers, none
+            where the context does not say; predicted: a text, "" for none) or choose (the number of
+            the option).
         gold: what is right, an entry to an example.
         predicted: what was said, in the same order.
         labels: of classify, in their order; of two the second is the positive one.
@@ -85,6 +87,7 @@ def judge(
     makers: dict[str, Callable[[], Part]] = {
         "classify": lambda: _classes(gold, predicted, labels),
         "number": lambda: _numbers(gold, predicted),
+        "similarity": lambda: _likeness(gold, predicted),
         "tag": lambda: (
             _words(gold, predicted) if scheme == PLAIN else _spans(gold, predicted, scheme or "")
         ),
@@ -114,7 +117,7 @@ def main_score(kind: str, *, scheme: str | None = None) -> str:
     return MEASURES["tag, plain" if kind == "tag" and scheme == PLAIN else kind][0]
 
 
-_KINDS = ("classify", "number", "tag", "answer", "choose")
+_KINDS = ("classify", "number", "similarity", "tag", "answer", "choose")
 
 
 def _classes(
@@ -171,6 +174,15 @@ def _part_of_numbers(x: Values, y: Values, chosen: Chosen) -> dict[str, float]:
         "spearman": numbers.spearman(*pair),
         "squared_error": numbers.squared_error(*pair),
     }
+
+
+def _likeness(gold: numbers.Numbers, predicted: numbers.Numbers) -> Part:
+    return partial(_part_of_likeness, _numbers(gold, predicted))
+
+
+def _part_of_likeness(told: Part, chosen: Chosen) -> dict[str, float]:
+    found = told(chosen)
+    return {name: found[name] for name in MEASURES["similarity"]}
 
 
 def _spans(gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str) -> Part:

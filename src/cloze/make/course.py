@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.config import to_mapping
+from cloze.files import sound
 from cloze.make.metrics import Meter, eval_row
 from cloze.make.run import METRICS, STATE, Logged, Watch
 from cloze.make.run_tables import FREE, JudgedRun
@@ -146,7 +147,8 @@ def exact(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN401 (any re
     for path in (*FREE, *sources):
         table, _, name = path.rpartition(".")
         (described.get(table, {}) if table else described).pop(name, None)
-    return described
+    exactly: dict[str, Any] = sound(described)  # no clipping is infinity, which JSON cannot say
+    return exactly
 
 
 def _number(value: float | None) -> float:

@@ -43,7 +43,8 @@ def distill(
         out: the run's and the student's folder; `cloze.resume` goes on there.
         recipe: a `Recipe`, the name of one, or its file.
         layers: of the student; half the teacher's when left out.
-        family: of the student: distilbert, or bert to keep a BERT teacher's shape.
+        family: of the student; unsaid, a ModernBERT's is a ModernBERT, any other's a DistilBERT;
+            bert keeps a BERT teacher's shape.
         temperature: of both's guesses when they are compared.
         settings: such as "run.minutes=30", on top of the recipe.
         force: overwrite what is there.

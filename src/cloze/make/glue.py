@@ -25,7 +25,7 @@ from cloze.files import read_json, write_json
 from cloze.make.finetune import SEED, Finetuned, finetune, resume_finetune
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
-from cloze.tasks.evaluate import evaluate
+from cloze.tasks.evaluate import evaluate_labelled
 
 FILE = "glue.json"
 
@@ -258,7 +258,7 @@ def _judged(
     """Metrics, score, examples and seconds of a model on each of the task's dev files."""
     task, model = files.task, load(folder, quiet=True)
     each = {
-        file.name.split(".")[0]: evaluate(model, _source(task, [file], limit, read=True))
+        file.name.split(".")[0]: evaluate_labelled(model, _source(task, [file], limit, read=True))
         for file in files.dev
     }
     metrics = {

@@ -17,11 +17,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, absolute
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
+from cloze.evaluate.held_out import commoner_label, unigram_accuracy
 from cloze.evaluate.perplexity import perplexity
 from cloze.files import read_json, write_json
 from cloze.make.begin import begun
@@ -44,12 +47,7 @@ from cloze.make.run import (
     texts_of,
 )
 from cloze.make.student import fingerprint
-from cloze.make.workshop import (
-    Workshop,
-    commoner_label,
-    open_workshop,
-    unigram_accuracy,
-)
+from cloze.make.workshop import Workshop, open_workshop
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.train.compiled import compile_parts
@@ -277,8 +275,9 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
     judged = batches if workshop.resident is None else workshop.held_out_resident()
     baselines = {}
     if (targets := workshop.guessed(batches)) is not None:
-        baselines["unigram"] = unigram_accuracy(workshop.corpus, targets)
-    if (commoner := commoner_label(batches)) is not None:
+        baselines["unigram"] = unigram_accuracy(workshop.corpus.train, targets)
+    labels = np.concatenate([batch.labels for batch in batches])
+    if (commoner := commoner_label(labels)) is not None:
         baselines["commoner"] = commoner
 
     def judge() -> dict[str, float]:

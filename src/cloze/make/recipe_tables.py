@@ -232,7 +232,8 @@ class DistillTable:
 
     teacher: str | None = None  # a folder, or "org/name"
     layers: int | None = None  # of the student; half the teacher's when left out
-    family: Literal["distilbert", "bert"] = "distilbert"
+    # of the student; unsaid, modernbert of such a teacher, distilbert of any other
+    family: Literal["distilbert", "bert", "modernbert"] | None = None
     temperature: float = 2.0
     soft: float = 5.0  # weights of the losses
     mlm: float = 2.0

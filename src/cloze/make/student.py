@@ -12,10 +12,11 @@ from cloze.checkpoint.model import LoadReport, Model
 from cloze.errors import ConfigError, InputError
 from cloze.models import MODELS, on_meta
 from cloze.models.distilbert import NORM_EPS
-from cloze.nn.embeddings import Embeddings
+from cloze.models.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 
+SEGMENTS = "embeddings.segment.weight"
 LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made
 
 
@@ -29,24 +30,22 @@ class Shape:
 
 
 @torch.no_grad()
-def student(teacher: Model, *, layers: int | None = None, family: str = "distilbert") -> Model:
+def student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
     """Half the teacher's layers, or so many, with the teacher's embeddings and masked-LM head.
 
-    How texts are pooled is kept; next sentences are not learned. A DistilBERT has no segments: the
-    vector of segment 0 goes into the positions, not into the words, because the masked-LM head
-    reads the words' table. With all layers kept the student computes what the teacher does.
+    Unsaid, the family is modernbert of such a teacher and distilbert of any other. How texts are
+    pooled is kept; next sentences are not learned. A DistilBERT has no segments: the vector of
+    segment 0 goes into the positions, not into the words, because the masked-LM head reads the
+    words' table. With all layers kept the student computes what the teacher does.
     """
     shape = student_shape(teacher.config, teacher.heads, layers=layers, family=family)
     # no head reads a pooler, and raw text does not teach it
-    parts = {"pooler": False} if family == "bert" else {}
+    parts = {"pooler": False} if shape.config.family == "bert" else {}
     module = on_meta(shape.config, shape.heads, **parts)
     theirs = teacher.module.state_dict()
     weights = {name: theirs[_source(name, shape.kept)].clone() for name in module.state_dict()}
-    before, after = teacher.module.embeddings, module.embeddings
-    assert isinstance(before, Embeddings)
-    assert isinstance(after, Embeddings)
-    if before.segment is not None and after.segment is None:
-        weights["embeddings.position.weight"] += before.segment.weight[0]
+    if SEGMENTS in theirs and SEGMENTS not in weights:
+        weights["embeddings.position.weight"] += theirs[SEGMENTS][0]
     module.load_state_dict(weights, assign=True)
     return replace(
         teacher, module=module.eval(), config=shape.config, task=None, report=LoadReport()
@@ -58,7 +57,7 @@ def student_shape(
     heads: Iterable[str],
     *,
     layers: int | None = None,
-    family: str = "distilbert",
+    family: str | None = None,
 ) -> Shape:
     """The shape of a student, if the teacher can have such a one."""
     if other := sorted(set(heads) - LEARNABLE):
@@ -67,18 +66,23 @@ def student_shape(
             "what it was fine-tuned for",
             fix="distil the model it was fine-tuned from, then fine-tune the student",
         )
-    kept = kept_layers(teacher.layers, layers)
+    every, usual = 1, "distilbert"
+    if isinstance(teacher, ModernBertConfig):
+        every, usual = teacher.global_every, teacher.family
+    kept = kept_layers(teacher.layers, layers, every=every)
     return Shape(
-        config=_config(teacher, family, len(kept)),
+        config=_config(teacher, family or usual, len(kept)),
         heads=("mlm",) if "mlm" in heads else (),
         kept=kept,
     )
 
 
-def kept_layers(of: int, layers: int | None = None) -> tuple[int, ...]:
+def kept_layers(of: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
     """So many layers of a teacher, evenly spaced from the first to the last.
 
-    Of twelve half are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script.
+    Of twelve half are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script. Where one layer of
+    `every` looks at all of a text, layers are kept that do so, or do not, at their new places, as
+    near to the even ones as there are: of 22, one of three, half are 0, 2 … 14, 17, 18, 20.
     """
     if layers is None and of == 1:
         raise ConfigError(
@@ -90,7 +94,28 @@ def kept_layers(of: int, layers: int | None = None) -> tuple[int, ...]:
         raise ConfigError(
             f"a student of {wanted} layers from a teacher of {of}", fix=f"use 1 to {of} layers"
         )
-    return tuple(round(place) for place in np.linspace(0, of - 1, wanted))
+    even = tuple(round(place) for place in np.linspace(0, of - 1, wanted))
+    return even if every == 1 else _of_their_kind(even, of, every)
+
+
+def _of_their_kind(even: Sequence[int], of: int, every: int) -> tuple[int, ...]:
+    """The layers nearest to these, rising, of which each is global where its place is.
+
+    For each layer that a place can take, the best choice that ends with it; the first so many
+    layers fit always. The sum of the squares tells what is near.
+    """
+    best: dict[int, tuple[int, tuple[int, ...]]] = {-1: (0, ())}
+    for place, wanted in enumerate(even):
+        best = {
+            layer: min(
+                (cost + (layer - wanted) ** 2, (*kept, layer))
+                for last, (cost, kept) in best.items()
+                if last < layer
+            )
+            for layer in range(place, of)
+            if (layer % every == 0) == (place % every == 0)
+        }
+    return min(best.values())[1]
 
 
 def fingerprint(module: Encoder) -> str:
@@ -103,10 +128,10 @@ def fingerprint(module: Encoder) -> str:
 
 
 def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
-    if teacher.family == "modernbert":
+    if family != teacher.family and "modernbert" in (family, teacher.family):
         raise ConfigError(
-            f"a ModernBERT teacher, and a student is a {family}, which reads places otherwise",
-            fix="take a BERT or a DistilBERT for a teacher",
+            f"a {teacher.family} teacher, and the student a {family}, which reads places otherwise",
+            fix="leave --family out",
         )
     if getattr(teacher, "causal", False):
         raise ConfigError(

@@ -3,7 +3,7 @@
 | task | recipe | makes |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | a model with a head (`make/finetune.py`) |
-| translate | transformer, seq2seq | a translator, from nothing (`make/translate.py`) |
+| translate | transformer(-base), seq2seq | a translator, from nothing (`make/translate.py`) |
 """
 
 import os

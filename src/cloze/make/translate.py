@@ -80,7 +80,8 @@ def train_translator(
         source: a file with a sentence on each line (packed or not), or the sentences.
         target: the same of their translations, line by line.
         out: the run's and the model's folder.
-        recipe: a `TranslateRecipe`, the name of one (transformer, seq2seq), or its file.
+        recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
+            its file.
         dev: source and target to judge by.
         settings: such as "transformer.layers=4", on top of the recipe.
         force: overwrite what is there.

@@ -19,6 +19,7 @@ from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 
 DEFAULT = "transformer"
+RECIPES = ("transformer", "transformer-base", "seq2seq")  # that come with the package
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +128,9 @@ def translate_recipe(
     settings: Sequence[str] = (),
 ) -> TranslateRecipe:
     """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    if isinstance(source, str) and source in recipes().keys() - CONFIGS.keys():
+    if isinstance(source, str) and source in recipes().keys() - set(RECIPES):
         raise ConfigError(
             f"the recipe {source} is not for translators",
-            fix=f"use {' or '.join(CONFIGS)}, or give a file with one of these tables",
+            fix=f"use {', '.join(RECIPES)}, or a file with a table {' or '.join(CONFIGS)}",
         )
     return completed(TranslateRecipe, source, flags, settings)

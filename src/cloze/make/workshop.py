@@ -11,13 +11,13 @@ from torch import nn
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.data.batch import NO_LABEL, Ints, PackedBatch
+from cloze.data.batch import Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
-from cloze.data.samples import Samples
 from cloze.data.streams import Source
+from cloze.evaluate.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
 from cloze.make.run import Say, check_named
@@ -36,8 +36,6 @@ from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 
 CORPUS = "corpus"  # its place in a run's folder
-HELD_OUT_SEED = 1  # of the masks that every evaluation of every run sees
-HELD_OUT_RATE = 0.15  # of the words, however many a run hides while it learns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +61,9 @@ class Workshop:
         ]
 
     def held_out(self) -> list[PackedBatch]:
-        """Batches to judge by: the same documents, pairs and masks every time, and in every run.
-
-        Every chosen word is hidden behind [MASK]. Those that training leaves in place would be
-        right by copying, and lift the accuracy of a model that has learned nothing else by a tenth.
-        """
+        """Batches to judge by: the same documents, pairs and masks every time, and in every run."""
         epoch, count = self._judging_epoch()
-        hidden = self.masking and replace(self.masking, split=(1.0, 0.0, 0.0), rate=HELD_OUT_RATE)
+        hidden = self.masking and hiding(self.masking)
         return [self._ready(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
 
     def held_out_resident(self) -> list[Stretches]:
@@ -92,10 +86,9 @@ class Workshop:
 
     def _judging_epoch(self) -> tuple[Epoch, int]:
         sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
-        samples = Samples(self.corpus.held_out, self.tokenizer, sampling)
         # whatever the objective has cut batches into: runs are compared by these numbers
         batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
-        epoch = Epoch(samples, batching)
+        epoch = judging_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
         return epoch, min(len(epoch), self.recipe.run.evaluate_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:
@@ -251,18 +244,6 @@ def described(summary: Summary) -> str:
         f"{summary.unknown_rate:.3%} unknown, longest sentence {summary.longest_sentence:,} tokens"
         + (f"; {summary.skipped:,} rows could not be read" if summary.skipped else "")
     )
-
-
-def commoner_label(batches: Sequence[PackedBatch]) -> float | None:
-    """How often the commoner answer about pairs is right: short samples make them uneven."""
-    labels = np.concatenate([batch.labels for batch in batches])
-    told = labels[labels != NO_LABEL]
-    return float(np.bincount(told).max() / len(told)) if len(told) else None
-
-
-def unigram_accuracy(corpus: Corpus, targets: Ints) -> float:
-    """How often the most frequent token is right: what a model must beat to have learned any."""
-    return float((targets == corpus.train.counts().argmax()).mean())
 
 
 def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:

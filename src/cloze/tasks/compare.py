@@ -1,8 +1,9 @@
 """`compare`: several models on the same labelled data, in one table that says how sure it is."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,8 +26,16 @@ from cloze.tasks.compare_words import Worded, worded
 from cloze.tasks.door import loaded
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
 from cloze.tasks.evaluate_own import BLEU, Translated, only, parallel_of, translated
+from cloze.tasks.evaluate_pretrained import (
+    evaluate_similarity,
+    is_pretrained,
+    kind_of,
+    read_scored,
+)
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.judge import kind_of, task_of
+from cloze.tasks.judge import kind_of as measured_as
+from cloze.tasks.judge import task_of
+from cloze.tasks.left_to_right import as_language
 from cloze.text.counting import Told
 
 Judged = Evaluation | Translated | Worded
@@ -160,7 +169,8 @@ def compare(
     All must do the same task and know every label of the data. Each is held against the first.
     Language models are compared by text, a sentence to a line (`tasks.compare_language`),
     translators by BLEU on two files, source and target, word vectors by files of analogies and of
-    judged pairs (`tasks.compare_words`). What changes nothing for the kind at hand is refused.
+    judged pairs (`tasks.compare_words`), encoders without a task by scored pairs
+    (`tasks.evaluate_pretrained`). What changes nothing for the kind at hand is refused.
 
     Args:
         models: folders, or names with a model or a folder each.
@@ -178,7 +188,15 @@ def compare(
         **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
     """
     opened = _opened(models, device, dtype)
-    first = next(iter(opened.values()))
+    kinds = {
+        name: kind_of(model, pair=columns.get("pair"), label=columns.get("label"))
+        for name, model in opened.items()
+        if is_pretrained(model)
+    }
+    leader = next(iter(opened))
+    if is_language(opened[leader]) or kinds.get(leader) == "language":
+        opened |= {n: as_language(opened[n]) for n, kind in kinds.items() if kind == "language"}
+    first = opened[leader]
     options: dict[str, Any] = {
         "policy": policy,
         "stride": stride,
@@ -210,20 +228,13 @@ def compare(
         )
         return Comparison(entries=entries, resamples=draws, unknown=unknown)
     only({"bleu": bleu}, of=first)
-    _check_alike(opened)
     skipped: list[InputError] = []
-    examples = read_labelled(first, data, skipped.append if skip_bad else None, **columns)
+    examples, ask = _asked(opened, kinds, data, options, skipped.append if skip_bad else None)
     judged: dict[str, Evaluation] = {}
     for name, model in opened.items():
         try:
-            judged[name] = evaluate_labelled(
-                model,
-                examples,
-                policy=policy,
-                stride=stride,
-                chinese=chinese,
-                progress=_told(progress, name),
-            )
+            told = _told(progress, name)
+            judged[name] = ask(model, examples, policy=policy, stride=stride, progress=told)
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
     measures = _common_measures(list(judged.values()))
@@ -258,13 +269,48 @@ def _opened(
     }
 
 
+def _asked(
+    models: Mapping[str, Any],
+    kinds: Mapping[str, str],
+    data: Data,
+    options: Mapping[str, Any],
+    report: Callable[[InputError], object] | None,
+) -> tuple[list[Any], Callable[..., Evaluation]]:
+    """The examples that encoders are judged by, and how each is."""
+    if kinds and _by_vectors(models, kinds):
+        where = ("text", "pair", "label")
+        known = ("policy", "stride", "skip_bad", "resamples", *where)
+        only(options, *known, of="models of vectors")
+        scored = read_scored(data, report, **{name: options.get(name) for name in where})
+        return scored, evaluate_similarity
+    _check_alike(models)
+    columns: Any = {name: options[name] for name in Columns.__annotations__ if name in options}
+    examples = read_labelled(next(iter(models.values())), data, report, **columns)
+    return examples, partial(evaluate_labelled, chinese=options["chinese"])
+
+
+def _by_vectors(models: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
+    """Whether all are encoders without a task, one of which at least has vectors alone.
+
+    Masks are of a model's own pieces, so that two vocabularies have no examples in common.
+    """
+    if len(kinds) < len(models):
+        return False
+    if "similarity" not in kinds.values():
+        raise InputError(
+            "hidden words are those of a model's own vocabulary, and not compared",
+            fix="judge each by itself (evaluate); or name the columns of scored pairs: pair, label",
+        )
+    return True
+
+
 def _check_alike(models: Mapping[str, Model]) -> None:
     """Scores can be compared where the same is asked and what is said is counted the same way."""
     first, *others = models
     tasks = {}
     for name, model in models.items():
         try:
-            kind = kind_of(task_of(model).name, model.config.problem)
+            kind = measured_as(task_of(model).name, model.config.problem)
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and scheme_of(model.labels) == "plain"

@@ -15,6 +15,7 @@ from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
 from cloze.evaluate.language import LanguageScore, score_language
 from cloze.models.language import LanguageModel
+from cloze.tasks.left_to_right import LeftToRight
 from cloze.text.counting import Told
 
 
@@ -135,7 +136,7 @@ def compare_language(
         entries.append(
             LanguageEntry(
                 name=name,
-                kind=family_of(model) or type(model).__name__,
+                kind=model.kind if isinstance(model, LeftToRight) else family_of(model) or "",
                 parameters=_size(model),
                 vocabulary=len(model.words),
                 shares=set(model.words) == first,
@@ -151,7 +152,8 @@ def compare_language(
 def is_language(model: object) -> bool:
     """Whether a loaded model says what comes next."""
     family = family_of(model)
-    return family is not None and "suggest" in OWN[family].verbs
+    own = family is not None and "suggest" in OWN[family].verbs
+    return own or isinstance(model, LeftToRight)
 
 
 def _size(model: Any) -> int:  # noqa: ANN401

@@ -5,11 +5,11 @@ from typing import Any, TypeVar, cast
 
 from cloze.checkpoint.abilities import can, cannot, no_model, verbs_of
 from cloze.checkpoint.families import load
-from cloze.checkpoint.left_to_right import as_language
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.own import Saved
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
+from cloze.tasks.left_to_right import as_language
 
 M = TypeVar("M")
 

@@ -25,6 +25,7 @@ from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.door import loaded
 from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own, only
+from cloze.tasks.evaluate_pretrained import evaluate_pretrained, is_pretrained
 from cloze.tasks.evaluation import Evaluation, Swapped
 from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
 from cloze.tasks.kinds import KINDS
@@ -47,7 +48,7 @@ class Columns(TypedDict, total=False):
     text: str | int | None  # of tables, by name or by number from 1
     pair: str | int | None
     label: str | int | None
-    column: str | int | None  # of the tags
+    column: str | int | None  # of the tags; of running text
     scheme: str | None
 
 
@@ -60,11 +61,12 @@ class Options(Columns, total=False):
     swap: bool
     skip_bad: bool
     batch_tokens: int | None
+    length: int | None  # of samples in which words are hidden
     progress: Told | None
 
 
 @overload
-def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation: ...
+def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation | Scored: ...
 @overload
 def evaluate(
     model: LanguageModel | Translator | WordVectors,
@@ -92,21 +94,24 @@ def evaluate(
     bleu: str | None = None,
     skip_bad: bool = False,
     batch_tokens: int | None = None,
+    length: int | None = None,
     progress: Told | None = None,
     **columns: Unpack[Columns],
 ) -> Evaluation | Scored:
-    """Score a model: a fine-tuned one on labelled data, one of our own families on its own kind.
+    """Score a model: a fine-tuned one on labelled data, any other on data of its own kind.
 
     What changes nothing for the model at hand is refused. A row that cannot be read, has no label
     or one that the model does not know is an error that names its file and line.
 
     Args:
-        model: one with a task (its scores, and where it goes wrong), a language model (perplexity,
-            bits per byte), a translator (BLEU), word vectors (accuracy of analogies, correlation
-            with judged similarities); or its folder.
-        data: files, folders or globs; or examples of `cloze.data.labelled`. For a language model
-            text, a sentence to a line; for a translator two files, source and target; for word
-            vectors files of questions (`a b c d`, `: section`) and of judged pairs.
+        model: one with a task (its scores, and where it goes wrong), an encoder without one (the
+            words it finds behind [MASK], or how alike it finds texts), a language model
+            (perplexity, bits per byte), a translator (BLEU), word vectors (accuracy of analogies,
+            correlation with judged similarities); or its folder.
+        data: files, folders or globs; or examples of `cloze.data.labelled`. For an encoder without
+            a task running text, or pairs of texts with a number each; for a language model text, a
+            sentence to a line; for a translator two files, source and target; for word vectors
+            files of questions (`a b c d`, `: section`) and of judged pairs.
         policy: for texts longer than the model reads: head, tail, head+tail or window.
         stride: tokens that windows share.
         chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
@@ -115,9 +120,10 @@ def evaluate(
         bleu: how BLEU finds words: 13a (unsaid), zh where the target is Chinese, none.
         skip_bad: pass over rows that are an error, and list them in `skipped`.
         batch_tokens: computed at once.
+        length: of the samples in which words are hidden; unsaid, the longest the model reads.
         progress: is told how many sequences are done.
         **columns: where tables have `text`, `pair` and `label`, by name or by number from 1; of
-            tags their `column` and `scheme`.
+            tags their `column` and `scheme`, of running text its `column`.
     """
     found = loaded(model)
     both: dict[str, Any] = {"policy": policy, "skip_bad": skip_bad, "progress": progress}
@@ -128,11 +134,12 @@ def evaluate(
         "batch_tokens": batch_tokens,
         **columns,
     }
-    own: dict[str, Any] = {"beam": beam, "bleu": bleu}
-    if isinstance(found, Model):
-        only(own, of=found)
+    others: dict[str, Any] = {"beam": beam, "bleu": bleu, "length": length}
+    if isinstance(found, Model) and not is_pretrained(found):
+        only(others, of=found)
         return evaluate_labelled(found, data, **both, **labelled)
-    return evaluate_own(found, data, **both, **own, **labelled)
+    ask = evaluate_pretrained if isinstance(found, Model) else evaluate_own
+    return ask(found, data, **both, **labelled, **others)
 
 
 def evaluate_labelled(

@@ -36,7 +36,7 @@ BEAM, BLEU = 4, "13a"
 class Scored:
     """How a model did."""
 
-    kind: str  # language, translate or words
+    kind: str  # language, masked, translate or words
     scores: Mapping[str, float]  # *the* score first
     counts: Mapping[str, int]  # what they are means over, and what was left out
     notes: Mapping[str, str]  # such as BLEU's signature
@@ -134,7 +134,7 @@ def evaluate_own(
         raise InputError(
             f"a {type(model).__name__} is not scored so", fix="give a language model's folder"
         )
-    return _language(model, data, **only(options, "skip_bad", of=model))
+    return evaluate_text(model, data, **only(options, "skip_bad", of=model))
 
 
 def only(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
@@ -146,17 +146,25 @@ def only(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
     }
     for name in said:
         if name not in taken:
+            what = of if isinstance(of, str) else f"a {type(of).__name__}"
             raise InputError(
-                f"there is no {name} to choose for a {type(of).__name__}",
+                f"there is no {name} to choose for {what}",
                 fix=f"choose {', '.join(taken)}, or leave it out" if taken else "leave it out",
             )
     return said
 
 
-def _language(model: LanguageModel, data: Source | Sequence[Any], skip_bad: bool = False) -> Scored:
+def evaluate_text(
+    model: LanguageModel,
+    data: Source | Sequence[Any],
+    *,
+    column: str | None = None,
+    skip_bad: bool = False,
+) -> Scored:
+    """Perplexity and bits per byte of a text, a sentence to a line; tables have a `column`."""
     since = time.perf_counter()
     skipped: list[InputError] = []
-    lines = rows(listed(data), on_error=skipped.append if skip_bad else "raise")
+    lines = rows(listed(data), column=column, on_error=skipped.append if skip_bad else "raise")
     found = score_language(model, (row.text for row in lines))
     names = ("perplexity", "word_perplexity", "bits_per_byte")
     return Scored(

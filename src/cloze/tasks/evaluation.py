@@ -48,7 +48,7 @@ class Swapped:
 class Evaluation:
     """How a model did on labelled examples."""
 
-    kind: str  # classify, number, tag, answer or choose
+    kind: str  # classify, number, similarity, tag, answer or choose
     judged: Judged
     labels: tuple[str, ...]
     scheme: str | None = None  # of tags

@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from cloze.data.labelled.examples import TaggedExample
 from cloze.data.labelled.schemes import spans_of
 from cloze.evaluate.measures import PLAIN
+from cloze.evaluate.numbers import ranks
 from cloze.evaluate.squad import score
 from cloze.tasks.judge import Judged
 
@@ -31,6 +34,7 @@ class Mistake:
 WEIGHTS = {
     "classify": "probability",
     "number": "difference",
+    "similarity": "difference of ranks",
     "tag": "wrong spans",
     "tag, plain": "wrong words",
     "answer": "probability",
@@ -62,7 +66,7 @@ def mistakes(kind: str, judged: Judged, *, scheme: str | None, chinese: bool) ->
 def sureness(kind: str, judged: Judged, *, chinese: bool) -> tuple[list[float], list[bool]] | None:
     """How sure each prediction is and whether it is right: of tags each word; None of numbers."""
     pairs = list(zip(judged.predictions, judged.gold, judged.said, strict=True))
-    if kind == "number":
+    if kind in ("number", "similarity"):
         return None
     if kind == "tag":
         words = [
@@ -105,6 +109,16 @@ def _numbers(judged: Judged, _scheme: str | None, _chinese: bool) -> list[Sides 
     return [
         None if gold == said else (f"{float(gold):.4g}", f"{said:.4g}", abs(float(gold) - said))
         for gold, said in zip(*_both(judged), strict=True)
+    ]
+
+
+def _likeness(judged: Judged, _scheme: str | None, _chinese: bool) -> list[Sides | None]:
+    """By how far apart the two ranks are, as a share of all examples: the scales differ."""
+    gold, said = (np.asarray(side, np.float64) for side in _both(judged))
+    apart = (np.abs(ranks(gold) - ranks(said)) / len(gold)).tolist()
+    return [
+        (f"{right:.4g}", f"{told:.4g}", gap) if gap else None
+        for right, told, gap in zip(gold.tolist(), said.tolist(), apart, strict=True)
     ]
 
 
@@ -159,6 +173,7 @@ def _text(kind: str, example: Any) -> str:  # noqa: ANN401
 _SIDES: dict[str, Callable[[Judged, str | None, bool], list[Sides | None]]] = {
     "classify": _classes,
     "number": _numbers,
+    "similarity": _likeness,
     "tag": _tags,
     "answer": _answers,
     "choose": _choices,

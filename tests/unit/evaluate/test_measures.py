@@ -11,6 +11,7 @@ from cloze.evaluate.measures import MEASURES, judge, main_score, scores
 GOLD = {
     "classify": ["yes", "no", "yes", "yes"],
     "number": [1.0, 2.0, 3.0, 5.0],
+    "similarity": [1.0, 2.0, 3.0, 5.0],
     "tag": [["B-PER", "O"], ["O"], ["B-LOC", "I-LOC"], ["O", "O"]],
     "tag, plain": [["NOUN", "VERB"], ["X"], ["NOUN", "NOUN"], ["VERB", "X"]],
     "answer": [["a dog"], [], ["Paris", "in Paris"], []],
@@ -19,6 +20,7 @@ GOLD = {
 SAID = {
     "classify": ["yes", "yes", "yes", "no"],
     "number": [1.5, 1.0, 3.0, 4.0],
+    "similarity": [0.2, 0.1, 0.7, 0.6],
     "tag": [["B-PER", "O"], ["B-LOC"], ["B-LOC", "O"], ["O", "O"]],
     "tag, plain": [["NOUN", "NOUN"], ["X"], ["NOUN", "X"], ["VERB", "X"]],
     "answer": ["big dog", "", "in paris!", "five"],

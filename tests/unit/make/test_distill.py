@@ -19,7 +19,7 @@ from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipe
 from cloze.make.run import Say, Watch
-from cloze.models import BertConfig
+from cloze.models import BertConfig, ModernBertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.train.panel import Seen, held_out_line, panel
 from helpers import scramble
@@ -121,6 +121,41 @@ def test_transformers_opens_it(family, teacher, text, tmp_path):
         theirs = peer.eval()(ids).logits
         ours = model.module.logits("mlm", model.module(ids))
     assert (ours - theirs).abs().max() <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def modern(teacher, tmp_path_factory):
+    """A ModernBERT of six layers, two of them global, with the words of the other teacher."""
+    words = cloze.load(teacher, quiet=True).tokenizer
+    config = ModernBertConfig(
+        vocab_size=words.size, width=16, layers=6, heads=2, hidden=32, positions=32, window=8
+    )
+    made = Model.new(config, words, ("mlm",), rng=torch.Generator().manual_seed(5))
+    scramble(made.module)
+    return made.save(tmp_path_factory.mktemp("models") / "modern")
+
+
+@pytest.mark.parity
+def test_a_modernbert_makes_a_modernbert(modern, text, tmp_path):
+    import transformers
+
+    ended = taught(modern, text, tmp_path / "m", "run.steps=40", "optimiser.rate=3e-3")
+    first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
+    assert last["cosine_loss"] < 0.9 * first["cosine_loss"]
+    assert last["mlm_loss"] < first["mlm_loss"]
+    assert ended.steps == 40
+    peer, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "m", output_loading_info=True
+    )
+    assert not any(loading.values()), loading
+    model = cloze.load(tmp_path / "m")
+    assert (model.config.family, model.config.layers, model.heads) == ("modernbert", 3, ("mlm",))
+    assert cloze.load(modern).config.global_every == model.config.global_every == 3
+    ids = torch.tensor([model.tokenizer.encode("the cat [MASK] on the mat.").ids])
+    with torch.no_grad():
+        theirs = peer.eval()(ids).logits
+        ours = model.module.logits("mlm", model.module(ids))
+    assert (ours - theirs).abs().max() <= 1e-4
 
 
 def test_the_teacher_is_measured_beside_the_student(student, teacher):

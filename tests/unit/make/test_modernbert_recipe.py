@@ -8,8 +8,6 @@ from cloze.errors import ConfigError
 from cloze.make.finetune import finetune
 from cloze.make.pretrain import pretrain
 from cloze.make.recipe import recipe
-from cloze.make.student import student
-from helpers import tiny_model
 from smallruns import SMALL, stories
 
 MODERN = [
@@ -96,12 +94,6 @@ def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
     with pytest.raises(ConfigError, match="a modernbert has no head for pairs\n.*--pairs none"):
         pretrain(text, tmp_path / "m", asked)
     assert not (tmp_path / "m" / "corpus").exists()
-
-
-@pytest.mark.parametrize("family", ["distilbert", "bert"])
-def test_it_teaches_no_student(family):
-    with pytest.raises(ConfigError, match=f"ModernBERT teacher.* a {family}.*\n.*take a BERT"):
-        student(tiny_model("mlm", family="modernbert"), family=family)
 
 
 def test_new_words_and_heads_are_grown(made):

@@ -19,6 +19,7 @@ from cloze.make.plan import plan
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import Recipe, recipe, recipes
 from cloze.make.run import Say, Watch
+from cloze.make.translate_recipe import RECIPES as TRANSLATORS
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
 
@@ -335,7 +336,7 @@ def test_recipes_refuse_what_they_do_not_know(settings, message):
 def test_recipes_that_come_with_the_package():
     assert set(recipes()) >= {"bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base"}
     for name, path in recipes().items():
-        if name in ("transformer", "seq2seq"):  # translators: see test_translate.py
+        if name in TRANSLATORS:  # see test_translate.py
             continue
         if kind_of(name) != "bert":  # language models, word vectors: see test_kinds.py
             continue

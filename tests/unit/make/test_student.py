@@ -1,15 +1,18 @@
 """A student equals its teacher as long as nothing is cut, and begins with what is kept."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.student import fingerprint, kept_layers, student
-from cloze.models import BertConfig, DistilBertConfig
+from cloze.models import BertConfig, DistilBertConfig, ModernBertConfig
 from helpers import scramble, tiny_tokenizer
 
 SIZE = tiny_tokenizer().size
@@ -79,6 +82,61 @@ def test_half_the_layers_are_copied_and_nothing_is_shared():
 )
 def test_layers_are_evenly_spaced(of, wanted, kept):
     assert kept_layers(of, wanted) == kept
+
+
+@pytest.mark.parametrize(
+    ("of", "wanted", "every", "kept"),
+    [
+        (22, None, 3, (0, 2, 4, 6, 8, 10, 12, 14, 17, 18, 20)),
+        (6, 3, 3, (0, 2, 5)),  # the even ones do
+        (6, 4, 3, (0, 1, 2, 3)),  # a second global one at the fourth place: there is but layer 3
+        (7, 2, 3, (0, 5)),
+        (4, None, 2, (0, 3)),
+        (3, 3, 2, (0, 1, 2)),
+    ],
+)
+def test_layers_stay_what_they_were(of, wanted, every, kept):
+    assert kept_layers(of, wanted, every=every) == kept
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5))
+def test_global_layers_come_to_global_places(of, wanted, every):
+    kept = kept_layers(of, min(of, wanted), every=every)
+    assert len(kept) == min(of, wanted)
+    assert kept[0] == 0
+    assert all(one < other for one, other in pairwise(kept))
+    for place, layer in enumerate(kept):
+        assert (layer % every == 0) == (place % every == 0)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("heads", [("mlm",), ()])
+def test_a_modernbert_teaches_a_modernbert(every, heads):
+    teacher = teacher_of(heads, ModernBertConfig, layers=6, global_every=every, window=4)
+    made = student(teacher)
+    assert made.config == replace(teacher.config, layers=3)
+    assert made.heads == heads
+    kept = kept_layers(6, every=every)
+    for block, number in zip(made.module.blocks, kept, strict=True):
+        assert made.config.is_local(kept.index(number)) == teacher.config.is_local(number)
+        for name, weight in block.state_dict().items():
+            assert torch.equal(weight, teacher.module.blocks[number].state_dict()[name]), name
+    same = student(teacher, layers=6, family="modernbert")
+    assert torch.equal(same.module(IDS), teacher.module(IDS))
+
+
+@pytest.mark.parametrize(
+    ("config", "heads", "family"),
+    [
+        (ModernBertConfig, ("mlm",), "distilbert"),
+        (ModernBertConfig, ("mlm",), "bert"),
+        (BertConfig, ("mlm", "nsp"), "modernbert"),
+    ],
+)
+def test_places_are_read_in_one_way(config, heads, family):
+    message = f"a {config.family} teacher, and the student a {family}.*\n.*leave --family out"
+    with pytest.raises(ConfigError, match=message):
+        student(teacher_of(heads, config), family=family)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "bert"])

@@ -1,15 +1,18 @@
 """Learning to translate: files to a folder, resumed exactly."""
 
 import json
+import math
 from itertools import islice
 
 import pytest
 import torch
 
 import cloze
+from cloze.config import to_mapping
 from cloze.errors import ConfigError, InputError
 from cloze.make.run import Watch
 from cloze.make.translate_recipe import TranslateRun, translate_recipe
+from cloze.models.transformer import Transformer, TransformerConfig
 from translators import TEXTS
 
 TINY = {
@@ -197,6 +200,37 @@ def test_the_recipes_that_come_with_it(name):
     made = translate_recipe(name)
     assert made.run.epochs
     assert getattr(made, name) is not None
+
+
+def test_the_papers_base_model():
+    """Vaswani et al. 2017: eq. 3 for the rate, table 3 for the shape."""
+    made = translate_recipe("transformer-base")
+    assert made.run.steps is not None
+    for step in (1, 100, 3999, 4000, 4001, 20_000, 100_000):
+        paper = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        rate = made.optimiser.rate * made.schedule(step / made.run.steps)
+        assert rate == pytest.approx(paper, rel=1e-12)
+    shape = made.transformer
+    assert (shape.norm, shape.dropout, shape.attention_dropout) == ("post", 0.1, 0.0)
+    assert (made.loss.smoothing, made.optimiser.betas) == (0.1, (0.9, 0.98))
+    assert (made.optimiser.eps, made.optimiser.decay, made.run.clip_norm) == (1e-9, 0.0, math.inf)
+    with torch.device("meta"):
+        net = Transformer(TransformerConfig(**to_mapping(shape), vocab_size=37_000))
+    attention, inner = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512
+    encoder, decoder = attention + inner + 2 * 1024, 2 * attention + inner + 3 * 1024
+    wanted = 6 * (encoder + decoder) + 37_000 * 512
+    assert sum(weight.numel() for weight in net.parameters()) == wanted == 63_082_496
+
+
+def test_the_papers_base_model_is_a_recipe_of_the_task(files, tmp_path):
+    small = [*TINY["transformer"], *RUN, "run.steps=1"]
+    sides = [files / "train.en", files / "train.de"]
+    ended = cloze.finetune(
+        "translate", None, sides, tmp_path / "m", "transformer-base", settings=small
+    )
+    assert ended.steps == 1
+    assert "clip_norm = inf" in (tmp_path / "m" / "recipe.toml").read_text()
+    assert translate_recipe(tmp_path / "m" / "recipe.toml").run.clip_norm == math.inf
 
 
 def test_a_run_without_a_budget():

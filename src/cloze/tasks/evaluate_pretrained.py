@@ -1,0 +1,341 @@
+"""`evaluate` for encoders that were trained for no task: what they know of text, or of likeness.
+
+| the model | is judged on | by |
+|---|---|---|
+| has a masked-LM head | running text | words hidden behind [MASK]; next sentences, with a head |
+| and reads left to right | running text | perplexity and bits per byte |
+| has no head, or pools (sentence-transformers) | scored pairs | the cosine of its vectors |
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.checkpoint.model import Model
+from cloze.config import in_range
+from cloze.data.batch import Ints, PackedBatch
+from cloze.data.labelled.examples import TextExample
+from cloze.data.labelled.tables import read_texts
+from cloze.data.packing import Batching, Epoch
+from cloze.data.prepare import Options, prepare
+from cloze.data.samples import SHORTEST, Sampling
+from cloze.data.streams import Source, listed
+from cloze.errors import InputError
+from cloze.evaluate.held_out import (
+    HELD_OUT_RATE,
+    HELD_OUT_SEED,
+    commoner_label,
+    hiding,
+    judging_epoch,
+    pretraining_means,
+    unigram_accuracy,
+)
+from cloze.evaluate.measures import judge
+from cloze.evaluate.perplexity import perplexity
+from cloze.objectives.masking import Masking, mask_batch
+from cloze.tasks.embed import BATCH_TOKENS, embed
+from cloze.tasks.evaluate_own import Scored, evaluate_text, only
+from cloze.tasks.evaluation import Evaluation
+from cloze.tasks.judge import Judged, gold_of
+from cloze.tasks.left_to_right import as_language
+from cloze.text.counting import Told
+
+Kind: TypeAlias = Literal["masked", "language", "similarity"]
+Asked: TypeAlias = tuple[Ints, Ints]  # the hidden words of a batch, and the answers about pairs
+Report: TypeAlias = Callable[[InputError], object]
+
+_TAKEN: dict[Kind, tuple[str, ...]] = {
+    "masked": ("length", "column", "skip_bad", "batch_tokens"),
+    "language": ("column", "skip_bad"),
+    "similarity": ("text", "pair", "label", "policy", "stride", "skip_bad", "batch_tokens"),
+}
+_WHAT: dict[Kind, str] = {
+    "masked": "a masked-LM model",
+    "language": "a model that reads left to right",
+    "similarity": "a model of vectors",
+}
+RAW = {"mlm", "nsp"}  # heads of models that raw text made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness:
+    """How alike a model finds two texts."""
+
+    score: float  # the cosine of their vectors
+    cut: int = 0  # pieces that a length policy left out
+
+
+def is_pretrained(model: object) -> bool:
+    """Whether this is an encoder that was trained for no task."""
+    return isinstance(model, Model) and model.task is None and set(model.heads) <= RAW
+
+
+def kind_of(model: Model, *, pair: object = None, label: object = None) -> Kind:
+    """What such an encoder is judged by; who names a column of pairs or scores has scored pairs."""
+    words = "mlm" in model.heads and model.pooling is None
+    if not words or pair is not None or label is not None:
+        return "similarity"
+    return "language" if model.module.causal else "masked"
+
+
+def evaluate_pretrained(
+    model: Model,
+    data: Source | Sequence[Any],
+    *,
+    progress: Told | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Scored | Evaluation:
+    """Judge an encoder that was trained for no task, on the data of its kind: see above.
+
+    Args:
+        model: as `cloze.load` gives it.
+        data: running text, documents parted by blank lines (of a model that reads left to right a
+            sentence to a line); or pairs of texts with a number each, as STS-B has them.
+        progress: is told how many samples, or sequences, are done.
+        **options: of running text `column`, where a table has it, and `length` of the samples in
+            which words are hidden (the model's own); of pairs `text`, `pair` and `label`, where the
+            table has them, `policy` and `stride`, as in `embed`; `skip_bad`, to pass over what
+            cannot be read; `batch_tokens`.
+    """
+    kind = kind_of(model, pair=options.get("pair"), label=options.get("label"))
+    chosen = only(options, *_TAKEN[kind], of=_WHAT[kind])
+    if kind == "language":
+        return evaluate_text(as_language(model), data, **chosen)
+    if kind == "masked":
+        return evaluate_masked(model, data, progress=progress, **chosen)
+    return evaluate_similarity(model, data, progress=progress, **chosen)
+
+
+def evaluate_masked(
+    model: Model,
+    data: Source | Sequence[Any],
+    *,
+    length: int | None = None,
+    column: str | None = None,
+    skip_bad: bool = False,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Told | None = None,
+) -> Scored:
+    """Hide words of a text behind [MASK] and see which the model finds, as a run judges itself.
+
+    Samples and masks follow from the text, the tokenizer and the length alone. Next sentences are
+    asked about where the model has a head for them and the text more than one document.
+    """
+    since = time.perf_counter()
+    size = in_range("length", model.limit if length is None else length, SHORTEST, model.limit)
+    masking = hiding(Masking.of(model.tokenizer))
+    skipped: list[InputError] = []
+    chosen = Options(hold_out=0.0, column=column, skip_broken=skip_bad)
+    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
+        corpus = prepare(
+            listed(data), model.tokenizer, folder, chosen, workers=1, on_skip=skipped.append
+        )
+        asks = "nsp" in model.heads and len(corpus.train) > 1
+        epoch = judging_epoch(
+            corpus.train,
+            model.tokenizer,
+            Sampling(pairs="nsp" if asks else "none", length=size),
+            Batching(tokens=max(size, batch_tokens)),
+        )
+        asked: list[Asked] = []
+        means = pretraining_means(model.module, _hidden(epoch, masking, asked, progress))
+        targets, labels = (np.concatenate(column) for column in zip(*asked, strict=True))
+        return Scored(
+            kind="masked",
+            scores=_masked_scores(
+                means, unigram_accuracy(corpus.train, targets), commoner_label(labels)
+            ),
+            counts={
+                "documents": corpus.summary.documents,
+                "samples": len(epoch.samples),
+                "tokens": corpus.summary.tokens,
+                "unknown": corpus.summary.unknown,
+                "hidden": len(targets),
+            },
+            notes={"length": str(size), "rate": str(HELD_OUT_RATE)},
+            skipped=tuple(skipped),
+            seconds=time.perf_counter() - since,
+        )
+
+
+def _masked_scores(
+    means: dict[str, float], unigram: float, commoner: float | None
+) -> dict[str, float]:
+    """By the names of a run's metrics, each share beside that of whoever knows frequencies."""
+    scores = {
+        "mlm_accuracy": means["mlm.accuracy"],
+        "unigram_accuracy": unigram,
+        "mlm_loss": means["mlm"],
+        "perplexity": perplexity(means["mlm"]),
+    }
+    if commoner is not None:
+        scores |= {
+            "nsp_accuracy": means["nsp.accuracy"],
+            "commoner_pair_accuracy": commoner,
+            "nsp_loss": means["nsp"],
+        }
+    return scores
+
+
+def _hidden(
+    epoch: Epoch, masking: Masking, asked: list[Asked], progress: Told | None
+) -> Iterator[PackedBatch]:
+    """The batches with words hidden; what each asks for is noted."""
+    done = 0
+    for number in range(len(epoch)):
+        batch = mask_batch(epoch[number], masking, seed=HELD_OUT_SEED)
+        asked.append((batch.targets, batch.labels))
+        yield batch
+        done += len(batch)
+        if progress:
+            progress("samples", done, len(epoch.samples))
+
+
+def evaluate_similarity(
+    model: Model,
+    data: Source | Sequence[Any],
+    *,
+    text: str | int | None = None,
+    pair: str | int | None = None,
+    label: str | int | None = None,
+    policy: str | None = None,
+    stride: int | None = None,
+    skip_bad: bool = False,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Told | None = None,
+) -> Evaluation:
+    """Hold the cosines of a model's own vectors against how alike people found the texts."""
+    skipped: list[InputError] = []
+    report = skipped.append if skip_bad else None
+    examples = read_scored(data, report, text=text, pair=pair, label=label)
+    since = time.perf_counter()
+    found = _cosines(
+        model,
+        examples,
+        report,
+        policy=policy,
+        stride=stride,
+        batch_tokens=batch_tokens,
+        progress=progress,
+    )
+    kept = [example for example, one in zip(examples, found, strict=True) if one is not None]
+    told = [one for one in found if one is not None]
+    if not told:
+        raise InputError("there are no scored pairs to judge by", fix="check what the data hold")
+    gold, said = [float(one.label) for one in kept], [one.score for one in told]
+    return Evaluation(
+        kind="similarity",
+        judged=Judged(
+            examples=kept,
+            predictions=told,
+            gold=gold,
+            said=said,
+            judge=judge("similarity", gold, said),
+        ),
+        labels=(),
+        skipped=tuple(skipped),
+        seconds=time.perf_counter() - since,
+    )
+
+
+def read_scored(
+    data: Source | Sequence[Any],
+    report: Report | None,
+    *,
+    text: str | int | None = None,
+    pair: str | int | None = None,
+    label: str | int | None = None,
+) -> list[Any]:
+    """Two texts and a number each; they may be examples already. What is none is reported."""
+    given = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], TextExample)
+    read: Any = data
+    if not given:
+        asked = {"text": text, "pair": pair, "label": label}
+        read = read_texts(listed(data), **asked, number=True, on_error=report or _explained)
+    kept = []
+    for example in read:
+        try:
+            _check_scored(example)
+        except InputError as error:
+            if report is None:
+                raise
+            report(error)
+        else:
+            kept.append(example)
+    return kept
+
+
+def _explained(error: InputError) -> None:
+    raise InputError(
+        error.problem,
+        fix=f"{error.fix}; a model that was trained for no task is judged by two texts and a "
+        "number, and by labels once it is fine-tuned",
+    )
+
+
+def _check_scored(example: TextExample) -> None:
+    if example.pair is None:
+        raise InputError(
+            f"{example.origin}: one text, and vectors are judged by pairs of texts with a score",
+            fix="give a table of two texts and a number, or a model with a masked-LM head",
+        )
+    score = gold_of("number", example)
+    if isinstance(score, str):
+        raise InputError(
+            f"{example.origin}: the score is {score!r}",
+            fix="give a number: the more, the more alike",
+        )
+
+
+def _cosines(
+    model: Model,
+    examples: Sequence[TextExample],
+    report: Report | None,
+    *,
+    policy: str | None,
+    stride: int | None,
+    batch_tokens: int,
+    progress: Told | None,
+) -> list[Likeness | None]:
+    """None for a pair that cannot be read."""
+    sides = [(one.text, one.pair or "") for one in examples]
+    places: dict[str, int] = {}
+    first: list[TextExample] = []  # that has a text: who reads an error wants to find it
+    for example, both in zip(examples, sides, strict=True):
+        for one in both:
+            if one not in places:
+                places[one] = len(places)
+                first.append(example)
+    cut: dict[int, int] = {}
+    failed: set[int] = set()
+
+    def on_error(number: int, error: InputError) -> None:
+        failed.add(number)
+        found = InputError(f"{first[number].origin}: {error.problem}", fix=error.fix)
+        if report is None:
+            raise found
+        report(found)
+
+    vectors: NDArray[np.float64] = embed(
+        model,
+        list(places),
+        policy=policy,
+        stride=stride,
+        batch_tokens=batch_tokens,
+        progress=progress,
+        on_error=on_error,
+        on_cut=cut.__setitem__,
+    ).astype(np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    found: list[Likeness | None] = []
+    for one, other in sides:
+        a, b = places[one], places[other]
+        left_out = cut.get(a, 0) + cut.get(b, 0)
+        cosine = float(vectors[a] @ vectors[b])
+        found.append(None if failed & {a, b} else Likeness(score=cosine, cut=left_out))
+    return found
