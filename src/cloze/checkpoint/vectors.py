@@ -7,6 +7,7 @@ and `vocabulary.tsv` (word TAB count).
 import os
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,11 @@ def _vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int6
         counts = np.array([int(count or -1) for _, count in pairs], np.int64)
     except (ValueError, OverflowError) as error:
         raise FolderError(f"{VOCABULARY} is broken: {error}", fix="save the folder again") from None
+    if len(set(words)) < size:
+        twice = next(word for word, times in Counter(words).items() if times > 1)
+        raise FolderError(
+            f"{VOCABULARY} has {twice!r} more than once", fix="fetch or save the folder again"
+        )
     return words, counts if (counts >= 0).all() else None
 
 

@@ -15,7 +15,7 @@ from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
-from cloze.files import read_json
+from cloze.files import expanded, read_json
 from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
 from cloze.text.tokenizer import Tokenizer
@@ -74,7 +74,7 @@ class Info:
 def info(folder: str | os.PathLike[str]) -> Info:
     """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
     if is_arpa(folder):
-        return _arpa(Path(folder).expanduser())
+        return _arpa(expanded(folder))
     place = find_folder(folder)
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:

@@ -1,10 +1,9 @@
 """`tokenize`: a text, or a pair, as ids with the characters and words they stand for."""
 
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloze.checkpoint.source import builtin
+from cloze.checkpoint.source import builtin, existing, model_in
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
 
@@ -24,6 +23,8 @@ def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        here = Path(model).expanduser().exists()
-        return Tokenizer.load(model if here else builtin().get(str(model), model))
+        place = existing(model)
+        if place is not None:
+            return Tokenizer.load(model_in(place))
+        return Tokenizer.load(builtin().get(str(model), model))
     return model.tokenizer
