@@ -3,20 +3,30 @@
 import mmap
 import os
 import random
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.state import SavedState, newest_state, read_state, save_state
+from cloze.checkpoint.task import Task
+from cloze.interop.sentence_transformers import Pooling
 from cloze.train.budget import Budget
 from cloze.train.consumers import saving
 from cloze.train.loop import run
 from cloze.train.schedule import Schedule
 from cloze.train.state import resume, save, snapshot
+from helpers import tiny_model
 from training import data, new_state, same, steps_of, tiny_bert
 
 
@@ -115,28 +125,100 @@ def die_at_every_operation(folder: Path) -> None:
     step = 1
     save_state(folder, numbered(step))
     for operation in count():
-        if not (child := os.fork()):
-            _save_until(operation, folder, step + 1)
-        _, status = os.waitpid(child, 0)
+        save = partial(save_state, folder, numbered(step + 1), keep=1)
+        status = _dying_at(operation, save)
         newest = step_of(folder)
         assert newest in (step, step + 1), f"{newest} after operation {operation}"
-        if os.waitstatus_to_exitcode(status) == 0:
+        if status == 0:
             assert newest == step + 1
             assert operation > 15, "there were operations to die at"
             return
         step = newest
 
 
-def _save_until(operation: int, folder: Path, step: int) -> None:
+@cache
+def marked(number: int) -> Model:
+    """A model in which labels, task, pooling and weights say which it is."""
+    model = tiny_model("sequence", **_facts(number))
+    with torch.no_grad():
+        for weight in model.module.parameters():
+            weight.fill_(number)
+    return replace(model, pooling=_pooling(number))
+
+
+def mark_of(folder: Path) -> int:
+    """The number of the model in a folder, after a look at all of it."""
+    model = load(folder, device="cpu", quiet=True)
+    number = int(model.labels[0].split()[1])
+    assert {"labels": model.labels, "task": model.task} == _facts(number)
+    assert model.pooling == _pooling(number)
+    assert all((weight == number).all() for weight in model.module.parameters())
+    return number
+
+
+def _facts(number: int) -> dict[str, Any]:
+    policy = "window" if number % 2 else None  # with a cloze.json, and without
+    labels = f"no {number}", f"yes {number}"
+    return {"labels": labels, "task": Task(name="classify", policy=policy)}
+
+
+def _pooling(number: int) -> Pooling | None:
+    return Pooling(modes=("max",), limit=9) if number % 2 else None
+
+
+def die_while_saving_into(folder: Path) -> None:
+    """The same of a model saved into a folder that holds other things."""
+    number = 1
+    marked(number).save_into(folder)
+    (folder / "state").mkdir()
+    for operation in count():
+        status = _dying_at(operation, partial(marked(number + 1).save_into, folder))
+        found = mark_of(folder)
+        assert found in (number, number + 1), f"{found} after operation {operation}"
+        _check_without_the_hidden(folder)
+        if status == 0:
+            assert found == number + 1
+            assert operation > 60, "there were operations to die at"
+            break
+        number = found
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+    assert (folder / "state").is_dir()
+
+
+def _check_without_the_hidden(folder: Path) -> None:
+    """Whoever knows nothing of hidden folders finds a whole model, or none."""
+    if (folder / ".model").exists() and (folder / "model.safetensors").exists():
+        seen = folder.with_name("seen")
+        shutil.copytree(folder, seen, ignore=shutil.ignore_patterns(".*"))
+        mark_of(seen)
+        shutil.rmtree(seen)
+
+
+def _dying_at(operation: int, act: Callable[[], object]) -> int:
+    """The exit code of a process that dies, if it gets so far, at an operation on a file."""
+    if not (child := os.fork()):
+        _act_until(operation, act)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _act_until(operation: int, act: Callable[[], object]) -> None:
     seen = 0
 
     def look(event: str, _: object) -> None:
         nonlocal seen
-        if event in {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod"}:
+        if event in {
+            "open",
+            "os.rename",
+            "os.mkdir",
+            "os.remove",
+            "os.rmdir",
+            "os.chmod",
+            "os.link",
+        }:
             seen += 1
             if seen > operation:
                 os._exit(9)  # nothing is tidied up, as when the power goes
 
     sys.addaudithook(look)
-    save_state(folder, numbered(step), keep=1)
+    act()
     os._exit(0)

@@ -1,15 +1,24 @@
 """One way to write files, whole or not at all, and one to read small ones, under a cap."""
 
+import io
 import json
 import math
 import os
+import re
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from cloze.errors import FolderError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # a system without such locks
+    fcntl = None
 
 CAP = 16 << 20  # bytes; far more than any file of settings has
 _AGAIN = "fetch or write the file again, or mend it"
@@ -24,21 +33,106 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     named = Path(path)
     if named.exists() and not named.is_file() and not named.is_dir():
-        with named.open("wb") as stream:
+        with writing(named) as stream:
             yield stream
         return
     place = Path(os.path.realpath(named))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    work = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
-    try:
-        with work.open("xb") as file:
+    with workplace(place) as work:
+        with writing(work, name=named) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            with naming(named):
+                os.fsync(file.fileno())
         work.replace(place)
         flush(place.parent)
+
+
+@contextmanager
+def workplace(place: Path, *, folder: bool = False) -> Iterator[Path]:
+    """A new file or folder beside a place, hidden, to write in; what is left of it is removed.
+
+    Whoever writes there holds a lock on it, which the system takes back when the process ends, in
+    whatever way. So a file or folder of such a name that nobody holds was left by a process that
+    was killed, and goes. Where a disk knows no locks, what was left stays.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(place)
+    while True:
+        work = hidden(place)
+        work.mkdir() if folder else work.touch(exist_ok=False)
+        with suppress(FileNotFoundError):  # another process swept before we held it
+            handle = os.open(work, os.O_RDONLY)
+            _hold(handle)
+            if work.exists():
+                break
+            os.close(handle)
+    try:
+        yield work
     finally:
-        work.unlink(missing_ok=True)
+        remove(work)
+        os.close(handle)
+
+
+def hidden(place: Path) -> Path:
+    """A name beside a place that its next writing sweeps away, if it is left."""
+    return place.with_name(f".{place.name}.{secrets.token_hex(4)}.new")
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sweep(place: Path) -> None:
+    if fcntl is None:
+        return
+    ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.new")
+    with suppress(OSError):  # a folder that may be written to but not listed
+        for left in [path for path in place.parent.iterdir() if ours.fullmatch(path.name)]:
+            with suppress(OSError):  # someone is at work in it, or it is not ours to remove
+                handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(left)
+                finally:
+                    os.close(handle)
+
+
+def _hold(handle: int) -> None:
+    if fcntl is not None:
+        with suppress(OSError):  # a disk without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say of a failure which file it was about; the system does so only of opening one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+class _Named(io.FileIO):
+    """A file whose failures name it."""
+
+    def __init__(self, file: Path | int, name: str | os.PathLike[str]) -> None:
+        super().__init__(file, "wb", closefd=not isinstance(file, int))
+        self._shown = name
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]  # noqa: ANN401
+        with naming(self._shown):
+            return super().write(data)
+
+
+def writing(file: Path | int, *, name: str | os.PathLike[str] | None = None) -> io.BufferedWriter:
+    """A file, or what is open already, to write to; what goes wrong is told of it by this name."""
+    return io.BufferedWriter(_Named(file, str(file) if name is None else name))
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
@@ -95,6 +189,11 @@ def read_json(path: Path, *, cap: int = CAP, fix: str = _AGAIN) -> Any:  # noqa:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FolderError(f"{path} is not JSON: {error}", fix=fix) from None
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with the home folder for its ~; that of a user who is not here stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises a RuntimeError
 
 
 def flush(path: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from cloze import __version__
 from cloze.cli import common
 from cloze.cli.app import app
 from cloze.errors import InputError
+from helpers import tiny_model
 
 VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "pyarrow", "zstandard")
@@ -318,6 +320,36 @@ def test_a_full_disk_behind_the_output_is_told(arguments, tokenizer_folder: Path
     assert done.returncode == 1
     assert done.stderr.startswith("error: standard output: No space left")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["embed", "MODEL", "--file", "TEXT", "--out", "OUT/e.jsonl"], "OUT/e.jsonl: "),
+        (["pretrain", "TEXT", "--model", "ngram", "--out", "OUT/n"], "OUT/"),
+        (["tokenize", "MODEL", "--file", "TEXT"], "standard output: "),
+    ],
+)
+def test_a_place_that_takes_no_more_is_named(arguments, place, tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("".join(f"the cat {n} sat\n" for n in range(2000)))
+    out.mkdir()
+    model = tiny_model("mlm").save(tmp_path / "model")
+    names = {"MODEL": str(model), "TEXT": str(text)}
+    given = [names.get(word, word.replace("OUT", str(out))) for word in arguments]
+    command = shlex.join([sys.executable, "-m", "cloze", *given])
+    done = subprocess.run(  # Python does not hear of the signal that comes with it
+        ["/bin/bash", "-c", f"ulimit -f 16; {command} > {tmp_path}/shown"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert place.replace("OUT", str(out)) in first
+    assert "File too large" in first
+    assert [line.split()[0] for line in rest] == ["fix:"]
+    assert not list(out.iterdir())
 
 
 def test_nobody_behind_the_output_is_no_reason_to_fail(tokenizer_folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Files written whole, and small ones read with care."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,28 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         failing(tmp_path / "folder" / "other")
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_goes_and_what_others_write_stays(tmp_path):
+    write_text(tmp_path / ".file.0123abcd.new", "half")
+    write_text(tmp_path / ".file.mine", "text")
+    with whole_file(tmp_path / "file") as living:
+        write_text(tmp_path / "file", "first")
+        living.write(b"second")
+    assert (tmp_path / "file").read_text() == "second"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".file.mine", "file"]
+
+
+def test_a_failure_to_write_names_the_file(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python does not hear of SIGXFSZ
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write_text(tmp_path / "file", "text" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised.value.filename == str(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_take_its_name_leaves_nothing(tmp_path):

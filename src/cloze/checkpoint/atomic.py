@@ -3,16 +3,17 @@
 import ctypes
 import errno
 import os
-import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
+from cloze.checkpoint.source import UNPLACED
+from cloze.checkpoint.weights import SINGLE
 from cloze.errors import FolderError
-from cloze.files import flush
+from cloze.files import flush, hidden, remove, workplace
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -20,15 +21,19 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 @contextmanager
 def model_told(folder: Path) -> Iterator[None]:
-    """Say what a full disk means while a model is written."""
+    """Say what a full disk, or another refusal of the system, means while a model is written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if not disk_full(error):
-            raise
+        if disk_full(error):
+            raise FolderError(
+                f"the disk is full: the model was not written to {folder}",
+                fix="free some space, then do it again; "
+                "a run with a saved state goes on with --resume",
+            ) from error
         raise FolderError(
-            f"the disk is full: the model was not written to {folder}",
-            fix="free some space, then do it again; a run with a saved state goes on with --resume",
+            f"the model was not written to {folder}: {getattr(error, 'strerror', None) or error}",
+            fix="mend this, or name another place; a run with a saved state goes on with --resume",
         ) from error
 
 
@@ -53,38 +58,67 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise FolderError(
             f"{target} exists", fix="choose another name, or allow it to be overwritten (--force)"
         )
-    target = Path(os.path.realpath(target))  # a link stays one
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    work.mkdir()
+    named, target = target, Path(os.path.realpath(target))  # a link stays one
     try:
-        yield work
-        for path in sorted(work.rglob("*")):
-            flush(path)
-        flush(work)
-        if not target.exists():
-            work.rename(target)
-        elif not _exchange(work, target):
-            _replace(work, target)
-        flush(target.parent)
-    finally:
-        _remove(work)  # half of the new one, or the old one
+        with workplace(target, folder=True) as work:
+            yield work
+            files = sorted(work.rglob("*"))
+            _as_umask(work, files)
+            for path in (*files, work):
+                flush(path)
+            if not target.exists():
+                work.rename(target)
+            elif not _exchange(work, target):
+                _replace(work, target)
+            flush(target.parent)
+    except OSError as error:
+        hiding = f"{target.parent}/.{target.name}."
+        if error.filename is None or str(error.filename).startswith(hiding):
+            error.filename = os.fspath(named)
+        raise
 
 
 @contextmanager
-def whole_files(folder: Path) -> Iterator[Path]:
-    """A temporary folder, whose files go into one that holds other things, each of them whole."""
-    written = folder / ".model"
+def whole_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
+    """A temporary folder, whose files go into one that holds other things: all of them or none.
+
+    What is written becomes a whole folder inside, `.model`, and stays one until each of its files
+    has its place and the `optional` ones it does not have are gone: until then, even if that never
+    comes, the model is to be read where `model_in` says. The next saving replaces it. The old
+    weights go first and the new ones come last, so that whoever does not know of this finds no
+    model in between, rather than one model's labels on another's weights.
+    """
+    written = folder / UNPLACED
     with whole_folder(written, overwrite=True) as work:
         yield work
-    for path in sorted(written.rglob("*")):
-        place = folder / path.relative_to(written)
-        if path.is_dir():
-            place.mkdir(exist_ok=True)
-        else:
-            path.replace(place)
-    shutil.rmtree(written)
+    files = [path.relative_to(written) for path in sorted(written.rglob("*")) if path.is_file()]
+    for name in (SINGLE, *(name for name in optional if not (written / name).exists())):
+        (folder / name).unlink(missing_ok=True)
+    for file in sorted(files, key=lambda file: file.name == SINGLE):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        _link(written / file, folder / file)
+    for place in {(folder / file).parent for file in files} | {folder}:
+        flush(place)
+    done = written.rename(hidden(written))  # at once, and only then piece by piece
     flush(folder)
+    remove(done)
+
+
+def _link(path: Path, place: Path) -> None:
+    place.unlink(missing_ok=True)
+    try:
+        place.hardlink_to(path)
+    except OSError:  # a disk without such links
+        shutil.copyfile(path, place)
+        flush(place)
+
+
+def _as_umask(folder: Path, inside: Iterable[Path]) -> None:
+    """Let in whom the umask does, as it did for the folder: safetensors lets in the owner only."""
+    mode = folder.stat().st_mode & 0o666
+    for path in inside:
+        if path.is_file():
+            path.chmod(mode)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -106,10 +140,3 @@ def _replace(work: Path, target: Path) -> None:
         aside.rename(target)
         raise
     aside.rename(work)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

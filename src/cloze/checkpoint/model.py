@@ -49,7 +49,8 @@ class LoadReport:
 class Model(Saved):
     """What `cloze.load` gives and every verb takes; saved in the layout `transformers` opens."""
 
-    _optional: ClassVar[tuple[str, ...]] = (TASK_FILE, READER_FILE)
+    # without modules.json what else there is about pooling says nothing
+    _optional: ClassVar[tuple[str, ...]] = (TASK_FILE, READER_FILE, "modules.json")
 
     module: Encoder
     tokenizer: Tokenizer

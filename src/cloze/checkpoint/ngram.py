@@ -1,4 +1,4 @@
-"""The folder of an n-gram model: config.json, tokenizer.json, and tables that are mapped, not read.
+"""The folder of an n-gram model: config.json, tokenizer.json, and tables that are mapped.
 
 `model.safetensors` holds for every order n `keys.n` (but for n = 1, where they are 0, 1, 2, …),
 `log_p.n` and `backoff.n` (but for the highest).
@@ -24,7 +24,7 @@ from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
 from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
 from cloze.errors import ConfigError, FolderError
-from cloze.files import whole_file
+from cloze.files import expanded, whole_file, writing
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.language import batches
 from cloze.models.ngram import (
@@ -44,6 +44,8 @@ from cloze.text.tokenizer import Tokenizer
 
 FAMILY = "ngram"
 _KINDS = {"I64": "<i8", "F32": "<f4"}
+_AGAIN = "the file is damaged: fetch the folder again, or make the model anew"
+_ROWS = 1 << 20  # checked at once
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,12 @@ class NGramModel(Saved):
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
     """Whether this is a file that its name calls ARPA, plain or packed."""
-    return endings(path)[0] == ".arpa" and Path(path).expanduser().is_file()
+    return endings(path)[0] == ".arpa" and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
 
 
 def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
     """The model in an ARPA file, plain or packed. Its words stand between white space."""
-    with open_text(Path(path).expanduser()) as lines:
+    with open_text(expanded(path)) as lines:
         words, module = read_arpa(lines, os.fspath(path))
     return NGramModel(module=module, tokenizer=spaced(words[len(SYMBOLS) :]))
 
@@ -190,7 +192,7 @@ def open_ngram(
     *,
     device: str | torch.device | None = None,  # noqa: ARG001 - its tables stay where they are
 ) -> NGramModel:
-    """The model in a folder. The tables are checked by their headers and read when asked."""
+    """The model in a folder. The tables are looked through once, then read when asked."""
     config, counts = _read_settings(folder)
     module = NGram(config, _levels(folder, config, counts))
     model = NGramModel(module=module, tokenizer=Tokenizer.load(folder))
@@ -269,10 +271,10 @@ def _write_arrays(file: Path, arrays: Mapping[str, tuple[str, Ints | Floats]]) -
         header[name] = {"dtype": kind, "shape": [len(values)], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with file.open("wb") as opened:
+    with writing(file) as opened:
         opened.write(struct.pack("<Q", len(text)) + text)
         for kind, values in arrays.values():
-            np.ascontiguousarray(values, dtype=_KINDS[kind]).tofile(opened)
+            opened.write(np.ascontiguousarray(values, dtype=_KINDS[kind]).data)
 
 
 def _levels(folder: Path, config: NGramConfig, counts: Sequence[int]) -> list[Level]:
@@ -294,10 +296,10 @@ def _levels(folder: Path, config: NGramConfig, counts: Sequence[int]) -> list[Le
     }
     keys = [np.arange(config.vocab_size), *(tables[f"keys.{n}"] for n in range(2, len(counts) + 1))]
     for order, (below, level) in enumerate(zip(counts, keys[1:], strict=False), 2):
-        if len(level) and not 0 <= level[0] <= level[-1] < below << config.bits:
-            raise FolderError(
-                f"keys.{order} names contexts that are not there", fix="fetch the folder again"
-            )
+        _check_keys(f"keys.{order}", level, below, config)
+    for name, table in tables.items():
+        if not name.startswith("keys."):
+            _check_logs(name, table)
     return [
         Level(
             keys=level,
@@ -306,3 +308,25 @@ def _levels(folder: Path, config: NGramConfig, counts: Sequence[int]) -> list[Le
         )
         for order, level in enumerate(keys, 1)
     ]
+
+
+def _check_keys(name: str, keys: Ints, below: int, config: NGramConfig) -> None:
+    """Ascending, each of a context that is there and of a word; else other n-grams are found."""
+    bits, last = config.bits, -1
+    for start in range(0, len(keys), _ROWS):
+        part = keys[start : start + _ROWS]
+        if part[0] <= last or (part[1:] <= part[:-1]).any():
+            raise FolderError(f"{name} is not in ascending order", fix=_AGAIN)
+        last = int(part[-1])
+        if last >> bits >= below or (part & ((1 << bits) - 1)).max() >= config.vocab_size:
+            raise FolderError(f"{name} names contexts or words that are not there", fix=_AGAIN)
+
+
+def _check_logs(name: str, logs: Floats) -> None:
+    """Numbers, all but the one of <s>, which is never predicted."""
+    for start in range(0, len(logs), _ROWS):
+        sound = np.isfinite(logs[start : start + _ROWS])
+        if name == "log_p.1" and start == 0:
+            sound[BOS] |= logs[BOS] == -np.inf
+        if not sound.all():
+            raise FolderError(f"{name} holds numbers that are none (NaN or infinite)", fix=_AGAIN)

@@ -43,12 +43,9 @@ class Saved:
         return target
 
     def save_into(self, folder: Path) -> None:
-        """Put the model's files into a folder that holds other things too, each of them whole."""
-        with model_told(folder), whole_files(folder) as work:
+        """Put the model into a folder that holds other things too, whole or not at all."""
+        with model_told(folder), whole_files(folder, self._optional) as work:
             self._write(work)
-            for name in self._optional:  # of a model that lay here before
-                if not (work / name).exists():
-                    (folder / name).unlink(missing_ok=True)
 
     def _write(self, work: Path) -> None:
         raise NotImplementedError

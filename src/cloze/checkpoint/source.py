@@ -5,9 +5,13 @@ import re
 from pathlib import Path
 
 from cloze.errors import FolderError, MissingExtraError
+from cloze.files import expanded
 
 # what a model folder needs; pickles and other frameworks' files stay where they are
 _NEEDED = ["*.json", "*.safetensors", "vocab.txt", "*/vocab.txt", "merges.txt", "vocab.bpe"]
+
+# in a folder that holds other things too: a model whose files do not all have their places yet
+UNPLACED = ".model"
 
 BUILTIN = Path(__file__).resolve().parents[1] / "builtin"  # models that come with the package
 
@@ -22,10 +26,10 @@ def find_folder(source: str | os.PathLike[str]) -> Path:
 
     A folder that is there has the first word: what a path means does not change with the package.
     """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.exists():
+    place = existing(source)
+    if place is not None and place.is_dir():
+        return model_in(place)
+    if place is not None:
         raise FolderError(f"{source} is a file", fix="name the folder that holds config.json")
     known = builtin()
     if str(source) in known:
@@ -39,12 +43,30 @@ def find_folder(source: str | os.PathLike[str]) -> Path:
     )
 
 
+def model_in(folder: Path) -> Path:
+    """Where the model of a folder is to be read: in `.model` while not all of it has its place."""
+    unplaced = folder / UNPLACED
+    return unplaced if unplaced.is_dir() else folder
+
+
+def existing(source: str | os.PathLike[str]) -> Path | None:
+    """What is at a path, ~ being the home folder; None where nothing is."""
+    place = expanded(source)
+    try:
+        return place if place.exists() else None
+    except OSError as error:  # a name too long to be one, a folder we may not look into
+        raise FolderError(
+            f"{str(source)[:200]} cannot be opened: {error.strerror}",
+            fix="check the path and who may read it",
+        ) from error
+
+
 def _cached(name: str) -> Path | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
-    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+    cache = expanded(os.environ.get("HF_HUB_CACHE", home / "hub"))
     model = cache / f"models--{name.replace('/', '--')}"
     main = model / "refs" / "main"
-    if not main.is_file():
+    if not os.path.isfile(main):  # noqa: PTH113 - of a name too long it is just not true
         return None
     snapshot = model / "snapshots" / main.read_text(encoding="utf-8").strip()
     whole = any((snapshot / name).exists() for name in ("config.json", "modules.json"))

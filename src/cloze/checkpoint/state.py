@@ -193,12 +193,12 @@ def _damaged(path: Path, why: str) -> FolderError:
 
 
 def _not_saved(folder: Path, step: int, error: Exception) -> FolderError:
-    if disk_full(error):
-        return FolderError(
-            f"the disk is full: step {step} was not saved in {folder}",
-            fix="the states saved before are whole: free some space, then resume",
-        )
+    full = disk_full(error)
+    problem = f"step {step} was not saved in {folder}"
+    cure = "free some space" if full else "mend this"
     return FolderError(
-        f"step {step} was not saved in {folder}: {error}",
-        fix="the states saved before are whole: mend this, then resume",
+        f"the disk is full: {problem}" if full else f"{problem}: {error}",
+        fix=f"the states saved before are whole: {cure}, then resume"
+        if any(_states(folder))
+        else f"{cure}, then start the run again: no state of it was saved before",
     )

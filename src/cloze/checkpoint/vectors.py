@@ -7,6 +7,7 @@ and `vocabulary.tsv` (word TAB count).
 import os
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from cloze.config import from_mapping, in_range, to_mapping
 from cloze.data.files import PathLike, endings
 from cloze.data.unpack import open_bytes
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.files import whole_file
+from cloze.files import expanded, whole_file
 from cloze.interop.word2vec import (
     LONGEST,
     WIDEST,
@@ -99,7 +100,7 @@ def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) 
 
 def is_vectors(path: PathLike) -> bool:
     """Whether this is a file that its name lets be one of vectors; a .txt may be any text."""
-    return endings(path)[0] in ENDINGS and Path(path).expanduser().is_file()
+    return endings(path)[0] in ENDINGS and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
 
 
 def begins_vectors(path: PathLike) -> bool:
@@ -108,7 +109,7 @@ def begins_vectors(path: PathLike) -> bool:
         return False
     if endings(path)[0] != ".txt":
         return True
-    with open_bytes(Path(path).expanduser()) as stream:
+    with open_bytes(expanded(path)) as stream:
         return looks_like_vectors(stream.readline(WIDEST))
 
 
@@ -125,7 +126,7 @@ def import_vectors(
         header: whether the first line is `V D`; by default as it looks.
         limit: read no more than the first so many, which are the most frequent.
     """
-    place = Path(path).expanduser()
+    place = expanded(path)
     ending, packing = endings(place)
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
@@ -224,6 +225,11 @@ def _vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int6
         counts = np.array([int(count or -1) for _, count in pairs], np.int64)
     except (ValueError, OverflowError) as error:
         raise FolderError(f"{VOCABULARY} is broken: {error}", fix="save the folder again") from None
+    if len(set(words)) < size:
+        twice = next(word for word, times in Counter(words).items() if times > 1)
+        raise FolderError(
+            f"{VOCABULARY} has {twice!r} more than once", fix="fetch or save the folder again"
+        )
     return words, counts if (counts >= 0).all() else None
 
 

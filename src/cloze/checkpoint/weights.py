@@ -21,8 +21,11 @@ from cloze.files import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEADER_CAP = 16 << 20  # bytes; the largest published encoders need a few hundred thousand
+HEADER_CAP = 4 << 20  # bytes; the largest published encoders need a few hundred thousand
 MOST_SHARDS = 1000
+MOST_TENSORS = 10_000  # the largest published encoders have about a thousand
+MOST_SIDES = 8  # of one tensor
+LONGEST_SIDE = 1 << 48  # so that the product of all sides is soon done
 
 EIGHT_BITS = "F8_E4M3"  # one byte a number, without a scale
 _BYTES = {
@@ -59,6 +62,8 @@ def stored_weights(folder: Path) -> dict[str, Stored]:
                     fix="each weight belongs in one shard; save the folder anew",
                 )
             found[name] = stored
+        if len(found) > MOST_TENSORS:
+            raise _broken(file, f"with it there are {len(found):,} tensors")
     return found
 
 
@@ -155,6 +160,8 @@ def file_weights(file: Path) -> dict[str, Stored]:
         if length > min(HEADER_CAP, size - 8):
             raise _broken(file, f"its header claims {length:,} bytes")
         raw = opened.read(length)
+    if (lists := raw.count(b"[") + raw.count(b"{")) > 4 * MOST_TENSORS:  # a tensor has three
+        raise _broken(file, f"its header has {lists:,} lists and tables")
     try:
         entries = json.loads(raw)
     except (ValueError, RecursionError):
@@ -162,19 +169,23 @@ def file_weights(file: Path) -> dict[str, Stored]:
     if not isinstance(entries, dict):
         raise _broken(file, "its header is not a table of tensors")
     entries.pop("__metadata__", None)
+    if len(entries) > MOST_TENSORS:
+        raise _broken(file, f"its header lists {len(entries):,} tensors")
     return {name: _entry(file, name, entry, size - 8 - length) for name, entry in entries.items()}
 
 
 def _entry(file: Path, name: str, entry: object, room: int) -> Stored:
     match entry:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
-            kind in _BYTES and all(type(side) is int and side >= 0 for side in shape)
+            kind in _BYTES
+            and len(shape) <= MOST_SIDES
+            and all(type(side) is int and 0 <= side <= LONGEST_SIDE for side in shape)
         ):
             fits = 0 <= start <= end <= room and end - start == math.prod(shape) * _BYTES[kind]
             if not fits:
-                raise _broken(file, f"{name} does not fit the bytes it claims")
+                raise _broken(file, f"{name[:80]} does not fit the bytes it claims")
             return Stored(file, kind, tuple(shape))
-    raise _broken(file, f"its entry for {name} is not a tensor's")
+    raise _broken(file, f"its entry for {name[:80]} is not a tensor's")
 
 
 def _broken(file: Path, why: str) -> FolderError:

@@ -6,6 +6,7 @@ This module is imported by `cloze --help`: anything heavier than typer is import
 import errno
 import functools
 import inspect
+import io
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from cloze.errors import ClozeError, InputError
-from cloze.files import sound
+from cloze.files import sound, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 FAILED = 1  # 2 is typer's own, for bad usage
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a program whose reader left (`| head`)
+STDOUT = "standard output"
 ARGUMENT = "TEXT"  # what stands for the file of a text that was written on the command line
 
 
@@ -192,6 +194,7 @@ def _tell(word: str, colour: str, text: str) -> None:
 _REMEDIES = {
     errno.ENOSPC: "make room there, or write to another disk",
     errno.EDQUOT: "make room there, or write to another disk",
+    errno.EFBIG: "let files grow larger (ulimit -f), or write to another disk",
     errno.EROFS: "write to another place",
     errno.EACCES: "choose another place, or get leave to use this one",
     errno.EPERM: "choose another place, or get leave to use this one",
@@ -199,11 +202,24 @@ _REMEDIES = {
 
 
 def refused(error: OSError) -> ClozeError:
-    """What the system refused, told as our own errors are."""
-    place = error.filename if error.filename is not None else "standard output"
+    """What the system refused, told as our own errors are, with its place where that is known."""
+    if error.filename == STDOUT:
+        let_go_of_stdout()  # so that it is told once
+    told = str(error.strerror or error)
     return InputError(
-        f"{place}: {error.strerror or error}",
+        told if error.filename is None else f"{error.filename}: {told}",
         fix=_REMEDIES.get(error.errno or 0, "name another place, whose folder is there"),
+    )
+
+
+def named_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same stream as UTF-8, whose failures say that they are of standard output."""
+    return io.TextIOWrapper(
+        writing(stream.fileno(), name=STDOUT),
+        # pieces and JSON are UTF-8 under any locale, and no file name is a reason to fail
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering or stream.write_through,
     )
 
 

@@ -12,7 +12,7 @@ from cloze.config import to_toml
 from cloze.data.files import PathLike, absolute
 from cloze.data.streams import Source, is_stream, listed
 from cloze.errors import FolderError, InputError
-from cloze.files import write_text
+from cloze.files import expanded, write_text
 from cloze.make.metrics import Meter
 from cloze.train.consumers import need_tensorboard
 from cloze.train.step import Step
@@ -89,7 +89,8 @@ def _named(source: Any) -> str:  # noqa: ANN401 - whatever was given
 
 def placed(model: PathLike) -> str:
     """A folder by its whole path; what is none here, such as a model of the hub, by its name."""
-    return absolute(model) if Path(model).expanduser().exists() else str(model)
+    there = os.path.exists(expanded(model))  # noqa: PTH110 - never raises
+    return absolute(model) if there else str(model)
 
 
 def check_named(texts: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ from cloze.checkpoint.vectors import import_vectors, is_vectors
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
 from cloze.data.files import endings
 from cloze.errors import InputError
-from cloze.files import read_json
+from cloze.files import expanded, read_json
 from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
 from cloze.tasks.scoring import NEXT
@@ -76,9 +76,9 @@ def info(folder: str | os.PathLike[str]) -> Info:
             fix="name the folder; a loaded model says itself what it is: print(model)",
         )
     if is_arpa(folder):
-        return _arpa(Path(folder).expanduser())
+        return _arpa(expanded(folder))
     if is_vectors(folder):
-        return _vectors(Path(folder).expanduser())
+        return _vectors(expanded(folder))
     place = find_folder(folder)
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:

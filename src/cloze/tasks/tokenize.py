@@ -1,12 +1,11 @@
 """`tokenize`: a text, or a pair, as ids with the characters and words they stand for."""
 
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from cloze.checkpoint.abilities import can, no_model
 from cloze.checkpoint.body import body_folder
-from cloze.checkpoint.source import builtin
+from cloze.checkpoint.source import builtin, existing, model_in
 from cloze.tasks.texts import pairs_of
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
@@ -44,10 +43,10 @@ def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        here = Path(model).expanduser()
-        if here.is_dir():
-            return Tokenizer.load(body_folder(here))
-        return Tokenizer.load(model if here.exists() else builtin().get(str(model), model))
+        place = existing(model)
+        if place is None:
+            return Tokenizer.load(builtin().get(str(model), model))
+        return Tokenizer.load(body_folder(model_in(place)) if place.is_dir() else place)
     can(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):

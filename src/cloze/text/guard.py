@@ -19,6 +19,7 @@ from cloze.files import read_json, read_text
 
 MAX_BYTES = 64 << 20  # the largest published tokenizers take half of this
 MAX_IDS = 10_000_000
+MAX_ADDED = 20_000  # tokens beside the vocabulary; the library takes its time over each
 MAX_SPECIAL = 64  # special tokens around one text
 MAX_GROWTH = 1000  # by which replacements may lengthen a text
 
@@ -68,6 +69,9 @@ def read_object(path: Path) -> dict[str, Any]:
 def open_backend(path: Path) -> Backend:
     """A `tokenizer.json`, checked and tried out, without the cutting and padding it may ask for."""
     found = read_object(path)
+    added = found.get("added_tokens")
+    if isinstance(added, list) and len(added) > MAX_ADDED:
+        raise FolderError(f"{path} adds {len(added):,} tokens to its vocabulary", fix=_REPLACE)
     growth = _growth(found.get("normalizer")) * _growth(found.get("decoder"))
     if growth > MAX_GROWTH:
         raise FolderError(f"{path} makes texts {growth:,} times as long", fix=_REPLACE)

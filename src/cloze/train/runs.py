@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from cloze.files import writing
+
 Ints = NDArray[np.signedinteger[Any]]
 Array = NDArray[Any]
 
@@ -38,11 +40,11 @@ class Scratch:
     ) -> tuple[Array, ...]:
         """The same for several arrays that grow together."""
         paths = [self._file() for _ in dtypes]
-        files = [path.open("wb") for path in paths]
+        files = [writing(path) for path in paths]
         try:
             for part in parts:
                 for file, dtype, column in zip(files, dtypes, part, strict=True):
-                    column.astype(dtype, copy=False).tofile(file)
+                    file.write(np.ascontiguousarray(column, dtype).data)
         finally:
             for file in files:
                 file.close()

@@ -3,14 +3,21 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors import SafetensorError
 
 from cloze.checkpoint import atomic
 from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.state import save_state
+from cloze.checkpoint.store import save_small
+from cloze.checkpoint.vectors import save_vectors
 from cloze.errors import FolderError
-from helpers import files_of
+from cloze.models.word2vec import WordVectors
+from helpers import files_of, tiny_model
 from languages import language_model
+from saving_jobs import die_while_saving_into, mark_of, marked, numbered
+from training import in_one_process
 
 
 @pytest.fixture
@@ -90,10 +97,64 @@ def test_a_link_stays_one_and_a_file_gives_way(tmp_path):
     assert files_of(tmp_path) >= {"real/new", "file/new"}
 
 
-def test_a_folder_is_for_whoever_the_umask_lets_in(tmp_path):
-    before = os.umask(0o027)
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
+def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
+    words = WordVectors(words=("a",), vectors=np.ones((1, 2), np.float32))
+    before = os.umask(mask)
     try:
-        overwrite(tmp_path / "m")
+        tiny_model("mlm").save(tmp_path / "model")
+        tiny_model("mlm").save_into(tmp_path / "run")
+        save_small(tiny_model("mlm"), tmp_path / "small")
+        save_vectors(words, tmp_path / "words")
+        save_state(tmp_path / "state", numbered(1))
     finally:
         os.umask(before)
-    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o750
+    written = list(tmp_path.rglob("*"))
+    assert sum(path.name == "model.safetensors" for path in written) == 5
+    for path in written:
+        assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~mask, path
+
+
+def test_death_at_any_operation_leaves_the_old_model_or_the_new_one(tmp_path):
+    in_one_process(die_while_saving_into, tmp_path / "run")
+
+
+def test_a_disk_without_links_takes_copies(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", none)
+    marked(1).save_into(tmp_path / "run")
+    marked(2).save_into(tmp_path / "run")
+    assert mark_of(tmp_path / "run") == 2
+    assert not (tmp_path / "run" / "cloze.json").exists()
+
+
+def test_what_a_killed_process_left_goes_and_what_others_do_stays(old):
+    left = old.with_name(".m.0123abcd.new")
+    left.mkdir()
+    (left / "half").write_text("")
+    others = {".m.0123abcd.new.old", ".m.cafe", ".n.0123abcd.new", ".m.notahexa.new"}
+    for name in others:
+        old.with_name(name).mkdir()
+    with whole_folder(old.with_name("m"), overwrite=True) as living:
+        overwrite(old)
+        assert living.exists()
+    assert {path.name for path in old.parent.iterdir()} == {"m", *others}
+
+
+def test_a_failure_names_the_folder_and_not_its_hidden_place(old):
+    def fails(error):
+        with whole_folder(old, overwrite=True) as work:
+            raise error(work)
+
+    for error in (
+        lambda _: OSError(28, "No space left on device"),
+        lambda work: OSError(28, "No space left on device", str(work / "x")),
+    ):
+        with pytest.raises(OSError, match="No space left") as raised:
+            fails(error)
+        assert raised.value.filename == str(old)
+    with pytest.raises(OSError, match="No such file") as raised:
+        fails(lambda _: FileNotFoundError(2, "No such file or directory", "/elsewhere"))
+    assert raised.value.filename == "/elsewhere"

@@ -257,6 +257,22 @@ def test_a_folder_that_is_not_there(tmp_path):
         cloze.load(tmp_path / "empty")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("~nosuchuser/x", "there is no (file or )?folder ~nosuchuser/x"),
+        ("x" * 300, "x cannot be opened: File name too long"),
+        ("x" * 300 + ".arpa", "x cannot be opened: File name too long"),
+        ("x" * 200 + "/" + "y" * 200, "is neither a folder here|there is no (file or )?folder"),
+    ],
+)
+def test_a_path_that_cannot_be_one(name, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for verb in (cloze.load, cloze.info, lambda path: cloze.tokenize(path, "a")):
+        with pytest.raises(ClozeError, match=said):
+            verb(name)
+
+
 def test_a_name_on_the_hub(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
@@ -267,12 +283,6 @@ def test_a_name_on_the_hub(tmp_path, monkeypatch):
     (tmp_path / "models--org--name" / "refs").mkdir()
     (tmp_path / "models--org--name" / "refs" / "main").write_text("abc")
     assert cloze.load("org/name").heads == ("mlm",)
-
-
-def test_only_a_pickle(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(FolderError, match=r"only pickled weights.*\n.*never does"):
-        cloze.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +353,13 @@ HOSTILE = {
     "a negative shape": header({"a": tensor(shape=(-1, -1))}, b"1234"),
     "an unknown kind": header({"a": tensor(kind="F99")}, b"1234"),
     "not a tensor": header({"a": 7}),
-    "a pickle": b"\x80\x04cposix\nsystem\n(S'touch ran'\ntR.",
+    "sides without end": header({"a": tensor(shape=[10**17] * 200_000)}, b"1234"),
+    "a side beyond reason": header({"a": tensor(shape=[0, 10**4000])}, b"1234"),
+    "a header of megabytes": header({"a" * (5 << 20): tensor()}, b"1234"),
+    "tensors without end": header(
+        dict.fromkeys(map(str, range(10_001)), tensor(shape=[0], offsets=[0, 0]))
+    ),
+    "lists without end": header({"a": [[]] * 100_000}),
 }
 
 

@@ -201,6 +201,17 @@ def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, wh
     assert step_of(tmp_path) == 3
 
 
+def test_only_what_was_saved_before_can_be_gone_on_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "save_file", full_for_safetensors)
+    with pytest.raises(FolderError, match="free some space, then start the run again: no state"):
+        save_state(tmp_path / "state", numbered(1))
+    monkeypatch.undo()
+    save_state(tmp_path / "state", numbered(1))
+    monkeypatch.setattr(room, "save_file", full_for_safetensors)
+    with pytest.raises(FolderError, match="before are whole: free some space, then resume"):
+        save_state(tmp_path / "state", numbered(2))
+
+
 def test_the_second_of_two_files_may_be_the_one_that_does_not_fit(tmp_path, monkeypatch):
     def second(tensors, path):
         full_for_safetensors() if path.name.startswith("opt") else safetensors.torch.save_file(

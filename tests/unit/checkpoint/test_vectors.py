@@ -144,6 +144,12 @@ def test_a_broken_vocabulary_is_told(folder, text):
         open_vectors(folder)
 
 
+def test_a_word_that_stands_twice_is_told(folder):
+    (folder / "vocabulary.tsv").write_text("a\t3\nb\t2\na\t1\n")
+    with pytest.raises(FolderError, match=r"vocabulary.tsv has 'a' more than once"):
+        open_vectors(folder)
+
+
 def test_a_vocabulary_far_too_large_is_not_read(folder):
     with (folder / "vocabulary.tsv").open("r+b") as file:
         file.truncate(10**6)

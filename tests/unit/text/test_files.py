@@ -300,6 +300,10 @@ HOSTILE = {
         {"model": {**WORDS["model"], "vocab": {"[UNK]": 0, "a": 4_000_000_000}}},
         "has ids up to 4,000,000,000\n  fix: ids must be below 10,000,000",
     ),
+    "added tokens without end": (
+        {"added_tokens": [{"id": n, "content": str(n)} for n in range(20_001)]},
+        "adds 20,001 tokens to its vocabulary",
+    ),
     "no vocabulary": ({"model": {**WORDS["model"], "vocab": {}}}, "has ids up to -1"),
     "no unknown word": (
         {"model": {**WORDS["model"], "vocab": {"a": 0}}},

@@ -1,0 +1,132 @@
+"""Pickles of every make, under every name that weights may have: none is ever opened."""
+
+import io
+import json
+import os
+import pickle
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint import state as states
+from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.vectors import load_vectors, save_vectors
+from cloze.errors import ClozeError, FolderError
+from cloze.models.word2vec import WordVectors
+from grams import text_model
+from helpers import tiny_model
+from languages import language_model
+from saving_jobs import numbered
+from translators import translator
+
+INDEX = "model.safetensors.index.json"
+
+
+class Hostile:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.canary),)
+
+
+def by_torch(thing: object, *, packed: bool) -> bytes:
+    stream = io.BytesIO()
+    torch.save({"weight": thing}, stream, _use_new_zipfile_serialization=packed)
+    return stream.getvalue()
+
+
+MAKES = {
+    **{f"protocol {n}": partial(pickle.dumps, protocol=n) for n in range(6)},
+    "torch, packed": partial(by_torch, packed=True),
+    "torch, of old": partial(by_torch, packed=False),
+}
+
+
+@pytest.fixture(params=MAKES)
+def hostile(request, tmp_path):
+    """The bytes; whatever a test did, in the end nothing of them has run."""
+    canary = tmp_path / "canary"
+    content = MAKES[request.param](Hostile(canary))
+    torch.load(io.BytesIO(content), weights_only=False) if "torch" in request.param else (
+        pickle.loads(content)
+    )
+    canary.rmdir()  # so it bites, where it is let
+    yield content
+    assert not canary.exists()
+
+
+def refused(folder, hostile, name, opener=cloze.load):
+    (folder / name).write_bytes(hostile)
+    with pytest.raises(ClozeError):
+        opener(folder)
+
+
+def test_under_every_name_of_weights(hostile, tmp_path):
+    folder = tiny_model("mlm").save(tmp_path / "m")
+    sound = (folder / "model.safetensors").read_bytes()
+    refused(folder, hostile, "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.bin", "model.pt", "model.pth", "model.ckpt"):
+        refused(folder, hostile, name)
+    with pytest.raises(FolderError, match=r"only pickled weights.*model.bin.*\n.*never does"):
+        cloze.load(folder)
+    for shard in ("pytorch_model.bin", "a.safetensors"):
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"a": shard}}))
+        refused(folder, hostile, shard)
+    (folder / "model.safetensors").write_bytes(sound)  # beside sound weights they do not matter
+    for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin.index.json"):
+        (folder / name).write_bytes(hostile)
+    assert cloze.load(folder).heads == ("mlm",)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "cloze.json", INDEX])
+def test_under_the_names_of_settings(hostile, tmp_path, name):
+    folder = tiny_model("mlm").save(tmp_path / "m")
+    if name == INDEX:
+        (folder / "model.safetensors").unlink()
+    refused(folder, hostile, name)
+
+
+def test_in_the_place_of_a_reader(hostile, tmp_path):
+    features = Features(width=16)
+    body = tiny_model("mlm", task=Task(name="classify", features=features))
+    folder = replace(body, reader=new_reader(features, 2)).save(tmp_path / "m")
+    assert cloze.load(folder).reader is not None
+    refused(folder, hostile, "reader.safetensors")
+
+
+def test_in_the_folders_of_our_own_families(hostile, tmp_path):
+    vectors = WordVectors(words=("a",), vectors=torch.ones(1, 2).numpy())
+    for name, save in {
+        "ngram": text_model(2).save,
+        "lstm": language_model("lstm").save,
+        "transformer": translator().save,
+        "words": partial(save_vectors, vectors),
+    }.items():
+        refused(save(tmp_path / name), hostile, "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["words.bin", "words.kv", "words.vec", "words.txt"])
+def test_as_a_file_of_word_vectors(hostile, tmp_path, name):
+    refused(tmp_path, hostile, name, lambda folder: load_vectors(folder / name))
+
+
+def test_in_a_training_state_whose_manifest_agrees(hostile, tmp_path):
+    path = states.save_state(tmp_path / "state", numbered(1))
+    (path / "model.safetensors").write_bytes(hostile)
+    listed = {
+        file.name: [file.stat().st_size, states._sha256(file)]
+        for file in path.iterdir()
+        if file.name != states.MANIFEST
+    }
+    (path / states.MANIFEST).write_bytes(states._text(states._manifest(listed)))
+    with pytest.raises(FolderError, match="is damaged"):
+        states.read_state(path)
