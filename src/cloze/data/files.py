@@ -25,6 +25,8 @@ KINDS: Mapping[str, str] = {
 # Endings of packed files; `cloze.data.unpack` knows how each is read.
 PACKINGS = (".gz", ".xz", ".bz2", ".zst")
 
+LOCK = ".lock"  # the file by which a process keeps others out of a folder
+
 
 def absolute(path: PathLike) -> str:
     """The same path or glob from wherever it is asked for; `-` stays what it is."""
@@ -150,7 +152,7 @@ def fresh_path(path: PathLike, force: bool = False, *, file: bool = False) -> Pa
 def _taken(place: Path, file: bool) -> tuple[bool, bool]:
     """Whether something is there, and whether it is of another kind than is to be written."""
     if place.is_dir():
-        return any(place.iterdir()), file
+        return any(path.name != LOCK for path in place.iterdir()), file
     return place.exists(), place.exists() and not file
 
 

@@ -11,8 +11,9 @@ from cloze.data.files import find, fresh_path, nearest_folder
 from cloze.data.prepare import check_place
 from cloze.data.streams import Source, is_stream, rereadable, rows
 from cloze.errors import ConfigError, InputError
+from cloze.make.folder import alone, check_apart, clear
 from cloze.make.recipe import Recipe
-from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, clear, write_recipe
+from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, write_recipe
 from cloze.make.run_vocabulary import TOKENIZER, drop_stale_vocabulary
 from cloze.make.workshop import CORPUS
 from cloze.nn.encoder import Encoder
@@ -30,6 +31,7 @@ def begun(
     out: Path,
     recipe: Recipe,
     team: Team,
+    held: ExitStack,
     *,
     force: bool = False,
     planned: bool = False,
@@ -37,13 +39,15 @@ def begun(
     """The text of a new run, or only of its plan, whose folder is then ready for it.
 
     Nothing is removed or written there before all is checked that can be without reading all of
-    the text. Text that can be read only once lies in a file as long as this lasts.
+    the text. Text that can be read only once lies in a file as long as this lasts. The folder is
+    kept from other processes as long as `held` is.
     """
     readable = list(sources)
     with ExitStack() as stack:
 
         def begin() -> None:
             _check_folder(out, force=force, planned=planned)
+            held.enter_context(alone(out))
             _check_recipe(recipe, out, team)
             text = recipe.corpus
             if not text.skip_broken:
@@ -56,7 +60,7 @@ def begun(
                     skip_broken=text.skip_broken,
                 )
             )
-            clear(out)
+            clear(out, but=[TOKENIZER])
             drop_stale_vocabulary(readable, out, recipe)
             if not planned:
                 write_recipe(out, recipe.said())
@@ -84,14 +88,11 @@ def _check_recipe(recipe: Recipe, out: Path, team: Team) -> None:
     if recipe.corpus.folder is not None and not (Path(recipe.corpus.folder) / DESCRIPTION).exists():
         check_place(Path(recipe.corpus.folder))
     if (start := recipe.start) is not None:
+        check_apart(out, start)
         base = open_folder(start)
         _check_base(recipe, base.published.config, base.module)
     if (folder := recipe.vocabulary.folder) is not None:
-        if Path(folder).resolve().is_relative_to((out / TOKENIZER).resolve()):
-            raise InputError(
-                f"the vocabulary {folder} lies where the run would write its own",
-                fix="copy it to another place and name that, or choose another --out",
-            )
+        check_apart(out, folder, what="vocabulary")
         Tokenizer.load(folder)
 
 

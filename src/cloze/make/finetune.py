@@ -18,15 +18,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASKS
-from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
-from cloze.data.files import PathLike, absolute, fresh_path
+from cloze.data.files import LOCK, PathLike, absolute, fresh_path
 from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.files import read_json, write_json
+from cloze.files import read_json, read_text, write_json, write_text
 from cloze.make.features import tune_features
 from cloze.make.finetune_recipe import (
     BATCHES,
@@ -36,6 +36,7 @@ from cloze.make.finetune_recipe import (
     FinetuneRecipe,
     finetune_recipe,
 )
+from cloze.make.folder import alone, check_apart, clear, clear_model
 from cloze.make.labelled import Labelled, gather, listed_sources
 from cloze.make.run import (
     RECIPE,
@@ -44,7 +45,6 @@ from cloze.make.run import (
     UNNAMED,
     Watch,
     check_extras,
-    clear,
     placed,
     recipe_in,
     write_recipe,
@@ -134,16 +134,22 @@ def finetune(
     made.check()
     check_extras(made.run)
     folder = fresh_path(out, force)
-    base = _opened(model, made)
-    labelled = gather(made, train, dev)
-    if made.run.several and not labelled.dev:
-        raise InputError("there is nothing to choose by", fix="give dev data, or hold some out")
-    watch = watch or Watch()
-    watch.say.text(labelled.described())
-    for place in (folder, *(folder / name for name in _plans(made))):
-        clear(place)
-    write_recipe(folder, made)
-    return _run(base, labelled, folder, made, watch)
+    if named != UNNAMED:
+        check_apart(folder, named)
+    with alone(folder):
+        base = _opened(model, made)
+        labelled = gather(made, train, dev)
+        if made.run.several and not labelled.dev:
+            raise InputError("there is nothing to choose by", fix="give dev data, or hold some out")
+        watch = watch or Watch()
+        watch.say.text(labelled.described())
+        plans = _plans(made)
+        for place in (folder, *(folder / name for name in plans)):
+            clear(place)
+        write_recipe(folder, made)
+        if plans:
+            _list(folder, {})
+        return _run(base, labelled, folder, made, watch)
 
 
 def resume_finetune(
@@ -161,9 +167,10 @@ def resume_finetune(
             "this run began with objects in Python, which a folder cannot name",
             fix="fine-tune again, or give the model and the data as files",
         )
-    base = _opened(made.model, made)
-    labelled = gather(made, made.data.train, made.data.dev)
-    return _run(base, labelled, folder, made, watch or Watch())
+    with alone(folder):
+        base = _opened(made.model, made)
+        labelled = gather(made, made.data.train, made.data.dev)
+        return _run(base, labelled, folder, made, watch or Watch())
 
 
 def _run(
@@ -208,11 +215,15 @@ def _several(
         shown = best.name, replace(best, stopped=cut[1].stopped if cut else None)
     assert shown is not None
     name, ended = shown
-    kept = shutil.ignore_patterns(RECIPE, STATE)
-    shutil.copytree(folder / name, folder, dirs_exist_ok=True, ignore=kept)
+    others = shutil.ignore_patterns(RECIPE, STATE, LOCK)
+    # renamed into the folder, not written over: a model that was opened from there stays as it was
+    with model_told(folder), whole_files(folder) as work:
+        shutil.copytree(folder / name, work, dirs_exist_ok=True, ignore=others)
     if cut is None:
-        shutil.copy(folder / name / RECIPE, folder)  # last: by it one knows that all is done
-        (folder / name / SINGLE).unlink(missing_ok=True)
+        for trial in trials:
+            clear_model(folder / trial)
+        # last: by it one knows that all is done
+        write_text(folder / RECIPE, read_text(folder / name / RECIPE))
     return _ended(ended, folder, recipe, data, trials, len(_plans(recipe)))
 
 
@@ -224,15 +235,16 @@ def _cut_short(
 ) -> tuple[str, Tuned] | None:
     """Run what is not among `trials`, and add it there; the run that a signal ended, if one did."""
     for name in [name for name in plans if name not in trials]:
-        write_recipe(folder / name, plans[name])
-        ended = one(plans[name], folder / name)
-        if ended.stopped:
-            return name, ended
-        trials[name] = _trial(name, plans[name], ended)
-        write_json(folder / TRIALS, [asdict(t) for t in trials.values()])
-        shutil.rmtree(folder / name / STATE, ignore_errors=True)
+        with alone(folder / name):
+            write_recipe(folder / name, plans[name])
+            ended = one(plans[name], folder / name)
+            if ended.stopped:
+                return name, ended
+            trials[name] = _trial(name, plans[name], ended)
+            _list(folder, trials)
+            shutil.rmtree(folder / name / STATE, ignore_errors=True)
         for worse in trials.keys() - {_best(trials.values()).name}:
-            (folder / worse / SINGLE).unlink(missing_ok=True)  # its numbers stay
+            clear_model(folder / worse)  # how it went stays
     return None
 
 
@@ -284,6 +296,11 @@ def _trial(name: str, recipe: FinetuneRecipe, ended: Tuned) -> Trial:
         epochs=recipe.run.epochs,
         seed=recipe.run.seed,
     )
+
+
+def _list(folder: Path, trials: Mapping[str, Trial]) -> None:
+    """Of several runs those that are finished; by this file one knows that there are several."""
+    write_json(folder / TRIALS, [asdict(trial) for trial in trials.values()])
 
 
 def _finished(folder: Path) -> dict[str, Trial]:

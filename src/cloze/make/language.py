@@ -27,6 +27,7 @@ from cloze.evaluate.language import score_language
 from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
+from cloze.make.folder import alone, check_apart, clear
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
 from cloze.make.ngram import learn_words
@@ -38,7 +39,6 @@ from cloze.make.run import (
     Watch,
     check_extras,
     check_named,
-    clear,
     named,
     recipe_in,
     texts_of,
@@ -86,11 +86,13 @@ def pretrain_language(
     device_of(made.run.device)
     if made.vocabulary.folder is not None:
         Tokenizer.load(made.vocabulary.folder)
+        check_apart(Path(out), made.vocabulary.folder, what="vocabulary")
     lines = read_lines(texts, made.corpus)
     folder = fresh_path(out, force)
-    clear(folder, VOCABULARY)
-    write_recipe(folder, made)
-    return _train(lines, folder, made, watch or Watch())
+    with alone(folder):
+        clear(folder)
+        write_recipe(folder, made)
+        return _train(lines, folder, made, watch or Watch())
 
 
 def resume_language(
@@ -108,7 +110,8 @@ def resume_language(
     check_extras(made.run)
     texts = texts_of(sources, made.corpus.sources)
     check_named(texts)
-    return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
+    with alone(Path(out)):
+        return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
 
 
 def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pretrained:

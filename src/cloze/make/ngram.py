@@ -10,6 +10,7 @@ from cloze.checkpoint.ngram import NGramModel, Vocabulary, open_ngram
 from cloze.config import in_range, one_of
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, check_rereadable, rows
+from cloze.make.folder import alone, replaced
 from cloze.models.ngram import HIGHEST
 from cloze.text.counting import Told
 from cloze.text.learn import learn
@@ -62,28 +63,29 @@ def pretrain_ngram(
     def texts() -> Iterator[str]:
         return _texts(rows(sources, column=column), progress)
 
-    if tokenizer is None:
-        check_rereadable(
-            sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
-        )
-        tokenizer = learn_words(
-            texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
-        )
-    elif not isinstance(tokenizer, Tokenizer):
-        tokenizer = Tokenizer.load(tokenizer)
-    vocabulary = Vocabulary(tokenizer)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as work:
-        module = fit(
-            _sentences(texts(), vocabulary),
-            vocab_size=len(vocabulary.words),
-            order=order,
-            folder=Path(work),
-            memory=memory * _MIB,
-            progress=progress,
-        )
-        made = NGramModel(module=module, tokenizer=tokenizer)
-        made.save(target, overwrite=force or target.exists())  # an empty folder may be there
+    with alone(target):
+        if tokenizer is None:
+            check_rereadable(
+                sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
+            )
+            tokenizer = learn_words(
+                texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
+            )
+        elif not isinstance(tokenizer, Tokenizer):
+            tokenizer = Tokenizer.load(tokenizer)
+        vocabulary = Vocabulary(tokenizer)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
+            module = fit(
+                _sentences(texts(), vocabulary),
+                vocab_size=len(vocabulary.words),
+                order=order,
+                folder=Path(temporary),
+                memory=memory * _MIB,
+                progress=progress,
+            )
+            made = NGramModel(module=module, tokenizer=tokenizer)
+            with replaced(target) as work:
+                made.save(work, overwrite=True)
     return open_ngram(target)
 
 

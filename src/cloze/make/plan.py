@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def plan(
     """
     texts, made = asked(sources, recipe, settings)
     folder, say = Path(out), say or Say()
-    with assemble(made.run.device) as team:
-        with begun(texts, folder, made, team, planned=True) as readable:
+    with assemble(made.run.device) as team, ExitStack() as held:
+        with begun(texts, folder, made, team, held, planned=True) as readable:
             workshop = open_workshop(readable, folder, made, team=team, say=say)
         say.text(f"training for {TRIAL_SECONDS:.0f} seconds, and to the end of a step")
         with beginning(workshop, team) as state:

@@ -29,6 +29,7 @@ from cloze.evaluate.perplexity import perplexity
 from cloze.files import read_json, write_json
 from cloze.make.begin import begun
 from cloze.make.course import exact, written
+from cloze.make.folder import alone
 from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, Recipe
@@ -100,8 +101,8 @@ def pretrain(
     """
     texts, made = asked(sources, recipe, settings)
     folder, made, watch = Path(out), _placed(made), watch or Watch()
-    with assemble(made.run.device) as team:
-        with begun(texts, folder, made, team, force=force) as readable:
+    with assemble(made.run.device) as team, ExitStack() as held:
+        with begun(texts, folder, made, team, held, force=force) as readable:
             workshop = open_workshop(readable, folder, made, team=team, say=watch.say)
         return _train(workshop, folder, team, watch)
 
@@ -132,7 +133,8 @@ def resume_run(
     """
     texts, made = asked(sources, recipe_in(out), settings)
     folder, watch = Path(out), watch or Watch()
-    with assemble(made.run.device) as team:
+    with assemble(made.run.device) as team, ExitStack() as held:
+        team.ahead(lambda: held.enter_context(alone(folder)))
         workshop = open_workshop(
             texts, folder, made, team=team, say=watch.say, began=_began(folder)
         )

@@ -1,7 +1,6 @@
 """What every training run has: a folder with files of these names, a recipe, and onlookers."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,17 +99,6 @@ def check_named(texts: Sequence[Any]) -> None:
             "this run began with text from a pipe or from Python, which cannot be read again",
             fix="give it again, cloze.resume(out, sources=…), or start anew with --force",
         )
-
-
-def clear(folder: Path, *folders: str) -> None:
-    """Remove what a run before has left, which a new one must neither go on from nor show."""
-    for name in (
-        *(RECIPE, METRICS, REPORT, CORPUS_FACTS, DATA_FACTS),
-        *(FILLS, NEIGHBOURS, SAMPLES, TRIALS),
-    ):
-        (folder / name).unlink(missing_ok=True)
-    for name in (STATE, *folders):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def write_recipe(folder: Path, recipe: "DataclassInstance | Mapping[str, Any]") -> None:

@@ -22,6 +22,7 @@ from cloze.device import device_of
 from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
+from cloze.make.folder import alone, check_apart, clear
 from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
@@ -29,7 +30,6 @@ from cloze.make.run import (
     VOCABULARY,
     Watch,
     check_extras,
-    clear,
     recipe_in,
     write_recipe,
 )
@@ -95,11 +95,13 @@ def train_translator(
     device_of(made.run.device)
     if made.vocabulary.folder is not None:
         _named_vocabulary(made.vocabulary.folder)
+        check_apart(Path(out), made.vocabulary.folder, what="vocabulary")
     train, judged = parallel(source, target), parallel(*dev) if dev else None
     folder = fresh_path(out, force)
-    clear(folder, VOCABULARY)
-    write_recipe(folder, made)
-    return _train(train, judged, folder, made, watch or Watch())
+    with alone(folder):
+        clear(folder)
+        write_recipe(folder, made)
+        return _train(train, judged, folder, made, watch or Watch())
 
 
 def resume_translator(
@@ -114,7 +116,8 @@ def resume_translator(
             fix="train again, or give the sentences as files",
         )
     judged = parallel(*made.data.dev) if made.data.dev else None
-    return _train(parallel(*made.data.train), judged, Path(out), made, watch or Watch())
+    with alone(Path(out)):
+        return _train(parallel(*made.data.train), judged, Path(out), made, watch or Watch())
 
 
 def _train(

@@ -73,7 +73,8 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
         ),
     )
     score, scores = taken.score, taken.scores
-    if score is not None and data.task.none:
+    # who wants to be gone is not kept: a resumed run does it at its end
+    if score is not None and data.task.none and not taken.stopped:
         chosen = with_threshold(
             load(out, quiet=True), data.dev, batch_tokens=recipe.run.batch_tokens
         )

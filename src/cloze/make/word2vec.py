@@ -2,12 +2,14 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 from cloze.checkpoint.vectors import WordModel
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.streams import Source, check_rereadable, rows
+from cloze.make.folder import alone, replaced
 from cloze.models.word2vec import WordVectors
 from cloze.text.counting import Told
 from cloze.train.word2vec.corpus import encode
@@ -44,18 +46,22 @@ def pretrain_word2vec(
     def texts() -> Iterator[str]:
         return (row.text for row in rows(sources, column=column))
 
-    with tempfile.TemporaryDirectory(prefix="cloze-words-") as temporary:
+    with ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(alone(folder))
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
         encoded = encode(texts, text, Path(temporary), progress=progress)
         learned = learn(encoded, settings, progress)
-    vectors = WordModel(
-        words=encoded.vocabulary.words,
-        vectors=learned.vectors,
-        counts=encoded.vocabulary.counts,
-        grams=settings.grams,
-        gram_vectors=learned.gram_vectors,
-        lowercase=text.lowercase,
-        training={"settings": asdict(settings), "text": asdict(text)},
-    )
-    if folder is not None:
-        vectors.save(folder, overwrite=True)
+        vectors = WordModel(
+            words=encoded.vocabulary.words,
+            vectors=learned.vectors,
+            counts=encoded.vocabulary.counts,
+            grams=settings.grams,
+            gram_vectors=learned.gram_vectors,
+            lowercase=text.lowercase,
+            training={"settings": asdict(settings), "text": asdict(text)},
+        )
+        if folder is not None:
+            with replaced(folder) as work:
+                vectors.save(work, overwrite=True)
     return vectors

@@ -119,12 +119,23 @@ def save(state: TrainState, folder: Path, run: Mapping[str, Any], *, keep: int =
 
 
 def resume(state: TrainState, folder: Path, run: Mapping[str, Any]) -> Path | None:
-    """Go on from the newest whole state in `folder`; None when there is none.
+    """Go on from the newest whole state in `folder`; None when there never was one.
 
     The number of processes may be another than before.
     """
-    found = newest_state(folder) if state.team.first else None
+    found: Path | None = None
+
+    def choose() -> None:
+        nonlocal found
+        found = newest_state(folder)
+        if found is None and any(folder.glob("[0-9]*-step-*")):
+            raise FolderError(
+                f"none of the states in {folder} is whole",
+                fix="put a copy of one back; or remove that folder, and resume from the beginning",
+            )
+
     # the first process chooses; the others read the same files
+    state.team.ahead(choose)
     serial, step = state.team.largest(state_number(found) if found else (0, 0))
     if not serial:
         return None

@@ -1,6 +1,7 @@
 """How a run on raw text begins: what is wrong is told before anything is written or overwritten."""
 
 import io
+import shutil
 import sys
 
 import pytest
@@ -74,7 +75,8 @@ def test_a_run_that_is_going_on_is_not_planned_over(made, text, tmp_path, quick)
         ("a.txt", ["vocabulary.folder=nowhere"], "nowhere"),
         ("a.txt", ["corpus.folder={texts}"], "holds something else"),
         ("a.txt", ["model.start=nowhere"], "nowhere"),
-        ("a.txt", ["model.start={made}", "samples.length=64"], "and the model has 32 positions"),
+        ("a.txt", ["model.start={made}"], "lies where the run would write its own"),
+        ("a.txt", ["model.start={base}", "samples.length=64"], "and the model has 32 positions"),
         ("a.txt", ["objective.kind=both", "run.fast=false"], "needs batches made on the device"),
     ],
 )
@@ -87,9 +89,10 @@ def test_force_overwrites_nothing_before_all_is_checked(
     (texts / "empty.txt").write_text("")
     (texts / "broken.jsonl").write_text("{\n")
     (texts / "a.jsonl").write_text('{"one": "a cat", "two": "a dog"}\n')
+    places = {"made": made, "texts": texts, "base": shutil.copytree(made, tmp_path / "base")}
     before = contents(made)
     with pytest.raises(ClozeError, match=message):
-        train(texts / name, made, *(s.format(made=made, texts=texts) for s in settings), force=True)
+        train(texts / name, made, *(s.format(**places) for s in settings), force=True)
     assert contents(made) == before
 
 

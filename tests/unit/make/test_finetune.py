@@ -1,6 +1,7 @@
 """`finetune`: every task learns, what is frozen stays, the best is kept, runs resume exactly."""
 
 import json
+import signal
 
 import pytest
 import torch
@@ -139,6 +140,41 @@ def test_answers_are_learned(base, tmp_path):
     assert model.task.threshold != 0.0  # chosen on the dev data
     assert cloze.answer(model, "c", "b c d e f g").text == "c"
     assert cloze.answer(model, "h", "b c d e f g").text == ""
+
+
+def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
+    """It takes the dev data twice: a resumed run does it at its end."""
+
+    def stop(steps, _):
+        for step in steps:
+            if step.number == 30:
+                signal.raise_signal(signal.SIGTERM)
+            yield step
+
+    body(BertConfig).save(tmp_path / "base")
+    asked = [
+        {
+            "context": one.context,
+            "qas": [
+                {
+                    "id": str(number),
+                    "question": one.question,
+                    "is_impossible": not one.answers,
+                    "answers": [{"text": a.text, "answer_start": a.start} for a in one.answers],
+                }
+            ],
+        }
+        for number, one in enumerate(questions(100))
+    ]
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": asked}]}))
+    given = {"task": "answer", "model": tmp_path / "base", "train": data, "dev": data}
+    out = tmp_path / "m"
+    ended = finetune(**given, out=out, settings=FAST, watch=Watch(steps=stop))
+    assert (ended.stopped, ended.steps) == ("SIGTERM", 30)
+    assert cloze.load(out).task.threshold == 0.0
+    assert cloze.resume(out).stopped is None
+    assert cloze.load(out).task.threshold != 0.0
 
 
 def test_chinese_answers_are_judged_by_their_own_rules(base, tmp_path):

@@ -14,6 +14,7 @@ from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.run import Watch
 from cloze.models import BertConfig
+from helpers import files_of
 from tunings import FAST, body, texts, tune, weights
 
 QUICK = [one for one in FAST if one.startswith(("run.device", "transfer."))]
@@ -34,6 +35,22 @@ def test_seeds_give_mean_and_deviation(base, tmp_path):
     assert ended.runs == 3
     assert cloze.load(tmp_path / "m").labels == ("no", "yes")
     assert len(json.loads((tmp_path / "m" / "trials.json").read_text())) == 3
+    kept = {"recipe.toml", "metrics.jsonl", "report.html", "data.json"}
+    for trial in ended.trials:  # how they went, and nothing that looks like a model
+        assert files_of(tmp_path / "m" / trial.name) == kept
+
+
+@pytest.mark.parametrize("setting", ["transfer.kind=full", "transfer.kind=features"])
+def test_a_model_that_is_open_stays_as_it_was(base, tmp_path, setting):
+    """Its weights are mapped to the file, which is not to be written over."""
+    out, settings = tmp_path / "m", ["run.seeds=2", setting]
+    tune(base, out, "run.steps=3", *settings)
+    held = cloze.load(out, device="cpu")
+    before = cloze.classify(held, "b a c").scores
+    tune(base, out, "run.steps=9", "run.seed=5", *settings, train=texts(50, 2), force=True)
+    assert cloze.classify(held, "b a c").scores == before
+    assert cloze.classify(cloze.load(out, device="cpu"), "b a c").scores != before
+    assert not list(out.glob("seed-*/*.safetensors"))
 
 
 @pytest.fixture

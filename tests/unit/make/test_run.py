@@ -10,7 +10,7 @@ from cloze.make.finetune import finetune, resume_finetune
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.pretrain import pretrain, resume_run
 from cloze.make.recipe import recipes
-from cloze.make.run import RECIPE, VOCABULARY, clear, named, placed
+from cloze.make.run import RECIPE, named, placed
 from cloze.make.translate import resume_translator, train_translator
 
 BEGIN = {
@@ -56,21 +56,6 @@ def test_so_it_is_when_a_run_is_resumed(recipe, tmp_path, monkeypatch):
     settings = ["run.tensorboard=true", *(["task=classify"] if recipe == "finetune" else [])]
     with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
         AGAIN[recipe](tmp_path, settings=settings)
-
-
-def test_nothing_of_a_run_before_is_left(tmp_path):
-    names = [
-        *("recipe.toml", "metrics.jsonl", "report.html", "corpus.json", "data.json"),
-        *("fills.json", "neighbours.json", "samples.json", "trials.json"),
-    ]
-    for name in (*names, "mine.txt", "state/000001-step-1/facts.json", "vocabulary/vocab.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    clear(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"mine.txt", "vocabulary"}
-    clear(tmp_path, VOCABULARY)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    clear(tmp_path / "nowhere")
 
 
 def test_places_are_named_so_that_they_are_found_from_anywhere(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cloze.checkpoint.state import read_state
+from cloze.checkpoint.state import DamagedStateWarning, read_state
 from cloze.errors import FolderError
 from cloze.models import BertConfig, fresh
 from cloze.objectives.core import Learner
@@ -102,6 +102,23 @@ def test_weights_that_two_names_share_are_saved_once():
 def test_nothing_to_resume_from(tmp_path):
     assert resume(new_state(), tmp_path, RUN) is None
     assert resume(new_state(), tmp_path / "absent", RUN) is None
+
+
+def test_states_of_which_none_is_whole_are_not_begun_over(tmp_path):
+    state = new_state()
+    for _ in range(2):
+        path = save(state, tmp_path, RUN)
+        (path / "facts.json").write_text("{}")
+    with (
+        pytest.warns(DamagedStateWarning),
+        pytest.raises(FolderError, match="none of the states in .* is whole\n.*remove that folder"),
+    ):
+        resume(new_state(), tmp_path, RUN)
+
+
+def test_a_first_saving_that_was_killed_left_no_state(tmp_path):
+    (tmp_path / ".000001-step-3.1a2b3c4d").mkdir()
+    assert resume(new_state(), tmp_path, RUN) is None
 
 
 def test_another_run_is_refused(tmp_path):

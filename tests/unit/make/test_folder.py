@@ -1,0 +1,338 @@
+"""A run's folder: one process at a time, and nothing of an older run or model under a new one."""
+
+import fcntl
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.vectors import save_vectors
+from cloze.errors import FolderError, InputError
+from cloze.interop.sentence_transformers import Pooling
+from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.folder import LOCK, alone, clear
+from cloze.make.language import pretrain_language, resume_language
+from cloze.make.ngram import pretrain_ngram
+from cloze.make.plan import plan
+from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.run import Watch
+from cloze.make.translate import resume_translator, train_translator
+from cloze.make.word2vec import pretrain_word2vec
+from cloze.models import BertConfig
+from cloze.models.word2vec import WordVectors
+from cloze.train.word2vec.settings import Settings, Text
+from grams import TEXT, text_model
+from helpers import files_of, tiny_model
+from languages import language_model
+from smallruns import SMALL, stories
+from translators import TEXTS, translator
+from tunings import FAST, body, texts
+
+QUICK = {
+    "bert": [*SMALL, "run.steps=2"],
+    "lstm": ["lstm.width=12", "lstm.embedding=12", "run.batch=4", "run.length=5", "run.steps=2"],
+    "classify": [*(one for one in FAST if "epochs" not in one), "run.steps=2"],
+    "transformer": [
+        *("transformer.width=16", "transformer.layers=1", "transformer.heads=2"),
+        *("transformer.hidden=24", "vocabulary.size=300", "run.batch_tokens=200", "run.steps=2"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Text, labelled rows, two sides of sentences, and a model to begin with."""
+    folder = tmp_path_factory.mktemp("files")
+    stories(folder)
+    rows = "".join(f"{one.text}\t{one.label}\n" for one in texts(40))
+    (folder / "rows.tsv").write_text(f"text\tlabel\n{rows}")
+    for side in ("en", "de"):
+        (folder / f"a.{side}").write_text("".join(f"{text}\n" for text in TEXTS))
+    body(BertConfig).save(folder / "base")
+    return folder
+
+
+def word_vectors(out, **how):
+    pytest.importorskip("numba")
+    settings = Settings(width=8, epochs=1, threads=1)
+    return pretrain_word2vec([TEXT], out, settings=settings, text=Text(min_count=1), **how)
+
+
+def several(files, out, count, **how):
+    settings = [*QUICK["classify"], f"run.seeds={count}"]
+    rows = files / "rows.tsv"
+    return finetune("classify", files / "base", rows, out, dev=rows, settings=settings, **how)
+
+
+MAKERS = {
+    "bert": lambda files, out, **how: pretrain(files / "a.txt", out, settings=QUICK["bert"], **how),
+    "lstm": lambda files, out, **how: pretrain_language(
+        files / "a.txt", out, "lstm", settings=QUICK["lstm"], **how
+    ),
+    "classify": lambda files, out, **how: finetune(
+        "classify", files / "base", files / "rows.tsv", out, settings=QUICK["classify"], **how
+    ),
+    "transformer": lambda files, out, **how: train_translator(
+        files / "a.en", files / "a.de", out, settings=QUICK["transformer"], **how
+    ),
+    "ngram": lambda _, out, **how: pretrain_ngram([TEXT], out, order=2, **how),
+    "word2vec": lambda _, out, **how: word_vectors(out, **how),
+}
+STEPPED = ("bert", "lstm", "classify", "transformer")
+AGAIN = {
+    "bert": resume_run,
+    "lstm": resume_language,
+    "classify": resume_finetune,
+    "transformer": resume_translator,
+}
+
+
+class Killed(Exception):
+    pass
+
+
+def kill(steps, _):
+    for _step in steps:
+        raise Killed
+    yield
+
+
+def embedder(folder):
+    """A folder as of sentence-transformers, with a prompt and a limit of its own."""
+    pooling = Pooling(modes=("mean",), normalize=True, limit=9, prompt="query: ")
+    replace(tiny_model(), pooling=pooling).save(folder)
+    (folder / "2_Normalize").mkdir()
+    return folder
+
+
+def reader(folder):
+    """A folder with a reader beside its body."""
+    spec = Features(width=16)
+    task = Task(name="classify", policy="head", features=spec)
+    replace(tiny_model(task=task), reader=new_reader(spec, 2)).save(folder)
+    return folder
+
+
+def vectors(folder):
+    return save_vectors(WordVectors(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)), folder)
+
+
+SAVED = {
+    "embedder": embedder,
+    "reader": reader,
+    "answers": lambda folder: tiny_model(
+        "span", task=Task(name="answer", none=True, threshold=1.5)
+    ).save(folder),
+    "lstm": lambda folder: language_model("lstm").save(folder),
+    "transformer": lambda folder: translator("transformer").save(folder),
+    "ngram": lambda folder: text_model().save(folder),
+    "word2vec": vectors,
+}
+
+
+# What a new run leaves of an old one
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_nothing_of_a_model_before_is_left(kind, tmp_path):
+    folder = tmp_path / "m"
+    SAVED[kind](folder)
+    (folder / "notes.md").write_text("mine")
+    (folder / "pytorch_model.bin").write_text("mine")
+    clear(folder)
+    assert {path.name for path in folder.iterdir()} == {"notes.md", "pytorch_model.bin"}
+
+
+def test_nothing_of_a_run_before_is_left(tmp_path):
+    ours = [
+        *("recipe.toml", "metrics.jsonl", "report.html", "corpus.json", "data.json"),
+        *("fills.json", "neighbours.json", "samples.json", "trials.json"),
+        *("state/000001-step-1/facts.json", "state/.000002-step-2.ab12/facts.json"),
+        *("vocabulary/vocab.txt", "tokenizer/tokenizer.json", "tokenizer/origin.json"),
+        *("seed-0/recipe.toml", "seed-0/config.json", "rate-5e-05-batch-16-epochs-3/recipe.toml"),
+        *("tensorboard/events.out.tfevents.1", "model.safetensors.index.json"),
+        *("model-00001-of-00002.safetensors", "special_tokens_map.json"),
+    ]
+    theirs = [
+        *("mine.txt", "seed-1/mine.txt", "state/mine.txt", "1_Pooling/mine.txt", "corpus/a.txt"),
+        "seed-of-doubt/config.json",
+    ]
+    for name in (*ours, *theirs):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    clear(tmp_path)
+    assert files_of(tmp_path) == {*theirs}
+    assert not [path for path in tmp_path.rglob("*") if path.is_dir() and not any(path.iterdir())]
+    clear(tmp_path / "nowhere")
+
+
+def test_runs_of_their_own_are_no_trials(tmp_path):
+    """Folders named so are of one run only where it was one of several."""
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "seed-0" / "recipe.toml").write_text("")
+    clear(tmp_path)
+    assert files_of(tmp_path) == {"seed-0/recipe.toml"}
+
+
+def test_states_behind_a_link_go_too(tmp_path):
+    (tmp_path / "disk" / "000001-step-1").mkdir(parents=True)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "state").symlink_to(tmp_path / "disk")
+    clear(tmp_path / "m")
+    assert not list((tmp_path / "disk").iterdir())
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_forced_run_has_nothing_of_another_model(kind, files, tmp_path):
+    out = embedder(tmp_path / "m")
+    (out / "cloze.json").write_text('{"format_version": 1, "name": "classify"}')
+    (out / "notes.md").write_text("mine")
+    MAKERS[kind](files, out, force=True)
+    MAKERS[kind](files, tmp_path / "new")
+    ours, theirs = ({path.name for path in folder.iterdir()} for folder in (out, tmp_path / "new"))
+    assert ours == {*theirs, "notes.md"}
+    made = cloze.load(out, device="cpu")
+    if isinstance(made, Model):
+        assert made.pooling is None
+        assert made.limit > 9
+
+
+@pytest.mark.parametrize("kind", STEPPED)
+def test_a_forced_run_that_is_killed_shows_no_older_model(kind, files, tmp_path):
+    out = tmp_path / "m"
+    tiny_model("sequence").save(out)
+    with pytest.raises(Killed):
+        MAKERS[kind](files, out, force=True, watch=Watch(steps=kill))
+    assert not {"config.json", "model.safetensors", "tokenizer.json"} & files_of(out)
+
+
+def test_fewer_seeds_leave_no_older_ones(files, tmp_path):
+    out = tmp_path / "m"
+    for count in (3, 2):
+        several(files, out, count, force=True)
+    assert sorted(path.name for path in out.glob("seed-*")) == ["seed-0", "seed-1"]
+    MAKERS["lstm"](files, out, force=True)
+    assert not list(out.glob("seed-*"))
+
+
+def test_seeds_that_were_killed_in_the_first_leave_none_either(files, tmp_path):
+    out = tmp_path / "m"
+    with pytest.raises(Killed):
+        several(files, out, 2, watch=Watch(steps=kill))
+    assert (out / "seed-0").is_dir()
+    MAKERS["classify"](files, out, force=True)
+    assert not (out / "seed-0").exists()
+
+
+@pytest.mark.parametrize("place", ["", "seed-0", "vocabulary", "tokenizer"])
+def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
+    out = tmp_path / "m"
+    base = shutil.copytree(files / "base", out / place)
+    for begin in (
+        lambda: finetune("classify", base, files / "rows.tsv", out, force=True),
+        lambda: pretrain(
+            *(files / "a.txt", out), settings=["run.steps=1", f"model.start={base}"], force=True
+        ),
+        lambda: pretrain(
+            *(files / "a.txt", out),
+            settings=[*QUICK["bert"], f"vocabulary.folder={base}"],
+            force=True,
+        ),
+        lambda: pretrain_language(
+            *(files / "a.txt", out, "lstm"),
+            settings=["run.steps=1", f"vocabulary.folder={base / 'vocab.txt'}"],
+            force=True,
+        ),
+    ):
+        before = files_of(out)
+        with pytest.raises(InputError, match="lies where the run would write its own\n.*--out"):
+            begin()
+        assert files_of(out) == before
+
+
+# One at a time
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_second_process_is_refused(kind, files, tmp_path):
+    """A lock is of an open file, so one process can hold two of them against each other."""
+    out = tmp_path / "m"
+    with alone(out), pytest.raises(FolderError, match="another process .*\n.*wait"):
+        MAKERS[kind](files, out, force=True)
+    assert not out.exists(), "nothing was written"
+    MAKERS[kind](files, out)
+    assert not (out / LOCK).exists()
+    before = files_of(out)
+    with alone(out):
+        with pytest.raises(FolderError, match="another process"):
+            MAKERS[kind](files, out, force=True)
+        if kind in STEPPED:
+            with pytest.raises(FolderError, match="another process"):
+                AGAIN[kind](out)
+    assert files_of(out) == before
+
+
+def test_a_plan_waits_its_turn(files, tmp_path):
+    out = tmp_path / "m"
+    with alone(out), pytest.raises(FolderError, match="another process"):
+        plan(files / "a.txt", out, settings=QUICK["bert"])
+
+
+def test_one_of_several_runs_is_held_too(files, tmp_path):
+    out, seen = tmp_path / "m", []
+
+    def look(steps, _):
+        for step in steps:
+            if not seen:
+                for place in (out, out / "seed-0"):
+                    with pytest.raises(FolderError, match="another process") as error:
+                        resume_finetune(place)
+                    seen.append(error)
+            yield step
+
+    several(files, out, 2, watch=Watch(steps=look))
+    assert len(seen) == 2
+    assert not list(out.rglob(LOCK))
+
+
+def test_a_lock_that_was_left_behind_is_in_nobodys_way(files, tmp_path):
+    (tmp_path / LOCK).write_text("")
+    MAKERS["classify"](files, tmp_path)
+    assert cloze.load(tmp_path, device="cpu").labels == ("no", "yes")
+
+
+def test_a_lock_that_goes_as_it_is_asked_for(tmp_path, monkeypatch):
+    """Its holder removes it as it ends: whoever holds the removed file holds nothing."""
+    plain, asked = fcntl.flock, []
+
+    def flock(file, how):
+        if not asked:
+            (tmp_path / LOCK).unlink()
+        asked.append(how)
+        plain(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with alone(tmp_path):
+        assert (tmp_path / LOCK).exists()
+        with pytest.raises(FolderError, match="another process"), alone(tmp_path):
+            pass
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_disks_and_systems_without_locks(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with alone(tmp_path), alone(tmp_path):
+        pass
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with alone(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert not (tmp_path / "a").exists(), "nothing came of it"
