@@ -113,8 +113,12 @@ def compare(
 def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     """Models, and the data: the last name, and those before it that are files and no models."""
     from cloze.checkpoint.ngram import is_arpa
+    from cloze.data.streams import is_stream
+
+    def is_data(name: str) -> bool:
+        return is_stream(name) or (Path(name).is_file() and not is_arpa(name))
 
     first = len(names) - 1
-    while first > 1 and Path(names[first - 1]).is_file() and not is_arpa(names[first - 1]):
+    while first > 1 and is_data(names[first - 1]):
         first -= 1
     return names[:first], names[first:]

@@ -56,7 +56,8 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA", help="Labelled files; of a language model text; of a translator two."
+            metavar="DATA",
+            help="Labelled files, or -; of a language model text; of a translator two.",
         ),
     ],
     *,
