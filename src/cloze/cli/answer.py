@@ -1,6 +1,5 @@
 """`cloze answer`: the stretch of a context that answers a question."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -58,7 +57,7 @@ def answer(
     stride: Stride = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", "-f", metavar="PATH", help="Questions in the SQuAD format."),
+        typer.Option("--file", "-f", metavar="PATH", help="Questions in the SQuAD format, or -."),
     ] = None,
     skip_bad: SkipBad = False,
     device: Device = None,
@@ -102,9 +101,10 @@ def _questions(
     question: str | None, context: str | None, files: list[str] | None, told: Outcomes
 ) -> "Iterator[QuestionExample]":
     from cloze.data.labelled.examples import Origin, QuestionExample
+    from cloze.data.streams import rows
 
     if question is not None and context is not None:
-        text = sys.stdin.read() if context == "-" else context
+        text = "\n".join(row.text for row in rows("-")) if context == "-" else context
         origin = Origin(file="QUESTION", line=1)
         return iter([QuestionExample(question=question, context=text, origin=origin)])
     from cloze.data.labelled.questions import read_questions

@@ -40,7 +40,9 @@ def choose(
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", "-f", metavar="PATH", help="Questions, as finetune reads them."),
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="Questions, as finetune reads them, or -."
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     device: Device = None,

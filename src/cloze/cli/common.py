@@ -64,7 +64,7 @@ Texts = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="PATH", help="Read texts from a file, folder or glob."),
+    typer.Option("--file", "-f", metavar="PATH", help="Read texts from a file, folder, glob or -."),
 ]
 Column = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of a table that is text.")

@@ -115,8 +115,11 @@ def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     """Models, and the data: the last name, and those before it that are files and no models."""
     from cloze.checkpoint.ngram import is_arpa
     from cloze.checkpoint.vectors import begins_vectors
+    from cloze.data.streams import is_stream
 
     def is_data(name: str) -> bool:
+        if is_stream(name):
+            return True
         return Path(name).is_file() and not is_arpa(name) and not begins_vectors(name)
 
     first = len(names) - 1

@@ -56,7 +56,9 @@ def finetune(
     *,
     train: Annotated[
         list[str] | None,
-        typer.Option("--train", metavar="PATH", help="Data to learn from; translate: SRC TGT."),
+        typer.Option(
+            "--train", metavar="PATH", help="Data to learn from, or -; translate: SRC TGT."
+        ),
     ] = None,
     dev: Annotated[
         list[str] | None,
@@ -207,7 +209,8 @@ class PairedFiles(TyperCommand):
         if args[:1] == ["translate"]:
             said: list[str] = []
             for arg in args:
-                if said[-2:-1] and said[-2] in _PAIRED and not arg.startswith("-"):
+                value = arg == "-" or not arg.startswith("-")
+                if said[-2:-1] and said[-2] in _PAIRED and value:
                     said.append(said[-2])
                 said.append(arg)
             args = said

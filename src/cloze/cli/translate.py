@@ -44,8 +44,8 @@ def translate(
         str | None, typer.Option(metavar="CHOICE", help="Too long: head, tail, head+tail.")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="PATH", help="A sentence on each line."),
+        str | None,
+        typer.Option("--file", "-f", metavar="PATH", help="A sentence on each line, or -."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the best, line by line.")

@@ -18,6 +18,7 @@ from cloze.data.batch import NO_LABEL, Bools, Ints
 from cloze.data.files import PathLike
 from cloze.data.randomness import Purpose, generator
 from cloze.data.readers import Row, read_lines
+from cloze.data.streams import rows
 from cloze.data.unpack import Lines, open_bytes
 from cloze.errors import InputError
 
@@ -26,7 +27,12 @@ ROUND = 8  # rows and columns of rectangles whose shapes should come again
 
 
 def rows_of(path: PathLike) -> list[Row]:
-    """Every line of a file, blank ones too; packed files are told by their ending, no other is."""
+    """Every line of a file, blank ones too; packed files are told by their ending, no other is.
+
+    `-` is standard input.
+    """
+    if os.fspath(path) == "-":
+        return list(rows("-"))
     place = Path(path)
     if not place.exists():
         raise InputError(f"{path}: there is no such file", fix="check the spelling")

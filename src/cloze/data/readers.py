@@ -76,12 +76,7 @@ def read_lines(lines: Lines, _column: str | None = None) -> Iterator[Outcome]:
 
 def read_jsonl(lines: Lines, column: str | None) -> Iterator[Outcome]:
     """A JSON object or string on every line."""
-    for found in json_lines(lines):
-        yield (
-            found
-            if isinstance(found, InputError)
-            else row_of(found[1], column, lines.file, found[0])
-        )
+    return rows_in(json_lines(lines), column, lines.file)
 
 
 def json_lines(lines: Lines) -> Iterator[Numbered | InputError]:
@@ -127,7 +122,7 @@ def _table(
         elif len(record) != len(header):
             yield ragged(record, header, "the header", f"{file}:{line}")
         else:
-            yield row_of(record[at], column, file, line)
+            yield row_of(record[at], file, line)
 
 
 def ragged(record: Sequence[str], first: Sequence[str], what: str, where: str) -> InputError:
@@ -197,7 +192,7 @@ def _parquet(path: Path, column: str | None) -> Iterator[Outcome]:
             yield found
         else:
             (value,) = found[1].values()
-            yield row_of(value, column, str(path), found[0])
+            yield row_of(value, str(path), found[0])
 
 
 def _only(names: Sequence[str], column: str | None, where: str) -> list[str]:
@@ -264,13 +259,32 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def row_of(value: object, column: str | None, file: str, line: int) -> Outcome:
-    """The text in a value: a string, a list of lines, or a mapping with one under a column."""
-    where = f"{file}:{line}"
+def rows_in(
+    found: Iterable[Numbered | InputError], column: str | None, file: str
+) -> Iterator[Outcome]:
+    """The text in every value: a string, a list of lines, or a mapping with one under a column.
+
+    The column is chosen once, at the first mapping, so that no other one's text is taken for it.
+    """
+    for one in found:
+        if isinstance(one, InputError):
+            yield one
+            continue
+        line, value = one
+        try:
+            if isinstance(value, Mapping):
+                column = choose(list(value), column, f"{file}:{line}")
+                value = value[column]
+        except InputError as error:
+            yield error
+        else:
+            yield row_of(value, file, line)
+
+
+def row_of(value: object, file: str, line: int) -> Outcome:
+    """A string, or a list of lines, as a row."""
     try:
-        if isinstance(value, Mapping):
-            value = value[choose(list(value), column, where)]
-        return Row(text_of(value, where), file, line, whole=True)
+        return Row(text_of(value, f"{file}:{line}"), file, line, whole=True)
     except InputError as error:
         return error
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from cloze.data.files import KINDS, PathLike, endings, find
-from cloze.data.readers import Outcome, Row, read_file, read_lines, row_of, whole_file
+from cloze.data.readers import Outcome, Row, read_file, read_lines, rows_in, whole_file
 from cloze.data.unpack import Lines
 from cloze.errors import InputError
 
@@ -193,9 +193,7 @@ def check_rows(source: Iterable[T]) -> Iterable[T]:
 
 
 def _given(source: Iterable[object], column: str | None) -> Iterator[Outcome]:
-    name = f"<{type(source).__name__}>"
-    for number, value in enumerate(source, 1):
-        yield row_of(value, column, name, number)
+    return rows_in(enumerate(source, 1), column, f"<{type(source).__name__}>")
 
 
 def reporter(on_error: OnError) -> Callable[[InputError], object]:

@@ -7,12 +7,12 @@ word that is not among them is left out and told.  q questions, v words, d width
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.data.files import PathLike
+from cloze.data.parallel import rows_of
 from cloze.errors import InputError
 from cloze.evaluate.numbers import pearson, spearman
 from cloze.models.word2vec import WordVectors
@@ -171,7 +171,4 @@ def _folded_name(model: WordVectors, scores: NDArray[np.float32]) -> str:
 
 
 def _rows(path: PathLike) -> Iterator[tuple[int, str]]:
-    with Path(path).open(encoding="utf-8-sig") as lines:
-        for at, line in enumerate(lines, 1):
-            if line.strip():
-                yield at, line.strip("\r\n")
+    return ((row.line, row.text) for row in rows_of(path) if row.text.strip())

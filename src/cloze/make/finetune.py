@@ -45,6 +45,7 @@ from cloze.make.run import (
     UNNAMED,
     Watch,
     check_extras,
+    check_piped,
     placed,
     recipe_in,
     write_recipe,
@@ -98,11 +99,11 @@ class Finetuned(Tuned):
 def finetune(
     task: str,
     model: Model | PathLike,
-    train: PathLike | Sequence[Any],
+    train: PathLike | Iterable[Any],
     out: PathLike,
     recipe: FinetuneRecipe | PathLike = DEFAULT,
     *,
-    dev: PathLike | Sequence[Any] = (),
+    dev: PathLike | Iterable[Any] = (),
     settings: Sequence[str] = (),
     force: bool = False,
     watch: Watch | None = None,
@@ -118,7 +119,8 @@ def finetune(
     Args:
         task: what it is to learn.
         model: that it begins with.
-        train: files, folders or globs of labelled data; or examples of `cloze.data.labelled`.
+        train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
+            or a list of mappings with the same columns; or examples of `cloze.data.labelled`.
         out: the run's and the model's folder.
         recipe: a `FinetuneRecipe`, the name of one, or its file.
         dev: what it is judged by; left out, a tenth of the training data, chosen by a hash.
@@ -129,9 +131,11 @@ def finetune(
     one_of("task", task, TASKS)
     made = finetune_recipe(recipe, settings=settings)
     named = placed(model) if isinstance(model, str | OsPath) else UNNAMED
+    train, dev = listed_sources(train), listed_sources(dev)  # of an iterator nothing is left
     data = replace(made.data, train=_named(train), dev=_named(dev))
     made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
     made.check()
+    check_piped([*data.train, *data.dev])
     check_extras(made.run)
     folder = fresh_path(out, force)
     if named != UNNAMED:
@@ -167,6 +171,7 @@ def resume_finetune(
             "this run began with objects in Python, which a folder cannot name",
             fix="fine-tune again, or give the model and the data as files",
         )
+    check_piped([*made.data.train, *made.data.dev], again=True)
     with alone(folder):
         base = _opened(made.model, made)
         labelled = gather(made, made.data.train, made.data.dev)
@@ -344,8 +349,7 @@ def _plain(ended: Tuned) -> dict[str, Any]:
     return {field.name: getattr(ended, field.name) for field in fields(Tuned)}
 
 
-def _named(source: PathLike | Sequence[Any]) -> tuple[str, ...]:
-    listed = listed_sources(source)
+def _named(listed: Sequence[Any]) -> tuple[str, ...]:
     if all(isinstance(one, str | OsPath) for one in listed):
         return tuple(absolute(one) for one in listed)
     return (UNNAMED,)

@@ -3,7 +3,7 @@
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -21,6 +21,7 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
+from cloze.data.streams import check_rows
 from cloze.errors import InputError
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.tasks.judge import Judged, gold_of, kind_of, measure_of
@@ -100,7 +101,7 @@ class Labelled:
 
 
 def gather(
-    recipe: FinetuneRecipe, train: PathLike | Sequence[Any], dev: PathLike | Sequence[Any]
+    recipe: FinetuneRecipe, train: PathLike | Iterable[Any], dev: PathLike | Iterable[Any]
 ) -> Labelled:
     """Read the data of a run and learn its labels."""
     errors: list[InputError] = []
@@ -108,7 +109,7 @@ def gather(
     if recipe.task == "classify" and learned:  # what labels are is told by the training data
         number = isinstance(learned[0].label, float)
         recipe = replace(recipe, data=replace(recipe.data, number=number))
-    judged = list(_read(recipe, dev, errors)) if dev else []
+    judged = list(_read(recipe, dev, errors))
     held_out = not judged and recipe.data.hold_out > 0
     if held_out:
         judged = [one for one in learned if _held_out(one, recipe.data.hold_out)]
@@ -141,9 +142,11 @@ def gather(
     )
 
 
-def listed_sources(source: PathLike | Sequence[Any]) -> list[Any]:
-    """One path or several, or examples."""
-    return [source] if isinstance(source, str | os.PathLike) else list(source)
+def listed_sources(given: PathLike | Iterable[Any]) -> list[Any]:
+    """One path or data set, several, or what is in a list: rows or examples."""
+    if isinstance(given, str | os.PathLike):
+        return [given]
+    return list(given) if isinstance(given, list | tuple | Iterator) else [check_rows(given)]
 
 
 def labels_of(
@@ -185,10 +188,10 @@ def _natural(label: str) -> tuple[bool, float, str]:
 
 
 def _read(
-    recipe: FinetuneRecipe, source: PathLike | Sequence[Any], errors: list[InputError]
+    recipe: FinetuneRecipe, given: PathLike | Iterable[Any], errors: list[InputError]
 ) -> Iterator[Any]:
-    listed = listed_sources(source)
-    if listed and not isinstance(listed[0], str | os.PathLike):
+    listed = listed_sources(given)
+    if listed and not _is_source(listed[0]):
         _check_examples(recipe.task, listed)
         return iter(listed)
     table = recipe.data
@@ -200,13 +203,18 @@ def _read(
     return KINDS[recipe.task].read(listed, **options)
 
 
+def _is_source(one: object) -> bool:
+    """Whether it is a path, a data set, or a row of one; a tuple is taken for an example."""
+    return isinstance(one, os.PathLike | Iterable) and not isinstance(one, tuple)
+
+
 def _check_examples(task: str, given: Sequence[Any]) -> None:
     wanted = EXAMPLES[task]
     for one in given:
         if not isinstance(one, wanted):
             raise InputError(
                 f"{str(one)[:80]} is no example of the task {task}",
-                fix=f"give {wanted.__name__}s of cloze.data.labelled.examples, or files",
+                fix=f"give {wanted.__name__}s of cloze.data.labelled.examples, mappings, or files",
             )
 
 

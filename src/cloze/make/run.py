@@ -1,6 +1,7 @@
 """What every training run has: a folder with files of these names, a recipe, and onlookers."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,23 @@ def check_named(texts: Sequence[Any]) -> None:
         raise InputError(
             "this run began with text from a pipe or from Python, which cannot be read again",
             fix="give it again, cloze.resume(out, sources=…), or start anew with --force",
+        )
+
+
+def check_piped(names: Sequence[str], *, again: bool = False) -> None:
+    """Refuse standard input where it is named twice, or nobody pipes a resumed run its data again.
+
+    Other data than it began with are refused when they are read.
+    """
+    if names.count("-") > 1:
+        raise InputError(
+            "standard input is named twice, and can be read once",
+            fix="save one of the two to a file and name that",
+        )
+    if again and "-" in names and (sys.stdin is None or sys.stdin.isatty()):
+        raise InputError(
+            "this run began with data from standard input, and nothing is piped in",
+            fix="pipe the same data in again, or begin anew with files",
         )
 
 

@@ -7,7 +7,7 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from cloze.checkpoint import translator
@@ -20,6 +20,7 @@ from cloze.make.finetune import Finetuned, resume_finetune
 from cloze.make.finetune import finetune as teach
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.make.kinds import Kind
+from cloze.make.labelled import listed_sources
 from cloze.make.recipe import find_recipe
 from cloze.make.run import Watch
 from cloze.make.translate import Trained, resume_translator, train_translator
@@ -30,7 +31,7 @@ TRANSLATE, FEATURES = "translate", "features"
 _SIDES = 2
 
 TaskRecipe = FinetuneRecipe | TranslateRecipe
-Data = PathLike | Sequence[Any]
+Data = PathLike | Iterable[Any]
 
 
 @overload
@@ -79,7 +80,8 @@ def finetune(
     Args:
         task: what it is to learn.
         model: that it begins with; None for a translator.
-        train: files, folders or globs of labelled data, or examples of `cloze.data.labelled`; of a
+        train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
+            or a list of mappings with the same columns; or examples of `cloze.data.labelled`; of a
             translator two, the source and its translation: files, or lists of sentences.
         out: the run's and the model's folder.
         recipe: one, the name of one, or its file; unsaid, the task's own.
@@ -140,11 +142,11 @@ def _labelled(
     force: bool,
     watch: Watch | None,
 ) -> Finetuned:
-    base, files = model or recipe.model, train or list(recipe.data.train)
+    base, files = model or recipe.model, listed_sources(train) or list(recipe.data.train)
     if not base or not files:
         what = "labelled data to learn from" if base else "model to begin with"
         raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
-    judged = dev or list(recipe.data.dev)
+    judged = listed_sources(dev) or list(recipe.data.dev)
     return teach(
         task or recipe.task, base, files, out, recipe, dev=judged, force=force, watch=watch
     )
@@ -166,8 +168,8 @@ def _translator(
             "a translator begins from nothing, and a model was named",
             fix="leave it out; which kind it is to be: recipe transformer or seq2seq",
         )
-    sides = _sides("train", train or recipe.data.train)
-    judged = dev or recipe.data.dev
+    sides = _sides("train", listed_sources(train) or recipe.data.train)
+    judged = listed_sources(dev) or recipe.data.dev
     return train_translator(
         *sides,
         out,
@@ -178,8 +180,8 @@ def _translator(
     )
 
 
-def _sides(name: str, data: Data) -> tuple[Any, Any]:
-    if isinstance(data, str | os.PathLike) or len(data) != _SIDES:
+def _sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:
+    if len(data) != _SIDES:
         raise InputError(f"{name} is not two files", fix="name the source, then its translation")
     return data[0], data[1]
 

@@ -30,6 +30,7 @@ from cloze.make.run import (
     VOCABULARY,
     Watch,
     check_extras,
+    check_piped,
     recipe_in,
     write_recipe,
 )
@@ -77,7 +78,8 @@ def train_translator(
     where the budget is in epochs, steps or tokens.
 
     Args:
-        source: a file with a sentence on each line (packed or not), or the sentences.
+        source: a file with a sentence on each line (packed or not), `-` for standard input, or the
+            sentences.
         target: the same of their translations, line by line.
         out: the run's and the model's folder.
         recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
@@ -91,6 +93,7 @@ def train_translator(
     check_extras(made.run)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
+    check_piped([*data.train, *data.dev])
     # whether all is there that is named, before anything is overwritten
     device_of(made.run.device)
     if made.vocabulary.folder is not None:
@@ -115,6 +118,7 @@ def resume_translator(
             "this run began with sentences in Python, which a folder cannot name",
             fix="train again, or give the sentences as files",
         )
+    check_piped([*made.data.train, *made.data.dev], again=True)
     judged = parallel(*made.data.dev) if made.data.dev else None
     with alone(Path(out)):
         return _train(parallel(*made.data.train), judged, Path(out), made, watch or Watch())

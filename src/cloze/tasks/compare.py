@@ -174,7 +174,8 @@ def compare(
 
     Args:
         models: folders, or names with a model or a folder each.
-        data: files, folders or globs; or examples of `cloze.data.labelled`.
+        data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
+            mappings with the same columns; or examples of `cloze.data.labelled`.
         policy: for texts longer than a model reads: head, tail, head+tail or window.
         stride: tokens that windows share.
         chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.

@@ -162,7 +162,8 @@ def evaluate_labelled(
 
     Args:
         model: with a task; that says how the data are read.
-        data: files, folders or globs; or examples of `cloze.data.labelled`.
+        data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
+            mappings with the same columns; or examples of `cloze.data.labelled`.
         policy: for texts longer than the model reads: head, tail, head+tail or window.
         stride: tokens that windows share.
         chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.

@@ -1,6 +1,7 @@
 """`evaluate` for our own families: language models, translators, word vectors."""
 
 import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import Parallel, parallel
-from cloze.data.streams import Source, listed, rows
+from cloze.data.parallel import Parallel, parallel, rows_of
+from cloze.data.streams import Source, listed, rereadable, rows
 from cloze.draw.chart import LineChart, Series
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Part, Table
@@ -255,7 +256,12 @@ def _translator(
     )
 
 
-def _words(model: WordVectors, data: Sequence[Any]) -> Scored:
+def _words(model: WordVectors, sources: list[Any]) -> Scored:
+    with rereadable(sources, Path(tempfile.gettempdir())) as data:
+        return _judged_words(model, data)
+
+
+def _judged_words(model: WordVectors, data: Sequence[Any]) -> Scored:
     since = time.perf_counter()
     scores: dict[str, float] = {}
     counts: dict[str, int] = {}
@@ -296,6 +302,5 @@ def read_words(
 
 def _is_questions(path: Path) -> bool:
     """Analogies have sections, or four words in a line without commas."""
-    with path.open(encoding="utf-8-sig") as lines:
-        first = next((line for line in lines if line.strip()), "")
+    first = next((row.text for row in rows_of(path) if row.text.strip()), "")
     return first.startswith(":") or ("," not in first and "\t" not in first)

@@ -97,6 +97,25 @@ def test_scores_and_predictions_of_all_examples_in_order(tmp_path):
     assert made.confusion.counts.trace() == right
 
 
+def test_rows_and_data_sets_are_judged_as_examples_are():
+    datasets = pytest.importorskip("datasets")
+    model, wanted = classifier(), evaluate(classifier(), texts())
+    rows = [{"sentence": one.text, "label": one.label} for one in texts()]
+    names = datasets.ClassLabel(names=["no", "yes"])
+    numbers = [row | {"label": names.str2int(row["label"])} for row in rows]
+    data = datasets.Dataset.from_list(numbers).cast_column("label", names)
+    for given in (rows, tuple(rows), iter(rows), data, [data], data.to_iterable_dataset()):
+        assert evaluate(model, given).scores == wanted.scores
+    made = cloze.compare({"one": model, "same": classifier()}, data, resamples=5)
+    assert [one.evaluation.scores for one in made.entries] == [wanted.scores] * 2
+    with pytest.raises(InputError, match="a DatasetDict is not a stream of rows"):
+        evaluate(model, datasets.DatasetDict(test=data))
+    made = evaluate(model, [*rows, {"label": "no"}], skip_bad=True)
+    assert [str(error.problem) for error in made.skipped] == [
+        "<list>:9: there is no 'sentence' in it"
+    ]
+
+
 def test_the_verb_is_not_hidden_by_the_room_of_its_name():
     import cloze.evaluate.measures
     from cloze.evaluate import squad

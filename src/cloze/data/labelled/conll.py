@@ -5,13 +5,12 @@ What a file is, is told by what is in it, for names are of no help here (eng.tra
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from cloze.config import suggest
 from cloze.data.labelled.words import Words, join
 from cloze.data.readers import each_line, ragged, whole_file
-from cloze.data.unpack import Lines, open_bytes
+from cloze.data.unpack import Lines
 from cloze.errors import InputError
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -37,21 +36,20 @@ class Sentence(NamedTuple):
 Found: TypeAlias = Iterator[Sentence | InputError]
 
 
-def read_conll(path: Path, column: str | None) -> Found:
+def read_conll(source: Lines, column: str | None) -> Found:
     """The sentences of one file, a row that cannot be read as what is wrong with it."""
-    with open_bytes(path) as stream:
-        source = Lines(stream, str(path))
-        lines: list[Line] = [
-            (source.number, line if isinstance(line, InputError) else line.rstrip("\r\n"))
-            for line in whole_file(each_line(source), str(path))
-        ]
+    file = source.file
+    lines: list[Line] = [
+        (source.number, line if isinstance(line, InputError) else line.rstrip("\r\n"))
+        for line in whole_file(each_line(source), file)
+    ]
     texts = [line for _, line in lines if isinstance(line, str) and line.strip()]
     if any(map(_is_sentence, texts)):
-        return _from_sentences(path, lines)
+        return _from_sentences(file, lines)
     first = next((line.split("\t") for line in texts if not line.startswith("#")), [])
     if len(first) == len(CONLLU) and _ID.fullmatch(first[0]):
-        return _from_conllu(path, lines, column)
-    return _from_columns(path, lines, column)
+        return _from_conllu(file, lines, column)
+    return _from_columns(file, lines, column)
 
 
 # --- a sentence per line: words, a tab, tags
@@ -62,7 +60,7 @@ def _is_sentence(line: str) -> bool:
     return bool(tab) and "\t" not in tags and 1 < len(_split(words)) == len(_split(tags))
 
 
-def _from_sentences(path: Path, lines: Iterable[Line]) -> Found:
+def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
     for number, line in lines:
         if isinstance(line, InputError):
             yield line
@@ -72,7 +70,7 @@ def _from_sentences(path: Path, lines: Iterable[Line]) -> Found:
                 yield Sentence(number, *join(words), tuple(tags))
             else:
                 yield InputError(
-                    f"{path}:{number}: {len(words)} words and {len(tags)} tags",
+                    f"{file}:{number}: {len(words)} words and {len(tags)} tags",
                     fix="write the words, a tab, and one tag for each word, parted by blanks",
                 )
 
@@ -80,11 +78,11 @@ def _from_sentences(path: Path, lines: Iterable[Line]) -> Found:
 # --- CoNLL: a word per line, a blank line behind each sentence
 
 
-def _from_columns(path: Path, lines: Sequence[Line], column: str | None) -> Found:
+def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found:
     texts = ((number, line) for number, line in lines if isinstance(line, str) and line.strip())
     rows = ((number, _fields(line)) for number, line in texts if not _is_start(line))
     number, first = next(rows, (0, [""]))
-    at = _column(first, column, f"{path}:{number}")
+    at = _column(first, column, f"{file}:{number}")
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(first):
@@ -92,7 +90,7 @@ def _from_columns(path: Path, lines: Sequence[Line], column: str | None) -> Foun
         return None if row[0] and row[at] else _empty(where)
 
     for document, block in _blocks(lines, _is_start):
-        words, wrong = _checked(path, block, _fields, check)
+        words, wrong = _checked(file, block, _fields, check)
         yield from wrong
         if words and not wrong:
             text, places = join([row[0] for _, row in words])
@@ -132,9 +130,9 @@ def _split(line: str) -> Row:
 # --- CoNLL-U
 
 
-def _from_conllu(path: Path, lines: Sequence[Line], column: str | None) -> Found:
+def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
     """Universal Dependencies' format; ranges of words (1-2) and empty nodes (3.1) are no words."""
-    at = _conllu_column(column, str(path))
+    at = _conllu_column(column, file)
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(CONLLU):
@@ -145,7 +143,7 @@ def _from_conllu(path: Path, lines: Sequence[Line], column: str | None) -> Found
 
     for document, block in _blocks(lines, lambda line: _NEW.match(line) is not None):
         real = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
-        rows, wrong = _checked(path, real, lambda line: line.split("\t"), check)
+        rows, wrong = _checked(file, real, lambda line: line.split("\t"), check)
         yield from wrong
         words = [(number, row) for number, row in rows if row[0].isdecimal()]
         if words and not wrong:
@@ -209,7 +207,7 @@ def _blocks(
 
 
 def _checked(
-    path: Path,
+    file: str,
     block: Sequence[Line],
     split: Callable[[str], Row],
     check: Callable[[Row, str], InputError | None],
@@ -218,7 +216,7 @@ def _checked(
     wrong: list[InputError] = []
     for number, line in block:
         row = line if isinstance(line, InputError) else split(line)
-        problem = row if isinstance(row, InputError) else check(row, f"{path}:{number}")
+        problem = row if isinstance(row, InputError) else check(row, f"{file}:{number}")
         if problem:
             wrong.append(problem)
         elif isinstance(row, list):

@@ -3,13 +3,15 @@
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cloze.data.files import find, kind
 from cloze.data.labelled.examples import Origin
+from cloze.data.labelled.pipes import Pipe
 from cloze.data.readers import (
     Numbered,
     csv_fields,
@@ -19,7 +21,7 @@ from cloze.data.readers import (
     tsv_fields,
     whole_file,
 )
-from cloze.data.streams import OnError, Source, check_rows, listed, reporter, sift
+from cloze.data.streams import OnError, Source, check_rows, is_stream, listed, reporter, sift
 from cloze.data.unpack import Lines, UnreadableError, open_bytes, open_text
 from cloze.errors import InputError
 
@@ -34,7 +36,7 @@ JSON: Mapping[str, str] = {
 }
 TABLES: Mapping[str, str] = {**JSON, ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}
 
-Part: TypeAlias = Path | Iterable[Any]  # one file, or an iterable of mappings
+Part: TypeAlias = Path | Pipe | Iterable[Any]  # one file, or an iterable of mappings
 T = TypeVar("T")
 
 
@@ -65,7 +67,7 @@ def read_each(
     """
     report = reporter(on_error)
     streams: list[Iterator[T | InputError]] = []
-    for source in listed(sources):
+    for source in sources_of(sources):
         try:
             parts = parts_of(source, kinds)
         except InputError as error:
@@ -75,16 +77,36 @@ def read_each(
     return sift(chain.from_iterable(streams), report)
 
 
+def sources_of(data: Source | list[Source]) -> list[Any]:
+    """One source, or several, as a list; a list of rows is one."""
+    rows = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping)
+    return [data] if rows else listed(data)
+
+
 def parts_of(source: Source, kinds: Mapping[str, str]) -> list[Part]:
     """The files a source stands for, or the rows it is."""
-    if isinstance(source, str | PathLike):
-        return list(find(source, kinds))
-    return [check_rows(source)]
+    if not isinstance(source, str | PathLike):
+        return [check_rows(source)]
+    if is_stream(source):
+        return [Pipe(source)]
+    return [Pipe(path) if path.is_fifo() else path for path in find(source, kinds)]
 
 
 def name_of(part: Part) -> str:
     """What errors call it."""
+    if isinstance(part, Pipe):
+        return part.name
     return str(part) if isinstance(part, Path) else f"<{type(part).__name__}>"
+
+
+def kind_of(part: Path | Pipe, kinds: Mapping[str, str]) -> str:
+    """How to read it."""
+    return part.kind(kinds) if isinstance(part, Pipe) else kind(part, kinds)
+
+
+def opened(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
+    """Its bytes."""
+    return part.open() if isinstance(part, Pipe) else open_bytes(part)
 
 
 def records(part: Part, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
@@ -116,17 +138,19 @@ def class_names(part: Part, column: str) -> list[str] | None:
 
 
 def _numbered(part: Part, kinds: Mapping[str, str]) -> Iterable[Numbered | InputError]:
-    if not isinstance(part, Path):
+    if not isinstance(part, Path | Pipe):
         return enumerate(part, 1)
-    how = kind(part, kinds)
+    how = kind_of(part, kinds)
     if how == "json":
         return _json(part)
-    return parquet_rows(part) if how == "parquet" else _lines(part, how)
+    if how == "parquet":  # read from its end: that a pipe has none will be told
+        return parquet_rows(Path(name_of(part)))
+    return _lines(part, how)
 
 
-def _lines(path: Path, how: str) -> Iterator[Numbered | InputError]:
-    with open_bytes(path) as stream:
-        lines = Lines(stream, str(path))
+def _lines(part: Path | Pipe, how: str) -> Iterator[Numbered | InputError]:
+    with opened(part) as stream:
+        lines = Lines(stream, name_of(part))
         if how == "jsonl":
             yield from json_lines(lines)
             return
@@ -134,15 +158,9 @@ def _lines(path: Path, how: str) -> Iterator[Numbered | InputError]:
             yield found if isinstance(found, InputError) else (found[0], tuple(found[1]))
 
 
-def _json(path: Path) -> Iterator[Numbered | InputError]:
+def _json(part: Path | Pipe) -> Iterator[Numbered | InputError]:
     """The items of an array (SQuAD's stands under "data"), or JSON lines under this ending."""
-    with open_text(path) as stream:
-        text = stream.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise UnreadableError(
-            f"{path}: the file is larger than {LARGEST >> 20} MiB",
-            fix="write it as JSON lines (jq -c '.[]'), in a name that ends in .jsonl",
-        )
+    name, text = name_of(part), _text(part)
     if not text.strip():
         return
     try:
@@ -150,11 +168,31 @@ def _json(path: Path) -> Iterator[Numbered | InputError]:
     except (ValueError, RecursionError) as error:
         if getattr(error, "msg", "") != "Extra data":
             raise UnreadableError(
-                f"{path}:{getattr(error, 'lineno', 1)}: broken JSON: {error}",
+                f"{name}:{getattr(error, 'lineno', 1)}: broken JSON: {error}",
                 fix="fetch or write the file again",
             ) from error
-        yield from json_lines(Lines(io.BytesIO(text.encode()), str(path)))
+        yield from json_lines(Lines(io.BytesIO(text.encode()), name))
     else:
         if isinstance(value, Mapping) and isinstance(value.get("data"), list):
             value = value["data"]
         yield from enumerate(value if isinstance(value, list) else [value], 1)
+
+
+def _text(part: Path | Pipe) -> str:
+    """All of it; what came by a pipe cannot be read again to tell the line of an error."""
+    name, whole = name_of(part), io.BytesIO()
+    if isinstance(part, Pipe):
+        with part.open() as stream:
+            size = whole.write(stream.read(LARGEST + 1))
+        whole.seek(0)
+        text = "".join(Lines(whole, name)) if size <= LARGEST else ""
+    else:
+        with open_text(part) as decoded:
+            text = decoded.read(LARGEST + 1)
+        size = len(text)
+    if size > LARGEST:
+        raise UnreadableError(
+            f"{name}: the file is larger than {LARGEST >> 20} MiB",
+            fix="write it as JSON lines (jq -c '.[]'), in a name that ends in .jsonl",
+        )
+    return text

@@ -54,8 +54,8 @@ def read_texts(
     is an error. A text may be empty.
 
     Args:
-        sources: a path, folder or glob; an iterable of mappings, such as a `datasets` object; or a
-            list of these.
+        sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
+            `datasets` object or a list; or a list of these.
         text: the column of the text, by name or by number from 1; found when left out.
         pair: that of the second text; found if `text` is left out too.
         label: that of the label; found when left out, and then it may be missing. With False none

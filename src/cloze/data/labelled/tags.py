@@ -3,14 +3,24 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cloze.data.files import kind
 from cloze.data.labelled.conll import Found, Sentence, read_conll
 from cloze.data.labelled.examples import Origin, TaggedExample
-from cloze.data.labelled.records import JSON, Part, class_names, name_of, read_each, records
+from cloze.data.labelled.pipes import Pipe
+from cloze.data.labelled.records import (
+    JSON,
+    Part,
+    class_names,
+    kind_of,
+    name_of,
+    opened,
+    read_each,
+    records,
+)
 from cloze.data.labelled.schemes import scheme_named, scheme_of, to_iob2
 from cloze.data.labelled.spans import tagged, tags_key
 from cloze.data.readers import whole_file
 from cloze.data.streams import OnError, Source
+from cloze.data.unpack import Lines
 from cloze.errors import InputError
 
 # In a folder these are read; a file that is named may end in anything.
@@ -37,8 +47,8 @@ def read_tags(
     read is an error by itself, and its sentence is left out.
 
     Args:
-        sources: a path, folder or glob; an iterable of mappings, such as a `datasets` object; or a
-            list of these.
+        sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
+            `datasets` object or a list; or a list of these.
         column: where the tags are: a number from 1 (the last column when left out), a name of
             CoNLL-U (upos when left out), or a key of JSON.
         scheme: IOB1, IOB2, BIOES or plain; told from all tags of a file when left out.
@@ -72,8 +82,9 @@ def read_tags(
 
 
 def _sentences(part: Part, column: str | None) -> Found:
-    if isinstance(part, Path) and kind(part, KINDS) == "columns":
-        return read_conll(part, column)
+    if isinstance(part, Path | Pipe) and kind_of(part, KINDS) == "columns":
+        with opened(part) as stream:
+            return read_conll(Lines(stream, name_of(part)), column)
     return _from_json(part, column)
 
 

@@ -1,0 +1,113 @@
+"""Labelled data from standard input and named pipes read as they do from files."""
+
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.data.labelled.choices import read_choices
+from cloze.data.labelled.examples import NOWHERE
+from cloze.data.labelled.questions import read_questions
+from cloze.data.labelled.tables import read_texts
+from cloze.data.labelled.tags import read_tags
+from cloze.errors import InputError
+
+ROW = {"text": "a, b", "label": "yes"}
+QUESTION = {
+    "id": "1",
+    "question": "which?",
+    "context": "a b",
+    "answers": [{"text": "b", "answer_start": 2}],
+}
+SQUAD = {"data": [{"paragraphs": [{"context": "a b", "qas": [QUESTION]}]}]}
+CHOICE = {"text": "a", "options": ["b", "c"], "label": 1}
+DREAM = [[["M: a"], [{"question": "q", "choice": ["b", "c"], "answer": "c"}], "1-2"]]
+WORDS = {"tokens": ["Ann", "ran"], "tags": ["B-PER", "O"]}
+
+Read = Callable[..., Any]
+# how it is read, the ending that says what it is, and what is in it
+KINDS: list[tuple[Read, str, str]] = [
+    (read_texts, "tsv", "text\tlabel\na, b\tyes\n\nc\tno\n"),
+    (read_texts, "tsv", "[ sic ] a\tyes\n{c}\tno\n"),
+    (read_texts, "csv", 'text,label\n"a, ""b""",yes\nc,no\n'),
+    (read_texts, "jsonl", json.dumps(ROW) + "\n\n" + json.dumps(ROW) + "\n"),
+    (read_texts, "json", json.dumps([ROW, ROW], indent=1)),
+    (read_tags, "conll", "Ann B-PER\nran O\n\nc O\n"),
+    (read_tags, "jsonl", json.dumps(WORDS) + "\n" + json.dumps(WORDS) + "\n"),
+    (read_questions, "json", json.dumps(SQUAD)),
+    (read_questions, "json", json.dumps(SQUAD, indent=2)),
+    (read_questions, "jsonl", json.dumps(QUESTION) + "\n" + json.dumps(QUESTION)),
+    (read_choices, "jsonl", json.dumps(CHOICE) + "\n" + json.dumps(CHOICE)),
+    (read_choices, "csv", "text,choice1,choice2,label\na,b,c,1\n"),
+    (read_choices, "json", json.dumps(DREAM)),
+    (read_choices, "json", json.dumps(DREAM, indent=1)),
+]
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    def fill(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return fill
+
+
+def fifo(path: Path, data: bytes) -> Path:
+    os.mkfifo(path)
+    threading.Thread(target=path.write_bytes, args=(data,)).start()
+    return path
+
+
+@pytest.mark.parametrize(("read", "ending", "text"), KINDS)
+def test_what_is_piped_reads_as_a_file(
+    tmp_path: Path, pipe: Callable[[bytes], None], read: Read, ending: str, text: str
+) -> None:
+    path = tmp_path / f"data.{ending}"
+    path.write_text(text)
+    want = [replace(one, origin=NOWHERE) for one in read(path)]
+    assert want
+    changed = b"\xef\xbb\xbf" + text.strip().replace("\n", "\r\n").encode()
+    for number, data in enumerate((text.encode(), changed)):
+        pipe(data)
+        found = list(read("-"))
+        assert {one.origin.file for one in found} == {"standard input"}
+        assert [replace(one, origin=NOWHERE) for one in found] == want
+        for name in (str(number), f"{number}.{ending}"):
+            found = list(read(fifo(tmp_path / name, data)))
+            assert [replace(one, origin=NOWHERE) for one in found] == want
+
+
+@pytest.mark.parametrize(
+    ("read", "data", "message"),
+    [
+        (read_texts, b"text\tlabel\na\tyes\nc\n", "standard input:3: 1 columns where the header"),
+        (read_texts, b'{"text": "a", "label": 1}\n{', "standard input:2: broken JSON"),
+        (read_texts, b"", "standard input: there is no text in it"),
+        (read_texts, b"\n \n", "standard input: there is no text in it"),
+        (read_texts, b"\x1f\x8b", "standard input:1: this is gzip data"),
+        (read_tags, b"a O\nb\n", "standard input:2: 1 columns where the first row has 2"),
+        (read_questions, b"which?\ta b\n", "standard input:1: broken JSON"),
+        (read_questions, b'{"data":\n"\xff"}', "standard input:2: not UTF-8"),
+        (read_choices, b'{"text": "a"}', "standard input:1: there are no options"),
+    ],
+)
+def test_what_is_wrong_is_told_by_line(
+    pipe: Callable[[bytes], None], read: Read, data: bytes, message: str
+) -> None:
+    pipe(data)
+    with pytest.raises(InputError, match=message):
+        list(read("-"))
+
+
+def test_a_pipe_is_read_as_it_is_asked_for(pipe: Callable[[bytes], None]) -> None:
+    pipe(b"text\tlabel\n" + b"a\tyes\n" * 100_000)
+    assert next(read_texts("-")).text == "a"
+    assert sys.stdin.buffer.tell() < 20_000
+    assert not sys.stdin.closed

@@ -1,0 +1,168 @@
+"""Where `finetune` takes labelled data from, beside files: rows in Python, data sets, pipes."""
+
+import io
+import sys
+from dataclasses import replace
+
+import pytest
+
+import cloze
+from cloze.config import read_toml
+from cloze.data.labelled.examples import NOWHERE
+from cloze.errors import ClozeError, InputError
+from cloze.make.finetune import resume_finetune
+from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.labelled import gather
+from cloze.make.run import UNNAMED
+from cloze.models import BertConfig
+from translators import TEXTS
+from tunings import FAST, body, picks, questions, tagged, texts, tune
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return body(BertConfig).save(tmp_path_factory.mktemp("models") / "base")
+
+
+def rows_of(task, count=20):
+    """The same examples as data sets on the hub have them."""
+    if task == "classify":
+        return [{"sentence": one.text, "label": one.label, "idx": 1} for one in texts(count)]
+    if task == "tag":
+        return [
+            {"tokens": [one.text[a:b] for a, b in one.words], "ner_tags": list(one.tags)}
+            for one in tagged(count)
+        ]
+    if task == "choose":
+        return [
+            {"context": one.text, "endings": list(one.options), "label": one.label}
+            for one in picks(count)
+        ]
+    return [
+        {
+            "question": one.question,
+            "context": one.context,
+            "answers": {
+                "text": [answer.text for answer in one.answers],
+                "answer_start": [answer.start for answer in one.answers],
+            },
+        }
+        for one in questions(count)
+    ]
+
+
+EXAMPLES = {"classify": texts, "tag": tagged, "answer": questions, "choose": picks}
+
+
+class Given:
+    """A data set of which one knows that it can be walked through, and its classes."""
+
+    def __init__(self, rows, **features):
+        self.rows = rows
+        self.features = features
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+class Classes:
+    names = ("no", "yes")
+
+
+def numbered(rows):
+    return [row | {"label": Classes.names.index(row["label"])} for row in rows]
+
+
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_rows_are_read_for_every_task(task):
+    recipe = finetune_recipe(settings=[f"task={task}"])
+    rows, wanted = rows_of(task), EXAMPLES[task](20)
+    blank = {"origin": NOWHERE, **({"document": 0} if task == "tag" else {})}
+    given = [rows, tuple(rows), iter(rows), Given(rows), [Given(rows)], [iter(rows)]]
+    if task == "classify":
+        given.append(Given(numbered(rows), label=Classes))
+    for source in given:
+        made = gather(recipe, source, rows)
+        assert [replace(one, **blank) for one in made.train] == [
+            replace(one, **blank) for one in wanted
+        ]
+        assert len(made.dev) == 20
+        assert not made.held_out
+    with pytest.raises(InputError, match=r"<list>:2: "):
+        gather(recipe, [rows[0], "no row"], ())
+    lenient = finetune_recipe(settings=[f"task={task}", "data.skip_bad=true"])
+    assert gather(lenient, [*rows, "no row"], rows).skipped == 1
+
+
+def test_classes_of_a_data_set_have_names():
+    datasets = pytest.importorskip("datasets")
+    names = datasets.ClassLabel(names=list(Classes.names))
+    rows = numbered(rows_of("classify"))
+    data = datasets.Dataset.from_list(rows).cast_column("label", names)
+    recipe = finetune_recipe(settings=["task=classify"])
+    for source in (data, data.to_iterable_dataset(), [data]):
+        made = gather(recipe, source, data)
+        assert [one.label for one in made.train] == [one.label for one in texts(20)]
+        assert str(made.dev[0].origin).endswith("Dataset>:1")
+    with pytest.raises(InputError, match=r"a DatasetDict is not a stream of rows\n.*\['train'\]"):
+        gather(recipe, datasets.DatasetDict(train=data), ())
+
+
+def test_a_run_from_a_data_set(base, tmp_path):
+    rows = rows_of("classify", 40)
+    options = {"settings": [s for s in FAST if "epochs" not in s] + ["run.steps=2"]}
+    cloze.finetune("classify", base, Given(rows), tmp_path / "a", dev=iter(rows[:9]), **options)
+    cloze.finetune("classify", base, texts(40), tmp_path / "b", dev=texts(40)[:9], **options)
+    ours, theirs = (tmp_path / name / WEIGHTS for name in "ab")
+    assert ours.read_bytes() == theirs.read_bytes()
+    data = read_toml(tmp_path / "a" / "recipe.toml")["data"]
+    assert data["train"] == data["dev"] == [UNNAMED]
+    with pytest.raises(InputError, match="objects in Python, which a folder cannot name"):
+        cloze.resume(tmp_path / "a")
+
+
+def table(count=160):
+    lines = [f"{one.text}\t{one.label}\n" for one in texts(count)]
+    return ("sentence\tlabel\n" + "".join(lines)).encode()
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    def fill(data):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return fill
+
+
+def test_a_run_from_standard_input_goes_on_with_the_same_piped_in_again(base, tmp_path, pipe):
+    (tmp_path / "train.tsv").write_bytes(table())
+    whole, out = tmp_path / "whole", tmp_path / "m"
+    several = ("run.seeds=2", "run.steps=4")
+    tune(base, whole, *several, train=tmp_path / "train.tsv", dev=[])
+    pipe(table())
+    tune(base, out, *several, train="-", dev=[])
+    assert (out / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert read_toml(out / "recipe.toml")["data"]["train"] == ["-"]
+
+    pipe(table())
+    tune(base, tmp_path / "one", "run.steps=4", train="-", dev=[])
+    pipe(table())
+    assert resume_finetune(tmp_path / "one").steps == 4
+    pipe(table(150))
+    with pytest.raises(ClozeError, match="of another run: the data is another one"):
+        resume_finetune(tmp_path / "one")
+
+
+def test_standard_input_that_cannot_be_read_is_told(base, tmp_path, pipe, monkeypatch):
+    pipe(table())
+    with pytest.raises(InputError, match="standard input is named twice"):
+        tune(base, tmp_path / "m", train="-", dev="-")
+    with pytest.raises(InputError, match="standard input is named twice"):
+        cloze.finetune("translate", None, ["-", TEXTS], tmp_path / "m", dev=["-", TEXTS])
+    assert not (tmp_path / "m").exists()
+    tune(base, tmp_path / "m", "run.steps=1", train="-", dev=[])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    with pytest.raises(InputError, match="nothing is piped in\n.*pipe the same data in again"):
+        resume_finetune(tmp_path / "m")
