@@ -164,7 +164,7 @@ def test_text_from_a_pipe(run, text, tmp_path):
 def test_a_plan_is_only_a_plan(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--minutes", "3", "--plan", *SMALL)
     assert ran.returncode == 0, ran.stderr
-    for fact in ("parameters", "tokens in an epoch", "epochs", "time\t0:03:00", "memory"):
+    for fact in ("parameters", "tokens in an epoch", "epochs", "time\t3:00", "memory"):
         assert fact in ran.stdout
     assert not (tmp_path / "m" / "config.json").exists()
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", *SMALL)

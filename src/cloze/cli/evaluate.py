@@ -56,7 +56,7 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="Labelled files, scored pairs, or -; of a language model text; of a translator two "
+            help="Labelled files, scored pairs or -; of a language model text; of a translator two "
             "files; of word vectors analogies, judged pairs.",
         ),
     ],

@@ -105,7 +105,13 @@ def kill(steps, _):
 
 def embedder(folder):
     """A folder as of sentence-transformers, with a prompt and a limit of its own."""
-    pooling = Pooling(modes=("mean",), normalize=True, limit=9, prompt="query: ")
+    pooling = Pooling(
+        modes=("mean",),
+        normalize=True,
+        limit=9,
+        prompts={"query": "query: "},
+        default_prompt="query",
+    )
     replace(tiny_model(), pooling=pooling).save(folder)
     (folder / "2_Normalize").mkdir()
     return folder
