@@ -320,11 +320,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(printable(_grouped(cell))) for cell in row))
+        table.add_row(*(Text(printable(grouped(cell))) for cell in row))
     Console().print(table)
 
 
-def _grouped(cell: object) -> str:
+def grouped(cell: object) -> str:
+    """A cell of a table; a count with commas."""
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 

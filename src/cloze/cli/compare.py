@@ -1,5 +1,7 @@
 """`cloze compare`: several models on the same data."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +23,14 @@ from cloze.cli.common import (
     Stride,
     TagColumn,
     TextColumn,
+    grouped,
     print_json,
     print_table,
     progress,
 )
 from cloze.cli.evaluate import Bleu, Chinese, Report, check_report
+
+FRAME = 3  # columns around a cell: a line, and a space on both sides
 
 
 def compare(
@@ -104,11 +109,29 @@ def compare(
     if as_json:
         print_json(made.data)
         return
-    print_table(
-        made.columns, ([("" if cell is None else cell) for cell in row] for row in made.rows())
-    )
+    _print(made.columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
     if not quiet:
         typer.echo(made.note, err=True)
+
+
+def _print(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """One table; on a terminal too narrow for it, one to a model."""
+    if not sys.stdout.isatty() or _fits(columns, rows):
+        print_table(columns, rows)
+        return
+    for row in rows:
+        told = [pair for pair in zip(columns[1:], row[1:], strict=True) if pair[1] != ""]
+        print_table((columns[0], str(row[0])), told)
+
+
+def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether every cell has its room, with a frame around it."""
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    across = zip(columns, *rows, strict=True)
+    widths = (max(cell_len(grouped(cell)) for cell in column) + FRAME for column in across)
+    return sum(widths) + 1 <= Console().width
 
 
 def _apart(names: list[str]) -> tuple[list[str], list[str]]:

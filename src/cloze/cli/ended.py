@@ -7,7 +7,7 @@ import typer
 
 from cloze.cli.common import print_json, print_table
 from cloze.draw.measures import MEASURES
-from cloze.draw.numbers import duration, percent
+from cloze.draw.numbers import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,8 +60,7 @@ def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
     """What is worth telling at the end, then what only this kind of model has."""
     for key, measure in MEASURES.items():
         if key in found and measure.result:
-            share = measure.write is percent
-            yield measure.result, f"{found[key]:.1%}" if share else measure.write(found[key])
+            yield measure.result, measure.write(found[key])
     for name, value in found.items():
         if name not in MEASURES:
             yield name, f"{value:,.0f}"

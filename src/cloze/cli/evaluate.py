@@ -74,7 +74,7 @@ def evaluate(
     ] = None,
     report: Report = None,
     worst: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Worst errors to show. [5]")
+        int | None, typer.Option(min=0, metavar="N", help="Worst errors to show. [5; on a page 50]")
     ] = None,
     swap: Annotated[
         bool, typer.Option("--swap", help="Ask pairs again with A and B exchanged.")
@@ -142,7 +142,8 @@ def evaluate(
         skipped(error)
     skipped.tell()
     if report is not None:
-        made.save(report, title=title)
+        listed = {} if worst is None else {"worst": worst}  # of our own families it is refused
+        made.save(report, title=title, **listed)
     if isinstance(made, Scored):
         _show_own(made, model, as_json)
         return

@@ -5,13 +5,13 @@ without any: the first line is plain, each further one carries a shape of its ow
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Any, Literal, TypeAlias
 
-from cloze.draw.axes import ROW, Box, grid, heading, label, legend, widest_label
+from cloze.draw.axes import ROW, Box, grid, heading, label, legend, text_width, widest_label
 from cloze.draw.line import Line, Look
 from cloze.draw.picture import EDGE, NARROW, WIDE, Picture
 from cloze.draw.scale import Scale, drawable
@@ -23,6 +23,7 @@ Style: TypeAlias = Literal["line", "faint", "reference"]
 _HEIGHT = 280
 _HEADING = 28
 _TICKS = 5
+_MARK = 10  # room for a word over the lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class LineChart(Picture):
     include: Sequence[float] = ()
     note: str = ""
     wide: bool = False
+    mark: tuple[float, str] | None = None  # an x that stands out, and why, in a word
 
     @property
     def width(self) -> float:
@@ -78,6 +80,7 @@ class LineChart(Picture):
             "x_label": self.x_label,
             "y_label": self.y_label,
             "series": [series.data for series in self.series],
+            **({"mark": list(self.mark)} if self.mark else {}),
         }
 
     def element(self) -> Element:
@@ -118,13 +121,27 @@ class LineChart(Picture):
             *children,
             heading(self.title, self.y_label),
             Element("g", *layout.legend),
-            Element("g", *(frame if layout.lines else ())),
+            Element("g", *(frame if layout.lines else ()), *self._marked(layout)),
             Element("g", *drawn, class_="data"),
             class_="lines",
             viewBox=f"{-EDGE} {-EDGE} {box.width + 2 * EDGE} {box.height + 2 * EDGE}",
             role="img",
             aria_label=f"{self.title}: {names or 'no values'}",
         )
+
+    def _marked(self, layout: "_Layout") -> Iterator[Element]:
+        """A thin line across, with its word on top."""
+        if self.mark is None or not layout.lines:
+            return
+        (place, word), box = self.mark, layout.box
+        x = layout.x(place)
+        told = Element("title", f"{word}: {self.x_label} {place:,g}")
+        yield Element(
+            "path", told, d=f"M{x:.1f} {box.top + 8:.1f}V{box.bottom:.1f}", class_="cross"
+        )
+        half = text_width(word) / 2
+        middle = min(max(x, box.left + half), box.width - half)
+        yield label(word, middle, box.top + 4, class_="muted middle")
 
     @cached_property
     def _layout(self) -> "_Layout":
@@ -148,7 +165,7 @@ class _Layout:
         # One line alone is what the heading says it is.
         named = [(line.name, line.look) for line in lines] if len(lines) > 1 else []
         rows = legend(named, width, _HEADING - 4)
-        top = _HEADING + ROW * len(rows)
+        top = _HEADING + ROW * len(rows) + (_MARK if chart.mark else 0)
         bottom = _HEIGHT - (40 if chart.x_label else 24)
         ys = [y for line in lines for _, y in line.points if y is not None]
         ys += [value for value in chart.include if drawable(value, log=chart.log)]
@@ -156,6 +173,7 @@ class _Layout:
         left = 12 + widest_label(y, percents=chart.percent)
         right = width - 18
         xs = [x for line in lines for x, _ in line.points]
+        xs += [chart.mark[0]] if chart.mark else []
         return cls(
             box=Box(width=width, height=_HEIGHT, left=left, top=top, right=right, bottom=bottom),
             lines=lines,

@@ -58,8 +58,19 @@ def _bleu(value: float) -> str:
     return f"{value:.1f}"
 
 
+def _of_hundred(value: float) -> str:
+    return percent(value / 100)
+
+
+def _precise(value: float) -> str:
+    """Correlations and errors are no shares."""
+    return f"{value:.4f}"
+
+
 _TASKS = ("classify", "tag", "answer", "choose", "translate")
-SCORES = Chart(title="Scores", lines="held out", note="On the dev data, after every epoch.")
+_JUDGED = "On the dev data, whenever the model was judged."
+SCORES = Chart(title="Scores", lines="held out", note=_JUDGED)
+CORRELATIONS = Chart(title="Correlations", lines="held out", note=_JUDGED)
 
 # in the order in which their charts stand on a page
 MEASURES: Mapping[str, Measure] = {
@@ -148,13 +159,25 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "f1": Measure(label="F1", write=percent, chart=SCORES),
     "f1_macro": Measure(label="F1, mean of classes", write=percent, chart=SCORES),
-    "matthews": Measure(label="Matthews", write=percent, chart=SCORES),
-    "pearson": Measure(label="Pearson", write=percent, chart=SCORES),
-    "spearman": Measure(label="Spearman", write=percent, chart=SCORES),
+    "matthews": Measure(label="Matthews", write=_precise, chart=CORRELATIONS),
+    "pearson": Measure(label="Pearson", write=_precise, chart=CORRELATIONS),
+    "spearman": Measure(label="Spearman", write=_precise, chart=CORRELATIONS),
+    "squared_error": Measure(label="squared error", write=_precise),
     "precision": Measure(label="precision", write=percent, chart=SCORES),
     "recall": Measure(label="recall", write=percent, chart=SCORES),
     "exact": Measure(label="exact", write=percent, chart=SCORES),
+    "has_answer_f1": Measure(label="F1, where there is an answer", write=percent),
+    "has_answer_exact": Measure(label="exact, where there is one", write=percent),
+    "no_answer": Measure(label="right, where there is none", write=percent),
     "score": Measure(label="score", write=percent),
+    # what language models and translators are scored by (cloze.tasks.evaluate_own)
+    "word_perplexity": Measure(label="perplexity of a word"),
+    "bits_per_byte": Measure(label="bits a byte", write=_precise),
+    **{
+        f"precision_{n}": Measure(label=f"precision, {n}-grams", write=_of_hundred)
+        for n in range(1, 5)
+    },
+    "brevity": Measure(label="brevity penalty", write=_precise),
     "detection_loss": Measure(label="detection loss", write=_loss, terms=("detection",)),
     "detection_accuracy": Measure(
         label="told apart",
@@ -242,3 +265,8 @@ MEASURES: Mapping[str, Measure] = {
     "fraction": Measure(label="done", write=percent, line="{} done"),
     "left": Measure(label="left", write=duration, line="{} left"),
 }
+
+
+def called(name: str) -> str:
+    """The words for a measure; any other name as it is."""
+    return MEASURES[name].label if name in MEASURES else name.replace("_", " ")

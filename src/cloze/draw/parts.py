@@ -15,6 +15,7 @@ from cloze.errors import InputError
 
 Cell: TypeAlias = str | int | float | bool | None
 _BAR = 100  # width of a full bar, in its own drawing
+_SHORT = 40  # letters of a cell that stays in one line, such as a file's name with a number
 _RARE = 0.01  # below, a tenth of a per cent says little
 
 
@@ -58,7 +59,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of cells; a column of numbers is set to the right."""
+    """Rows of cells; a column of numbers is set to the right, and only long text is broken."""
 
     rows: Sequence[Sequence[Cell]]
     columns: Sequence[str] = ()
@@ -83,11 +84,14 @@ class Table:
 
     def element(self) -> Element:
         parts = [Element("caption", self.title)] if self.title else []
-        numeric = [all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
-        looks = ["number" if numbers else None for numbers in numeric] or [None] * len(self.columns)
+        looks = [_look(column) for column in zip(*self.rows, strict=True)]
+        looks = looks or ["short"] * len(self.columns)
         if self.columns:
             names = zip(self.columns, looks, strict=True)
-            heads = (Element("th", name, scope="col", class_=look) for name, look in names)
+            heads = (
+                Element("th", name, scope="col", class_=look if look == "number" else None)
+                for name, look in names
+            )
             parts.append(Element("thead", Element("tr", *heads)))
         rows = (Element("tr", *map(_cell, row, looks)) for row in self.rows)
         table = Element("table", *parts, Element("tbody", *rows))
@@ -214,14 +218,22 @@ def _fact(fact: Fact) -> Element:
     return Element("div", Element("dt", fact.label), value, *detail, class_="fact")
 
 
-def _cell(cell: Cell, look: str | None) -> Element:
+def _cell(cell: Cell, look: str) -> Element:
+    return Element("td", _text(cell), class_=look, dir="auto")
+
+
+def _text(cell: Cell) -> str:
     if cell is None:
-        text = "–"
-    elif isinstance(cell, str | bool):
-        text = cell if isinstance(cell, str) else json.dumps(cell)
-    else:
-        text = f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
-    return Element("td", text, class_=look, dir="auto")
+        return "–"
+    if isinstance(cell, str | bool):
+        return cell if isinstance(cell, str) else json.dumps(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+
+
+def _look(column: Sequence[Cell]) -> str:
+    if all(map(_is_number, column)):
+        return "number"
+    return "short" if all(len(_text(cell)) <= _SHORT for cell in column) else "long"
 
 
 def _is_number(cell: Cell) -> bool:

@@ -75,6 +75,10 @@ def difference(
 
     Paired, because what is hard for one is hard for the other: the difference is far surer than
     two intervals side by side suggest.
+
+    p = 2·(k + 1)/(n + 1), at most 1, with k of n resamples on the rarer side of no difference: the
+    examples as they are count as one draw more, so that p is never 0 (Davison and Hinkley 1997,
+    §4.2).
     """
     ours, theirs = _resampled([a, b], count, rng, resamples)
     gaps = ours - theirs
@@ -85,7 +89,7 @@ def difference(
         low=low,
         high=high,
         # a resample without a difference speaks for both sides
-        p=min(1.0, 2 * float(min((real <= 0).mean(), (real >= 0).mean()))),
+        p=min(1.0, 2 * (int(min((real <= 0).sum(), (real >= 0).sum())) + 1) / (len(real) + 1)),
     )
 
 

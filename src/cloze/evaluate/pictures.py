@@ -1,11 +1,29 @@
 """Scores as pictures: what is taken for what, and whether sureness is earned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from cloze.draw.chart import LineChart, Series
 from cloze.draw.heat import Heat
+from cloze.draw.measures import MEASURES, called
 from cloze.draw.numbers import percent
+from cloze.draw.parts import Fact
 from cloze.evaluate.labels import Calibration, Label, confusion, labels_of
+
+
+def score_facts(scores: Mapping[str, float]) -> list[Fact]:
+    """Scores as people read them: shares in per cent, all else as numbers."""
+    return [
+        Fact(label=called(name), text=_written(name, value), value=value)
+        for name, value in scores.items()
+    ]
+
+
+def _written(name: str, value: float) -> str:
+    if name not in MEASURES or not isfinite(value):
+        return f"{value:.4f}"
+    write = MEASURES[name].write
+    return percent(value, 2) if write is percent else write(value)
 
 
 def confusion_matrix(

@@ -1,6 +1,7 @@
 """Rows of metrics as the charts and facts of a report.
 
-A row has a `step` and whatever was measured there; its `kind` is train or eval.
+A row has a `step` and whatever was measured there; its `kind` is train, eval or kept
+(`make.metrics`).
 """
 
 import math
@@ -10,16 +11,17 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from cloze.draw.chart import LineChart, Series, Style
-from cloze.draw.measures import MEASURES, SCORES, Chart, Measure
+from cloze.draw.measures import CORRELATIONS, MEASURES, SCORES, Chart, Measure
 from cloze.draw.numbers import duration, percent
 from cloze.draw.page import Section
 from cloze.draw.parts import Fact, Facts, Grid, Part
+from cloze.make.metrics import KEPT
 
 Row: TypeAlias = Mapping[str, Any]
 
 _FACTS = (
     *("bleu", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
-    *(key for key, measure in MEASURES.items() if measure.chart is SCORES),
+    *(key for key, measure in MEASURES.items() if measure.chart in (SCORES, CORRELATIONS)),
     *("detection_accuracy", "nsp_accuracy", "sop_accuracy"),
 )
 _NOISY = 100  # points from which on a running mean is easier to read than all of them
@@ -29,11 +31,26 @@ _TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
 
 def sections(rows: Sequence[Row]) -> Iterator[Section]:
     """What was reached, and how; nothing of either that was not measured."""
-    facts = list(_facts(_latest(row for row in rows if _is_held_out(row))))
+    finals = [row for row in rows if row.get("kind") == KEPT]
+    rows = [row for row in rows if row.get("kind") != KEPT]
+    held_out = [row for row in rows if _is_held_out(row)]
+    best = _best(held_out)
+    if best is None:
+        result, note = _latest(held_out), "On text that the model has not learned from."
+    else:
+        tuned = [row for row in finals if row["step"] == best["step"]]
+        result = _latest([best, *tuned])
+        note = (
+            f"On the dev data, of the model in the folder: the best one, of step {best['step']:,}."
+        )
+        if tuned:
+            note += (
+                " With the threshold for no answer that was chosen then; the curves are without."
+            )
+    facts = list(_facts(result))
     if facts:
-        note = "On text that the model has not learned from."
         yield Section(title="Result", note=note, parts=[Facts(facts)])
-    charts = [chart for chart in _charts(rows) if chart.series]
+    charts = [chart for chart in _charts(rows, best) if chart.series]
     wide = [chart for chart in charts if chart.wide]
     others = [chart for chart in charts if not chart.wide]
     parts: list[Part] = [*wide, *([Grid(parts=others)] if others else [])]
@@ -99,7 +116,16 @@ def _details(last: Row, measure: Measure) -> Iterator[str]:
             yield f"{MEASURES[key].result} {MEASURES[key].write(value)}"
 
 
-def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
+def _best(held_out: Sequence[Row]) -> Row | None:
+    """Of a run that keeps its best (`make.course`): the evaluation of the one it kept."""
+    judged = [row for row in held_out if "score" in row]
+    known = [row for row in judged if measured(row, "score") is not None]
+    if known:
+        return max(known, key=lambda row: row["score"])  # of equal ones the first
+    return judged[-1] if judged else None
+
+
+def _charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
     # The sum of all losses is not measured on held-out text; that of the masked tokens is.
     words = any(measured(row, "mlm_loss") is not None for row in rows)
     together: dict[Chart, list[str]] = {}
@@ -118,7 +144,12 @@ def _charts(rows: Sequence[Row]) -> Iterator[LineChart]:
             series=_beside(_lines(rows, chart, keys), rows, chart.against),
             note=chart.note,
             wide=chart.wide,
+            mark=(best["step"], "kept") if best and _any(best, keys) else None,
         )
+
+
+def _any(row: Row, keys: Iterable[str]) -> bool:
+    return any(measured(row, key) is not None for key in keys)
 
 
 def _lines(rows: Sequence[Row], chart: Chart, keys: Sequence[str]) -> list[Series]:

@@ -85,7 +85,7 @@ class Labelled:
             "training": len(self.train),
             "dev": len(self.dev),
             "skipped": self.skipped,
-            "classes": len(self.labels),
+            **({"classes": len(self.labels)} if self.counts else {}),
         }
 
     def described(self) -> str:

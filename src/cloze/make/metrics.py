@@ -11,6 +11,7 @@ from cloze.train.step import Step
 _TRAIN = {term: key for key, measure in MEASURES.items() for term in measure.terms}
 # as other language models are judged; there is no second loss beside it
 _HELD_OUT = {**_TRAIN, "lm": "loss"}
+KEPT = "kept"
 
 
 class Meter:
@@ -48,6 +49,11 @@ class Meter:
 def eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     """A row about an evaluation."""
     return {"kind": "eval", "step": step, **scores}
+
+
+def kept_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
+    """A row about the model that was kept, where more was done to it after its evaluation."""
+    return {"kind": KEPT, "step": step, **scores}
 
 
 def scores_of(terms: Mapping[str, float], pairs: Pairs = "nsp") -> dict[str, float]:

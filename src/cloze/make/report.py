@@ -2,7 +2,7 @@
 
 | file | holds |
 |---|---|
-| metrics.jsonl | a row to a line: `kind` (train or eval), `step`, `loss`, `mlm_accuracy` … |
+| metrics.jsonl | a row to a line: `kind` (train, eval or kept), `step`, `loss`, `mlm_accuracy` … |
 | fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …, …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | samples.json | [{"source": …, "reference": …, "translation": …}, …] |

@@ -19,14 +19,16 @@ from cloze.make.course import Course, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
+from cloze.make.metrics import kept_row
 from cloze.make.report import write_report
-from cloze.make.run import DATA_FACTS, Watch
+from cloze.make.run import DATA_FACTS, METRICS, Watch
 from cloze.make.threshold import with_threshold
 from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.tasks.judge import judge
 from cloze.tasks.kinds import KINDS
+from cloze.train.consumers import append_metrics
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
 
@@ -81,6 +83,7 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
         chosen.save_into(out)
         judged = judge(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
         score, scores = data.score(judged), judged.scores
+        append_metrics(out / METRICS, kept_row(taken.best_step, scores))
     tell(out, data, cut)
     return Tuned(
         score=score,

@@ -16,6 +16,7 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.files import PathLike
 from cloze.data.labelled.schemes import scheme_of
 from cloze.data.streams import listed
+from cloze.draw.measures import called
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
@@ -91,7 +92,7 @@ class Comparison:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        measures = (name.replace("_", " ") for name in self.entries[0].intervals)
+        measures = self.entries[0].intervals
         return ("model", "parameters", *measures, "against the first", "p, two-sided", "seconds")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
@@ -103,7 +104,7 @@ class Comparison:
                 one.parameters,
                 *map(str, one.intervals.values()),
                 None if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
-                None if gap is None else round(gap.p, 3),
+                None if gap is None else float(f"{gap.p:.2g}"),  # 0.0 would say too much
                 round(one.evaluation.seconds, 1),
             )
 
@@ -118,9 +119,10 @@ class Comparison:
                 left += f", {one.too_long:,} too long for {one.name} and counted as blank"
         return (
             f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
-            f"{self.resamples:,} draws of as many examples. Against the first: {self.measure} less "
-            "that of the first model on the same draws; p, two-sided: twice the share of draws "
-            "on the rarer side of no difference."
+            f"{self.resamples:,} draws of as many examples. Against the first: "
+            f"{called(self.measure)} less that of the first model on the same draws; p, two-sided: "
+            "twice the share of draws on the rarer side of no difference, the data themselves "
+            "being one draw more."
         )
 
     @property
@@ -137,7 +139,11 @@ class Comparison:
 
     def page(self, title: str = "Comparison") -> Page:
         """The table as a page."""
-        table = Table(columns=self.columns, rows=list(self.rows()))
+        scores = self.entries[0].intervals
+        table = Table(
+            columns=[called(name) if name in scores else name for name in self.columns],
+            rows=[[name, *map(_stacked, cells)] for name, *cells in self.rows()],
+        )
         return Page(title=title, note=self.note, sections=[Section(title="Models", parts=[table])])
 
     def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
@@ -404,3 +410,8 @@ def _drawn(one: Judged, measure: str | None = None) -> tuple[Metric, int]:
     if isinstance(one, Translated):
         return one.metric, one.count
     return one.judged.judge.metric(measure), one.count
+
+
+def _stacked(cell: Cell) -> Cell:
+    """A number over its interval, so that many columns have room on a page."""
+    return cell.replace(" [", "\n[") if isinstance(cell, str) and cell.endswith("]") else cell

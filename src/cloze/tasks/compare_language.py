@@ -10,6 +10,7 @@ from typing import Any
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.ngram import NGramModel
 from cloze.data.streams import Source, listed, rows
+from cloze.draw.numbers import percent
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
@@ -27,7 +28,7 @@ class LanguageEntry:
     kind: str
     parameters: int  # n-grams of an n-gram model
     vocabulary: int
-    shares: bool  # the vocabulary of the first model
+    shares: bool  # the vocabulary of the first model, and how it splits the text
     score: LanguageScore
     seconds: float
 
@@ -39,7 +40,7 @@ class LanguageEntry:
             "kind": self.kind,
             "parameters": self.parameters,
             "vocabulary": self.vocabulary,
-            "shares_vocabulary": self.shares,
+            "shares_pieces": self.shares,
             "scores": {name: getattr(self.score, name) for name in measures},
             "counts": asdict(self.score),
             "seconds": self.seconds,
@@ -59,14 +60,14 @@ class LanguageComparison:
     )
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
-        """The table; no perplexity of a model whose vocabulary is not the first one's."""
+        """The table; no perplexity of a model whose pieces are not the first one's."""
         for one in self.entries:
             yield (
                 one.name,
                 one.kind,
                 one.parameters,
                 one.vocabulary,
-                f"{one.score.unknown / one.score.tokens:.2%}",
+                percent(one.score.unknown / one.score.tokens, 2),
                 f"{one.score.perplexity:.2f}" if one.shares else None,
                 f"{one.score.word_perplexity:.2f}",
                 f"{one.score.bits_per_byte:.4f}",
@@ -79,10 +80,10 @@ class LanguageComparison:
         first = self.entries[0].score
         return (
             f"{first.texts:,} lines, {first.words:,} words with their ends, {first.bytes:,} bytes. "
-            "Perplexity is of a model's own pieces, and told where the vocabulary is the first "
-            "model's; a word: between white space; bits a byte compare any two models, but an "
-            "unknown word costs its <unk> alone. An LSTM reads the lines as one text, the others "
-            "each alone."
+            "Perplexity is of a model's own pieces, and told where these are the first model's: "
+            "the same vocabulary, the text split into as many, as many of them unknown; a word: "
+            "between white space; bits a byte compare any two models, but an unknown word costs "
+            "its <unk> alone. An LSTM reads the lines as one text, the others each alone."
         )
 
     @property
@@ -129,18 +130,21 @@ def compare_language(
     texts = [
         row.text for row in rows(listed(data), on_error=skipped.append if skip_bad else "raise")
     ]
-    first = set(next(iter(models.values())).words)
-    entries = []
+    first = next(iter(models.values()))
+    known, entries = set(first.words), list[LanguageEntry]()
     for name, model in models.items():
         since = time.perf_counter()
+        score = score_language(model, texts)
+        # one vocabulary may be read by two ways of splitting: an ARPA file has only white space
+        alike = not entries or _pieces(score) == _pieces(entries[0].score)
         entries.append(
             LanguageEntry(
                 name=name,
                 kind=model.kind if isinstance(model, LeftToRight) else family_of(model) or "",
                 parameters=_size(model),
                 vocabulary=len(model.words),
-                shares=set(model.words) == first,
-                score=score_language(model, texts),
+                shares=alike and set(model.words) == known,
+                score=score,
                 seconds=time.perf_counter() - since,
             )
         )
@@ -154,6 +158,10 @@ def is_language(model: object) -> bool:
     family = family_of(model)
     own = family is not None and "suggest" in OWN[family].verbs
     return own or isinstance(model, LeftToRight)
+
+
+def _pieces(score: LanguageScore) -> tuple[int, int]:
+    return score.tokens, score.unknown
 
 
 def _size(model: Any) -> int:  # noqa: ANN401

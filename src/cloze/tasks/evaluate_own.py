@@ -17,11 +17,13 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import Parallel, parallel, rows_of
 from cloze.data.streams import Source, listed, rereadable, rows
 from cloze.draw.chart import LineChart, Series
+from cloze.draw.measures import called
 from cloze.draw.page import Page, Section
-from cloze.draw.parts import Part, Table
+from cloze.draw.parts import Fact, Facts, Part
 from cloze.errors import InputError
 from cloze.evaluate.bleu import bleu_by_length, bleu_counts, bleu_of
 from cloze.evaluate.language import score_language
+from cloze.evaluate.pictures import score_facts
 from cloze.evaluate.words import Question, analogies, read_pairs, read_questions, similarities
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
@@ -67,9 +69,21 @@ class Scored:
         ]
 
     def page(self, title: str = "Evaluation") -> Page:
-        """The table and the pictures as a page."""
-        parts: list[Part] = [Table(columns=("score", ""), rows=self.rows()), *self.pictures]
-        return Page(title=title, sections=[Section(title="Scores", parts=parts)])
+        """The scores, the counts and the pictures as a page."""
+        counts = [
+            Fact(label=called(name), text=f"{count:,}", value=count)
+            for name, count in self.counts.items()
+        ]
+        scores: list[Part] = [Facts(score_facts(self.scores)), *self.pictures]
+        notes = [f"{name} {text}" for name, text in self.notes.items()]
+        return Page(
+            title=title,
+            note=" · ".join([*notes, f"{self.seconds:.1f} s"]),
+            sections=[
+                Section(title="Scores", parts=scores),
+                Section(title="Data", parts=[Facts(counts)]),
+            ],
+        )
 
     def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
         """The page as one file."""
@@ -83,6 +97,7 @@ class Translated:
     counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
     tokenize: str
     too_long: int  # sentences that were left blank
+    empty: int  # other sentences of which it says nothing
     seconds: float
 
     measure = "bleu"
@@ -213,7 +228,13 @@ def translated(
     )
     counts = bleu_counts([one.text for one in told], pairs.target, tokenize=bleu)
     seconds = time.perf_counter() - since
-    return Translated(counts=counts, tokenize=bleu, too_long=len(failed), seconds=seconds)
+    return Translated(
+        counts=counts,
+        tokenize=bleu,
+        too_long=len(failed),
+        empty=sum(not one.text.strip() for one in told) - len(failed),
+        seconds=seconds,
+    )
 
 
 def _translator(
@@ -249,7 +270,12 @@ def _translator(
             **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
             "brevity": found.brevity,
         },
-        counts={"sentences": len(pairs), "blank": pairs.blank, "too_long": made.too_long},
+        counts={
+            "sentences": len(pairs),
+            "blank_pairs_left_out": pairs.blank,
+            "too_long": made.too_long,
+            "empty_translations": made.empty,
+        },
         notes={"signature": found.signature, "beam": str(beam)},
         pictures=(picture,),
         seconds=time.perf_counter() - since,

@@ -1,6 +1,5 @@
 """What came of asking a model about labelled examples: scores, pictures, the worst errors."""
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,23 +7,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cloze.draw.measures import called
 from cloze.draw.numbers import percent
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Cell, Fact, Facts, Grid, Part, Table
 from cloze.errors import InputError
 from cloze.evaluate.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
 from cloze.evaluate.measures import PLAIN
-from cloze.evaluate.pictures import confusion_matrix, reliability_curve
+from cloze.evaluate.pictures import confusion_matrix, reliability_curve, score_facts
 from cloze.evaluate.rates import Rates
 from cloze.evaluate.spans import span_scores
 from cloze.tasks.judge import Judged
 from cloze.tasks.mistakes import WEIGHTS, Mistake, confused, mistakes, sureness
 
 _DRAWN = 40  # labels that a matrix can show
-_LISTED = 50  # errors on a page
+_LISTED = 50  # errors on a page, if nobody says how many
 _LONG = 300  # letters of a text there
 _RATES = ("precision", "recall", "f1")
-_NO_SHARES = ("pearson", "spearman", "squared_error", "matthews")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,13 +159,15 @@ class Evaluation:
             "swapped": self.swapped and asdict(self.swapped),
         }
 
-    def page(self, title: str = "Evaluation") -> Page:
-        """Scores, pictures and the worst errors."""
-        return Page(title=title, note=self._summary(), sections=list(self._sections()))
+    def page(self, title: str = "Evaluation", *, worst: int = _LISTED) -> Page:
+        """Scores, pictures and so many of the worst errors."""
+        return Page(title=title, note=self._summary(), sections=list(self._sections(worst)))
 
-    def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
+    def save(
+        self, path: str | os.PathLike[str], title: str = "Evaluation", *, worst: int = _LISTED
+    ) -> Path:
         """The page as one file."""
-        return self.page(title).save(path)
+        return self.page(title, worst=worst).save(path)
 
     def _repr_html_(self) -> str:
         return self.page()._repr_html_()
@@ -177,8 +178,8 @@ class Evaluation:
         rules = " Scored by CMRC's rules." if self.chinese else ""
         return f"{self.count:,} examples{cut}{left}, in {self.seconds:.1f} s.{rules}"
 
-    def _sections(self) -> Iterator[Section]:
-        facts = [_score_fact(name, value) for name, value in self.scores.items()]
+    def _sections(self, worst: int) -> Iterator[Section]:
+        facts = score_facts(self.scores)
         if self.swapped is not None:
             facts += _swap_facts(self.swapped)
         yield Section(title="Scores", parts=[Facts(facts)])
@@ -189,8 +190,8 @@ class Evaluation:
             yield Section(title="Labels and sureness", parts=[*wide, Grid(parts=narrow)])
         if self.rates:
             yield Section(title="Label by label", parts=[self._rates_table()])
-        if self.mistakes:
-            yield self._worst_section()
+        if self.mistakes and worst:
+            yield self._worst_section(worst)
         if self.skipped:
             rows = [[error.problem, error.fix] for error in self.skipped[:_LISTED]]
             note = f"{len(self.skipped):,} rows were passed over."
@@ -215,28 +216,22 @@ class Evaluation:
             [label, *(round(getattr(one, name), 4) for name in _RATES), one.wanted, one.found]
             for label, one in self.rates.items()
         ]
-        return Table(columns=["label", *_RATES, "there are", "said"], rows=rows)
+        columns = ["label", *map(called, _RATES), "there are", "said"]
+        return Table(columns=columns, rows=rows)
 
-    def _worst_section(self) -> Section:
+    def _worst_section(self, most: int) -> Section:
         rows: list[list[Cell]] = [
             [
                 *(shortened(text, _LONG) for text in (one.text, one.gold, one.said)),
                 round(one.weight, 4),
                 Path(one.where).name,
             ]
-            for one in self.worst(_LISTED)
+            for one in self.worst(most)
         ]
         columns = ["text", "right", "predicted", self.weight, "where"]
-        shown = "" if len(self.mistakes) <= _LISTED else f"The worst {_LISTED} of "
+        shown = "" if len(self.mistakes) <= most else f"The worst {most:,} of "
         note = f"{shown}{len(self.mistakes):,} errors, by {self.weight}."
         return Section(title="Worst errors", note=note, parts=[Table(columns=columns, rows=rows)])
-
-
-def _score_fact(name: str, value: float) -> Fact:
-    """A score as people read it: shares in per cent, correlations and errors as numbers."""
-    plain = name in _NO_SHARES or not math.isfinite(value)
-    text = f"{value:.4f}" if plain else percent(value, 2)
-    return Fact(label=name.replace("_", " "), text=text, value=value)
 
 
 def shortened(text: str, most: int) -> str:

@@ -223,3 +223,15 @@ def test_colours_stand_out_and_apart_for_all_eyes(scheme: int) -> None:
     for eye in EYES.values():
         seen = [lab(np.array(eye) @ colour) for colour in colours]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) >= 18
+
+
+def test_a_place_is_marked_quietly():
+    made = chart([1, 2, 3, 4], x_label="step", mark=(3, "kept"))
+    lines = drawn(made)
+    assert [one.get("class") for one in lines] == [
+        one.get("class") for one in drawn(chart([1, 2, 3, 4]))
+    ]
+    assert ">step 3" not in str(made.svg())
+    assert "<title>kept: step 3</title>" in str(made.svg())
+    assert made.data["mark"] == [3, "kept"]
+    assert "kept" not in str(chart([None], mark=(3, "kept")).svg())

@@ -1,6 +1,6 @@
 """The table of what runs measure."""
 
-from cloze.draw.measures import MEASURES
+from cloze.draw.measures import MEASURES, called
 
 
 def test_a_term_has_one_name():
@@ -24,3 +24,9 @@ def test_numbers_in_words():
         "1:01",
         "BLEU 30.0",
     ]
+
+
+def test_pages_have_words_and_correlations_are_numbers():
+    assert called("f1_macro") == "F1, mean of classes"
+    assert called("blank_pairs") == "blank pairs"
+    assert MEASURES["matthews"].write(0) == MEASURES["pearson"].write(0) == "0.0000"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloze.draw.chart import LineChart, Series
+from cloze.draw.files import asset
 from cloze.draw.page import Page, Section
 from cloze.draw.parts import Bars, Card, Fact, Facts, Grid, Part, Quote, Table, Text
 from cloze.errors import InputError
@@ -173,3 +174,18 @@ def test_bars_stay_within_their_bounds(value: float, width: str, shown: str) -> 
     html = str(Bars(rows=[("word", value)]).element())
     assert f'<rect width="{width}"' in html
     assert f">{shown}<" in html
+
+
+def test_only_long_text_is_broken():
+    rows = [["a " * 50, "0.5 [0.4, 0.6]", 7], ["b", None, 8]]
+    drawn = str(Table(columns=["text", "score", "n"], rows=rows).element())
+    assert drawn.count('<td class="long"') == 2
+    assert drawn.count('<td class="short"') == 2
+    assert drawn.count('<td class="number"') == 2
+    assert '<th scope="col">score</th>' in drawn
+
+
+def test_a_small_chart_alone_is_not_blown_up_and_what_is_wide_scrolls():
+    style = asset("page.css")
+    assert "figure:not(.wide) { max-width: 38.4rem; }" in style
+    assert re.search(r"\.card, figure {\s+overflow-x: auto;", style)

@@ -11,6 +11,7 @@ from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
 from cloze.make.finetune import finetune
 from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.report import report
 from cloze.make.run import Watch
 from cloze.make.transfer import rates
 from cloze.models import BertConfig, DistilBertConfig
@@ -140,6 +141,12 @@ def test_answers_are_learned(base, tmp_path):
     assert model.task.threshold != 0.0  # chosen on the dev data
     assert cloze.answer(model, "c", "b c d e f g").text == "c"
     assert cloze.answer(model, "h", "b c d e f g").text == ""
+    kept = metrics(tmp_path / "m")[-1]  # with that threshold, which no evaluation had
+    assert kept == {"kind": "kept", "step": ended.best_step, **ended.scores}
+    result, *_, data, _ = report(tmp_path / "m").data["sections"]
+    told = {fact["label"]: fact["value"] for fact in result["parts"][0]["facts"]}
+    assert told == {"F1": ended.scores["f1"], "exact": ended.scores["exact"]}
+    assert "classes" not in {fact["label"] for fact in data["parts"][0]["facts"]}
 
 
 def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):

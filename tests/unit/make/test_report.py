@@ -158,6 +158,45 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     assert found["NSP accuracy"]["detail"] == "by the commoner answer 55.0\xa0%"
 
 
+BEST = [
+    {"kind": "eval", "step": 10, "accuracy": 0.5, "matthews": 0.1, "score": 0.5},
+    {"kind": "eval", "step": 20, "accuracy": 0.7, "matthews": 0.4, "score": 0.7},
+    {"kind": "eval", "step": 30, "accuracy": 0.7, "matthews": 0.3, "score": 0.7},
+    {"kind": "eval", "step": 40, "accuracy": 0.6, "matthews": 0.2, "score": 0.6},
+]
+
+
+def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
+    run = folder(tmp_path, metrics=BEST)
+    (facts,) = part(run, "Result")
+    told = {fact["label"]: fact["text"] for fact in facts["facts"]}
+    assert told == {"accuracy": "70.0\xa0%", "Matthews": "0.4000"}  # of equal ones the first
+    assert "the best one, of step 20." in report(run).html()
+    (grid,) = part(run, "Training")
+    assert [(one["title"], one["mark"]) for one in grid["parts"]] == [
+        ("Scores", [20, "kept"]),
+        ("Correlations", [20, "kept"]),
+    ]
+
+
+def test_where_no_score_was_a_number_the_last_was_kept(tmp_path: Path) -> None:
+    run = folder(tmp_path, metrics=[row | {"score": None} for row in BEST])
+    assert "of step 40." in report(run).html()
+
+
+def test_what_was_done_after_the_best_evaluation_counts(tmp_path: Path) -> None:
+    """A threshold is chosen in the end; one of a model that is no longer the best is not told."""
+    rows = [*BEST, {"kind": "kept", "step": 10, "accuracy": 0.9}]
+    (tmp_path / "old").mkdir()
+    (facts,) = part(folder(tmp_path / "old", metrics=rows), "Result")
+    assert facts["facts"][0]["value"] == 0.7
+    run = folder(tmp_path, metrics=[*rows, {"kind": "kept", "step": 20, "accuracy": 0.8}])
+    (facts,) = part(run, "Result")
+    assert facts["facts"][0]["value"] == 0.8
+    (grid,) = part(run, "Training")
+    assert grid["parts"][0]["series"][0]["y"] == [0.5, 0.7, 0.7, 0.6]
+
+
 def test_a_translator_is_told_by_its_bleu(tmp_path: Path) -> None:
     scores = {"loss": 1.5, "perplexity": 4.5, "accuracy": 0.6}
     rows = [{"kind": "eval", "step": n, "bleu": 30.0 + n, **scores} for n in (1, 2)]

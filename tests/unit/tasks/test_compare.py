@@ -102,6 +102,10 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     page = made.save(tmp_path / "c.html", title="Both").read_text()
     assert "Both" in page
     assert "&lt;one&gt;" in page
+    assert "f1_macro" in made.columns
+    assert ">F1, mean of classes</th>" in page
+    score = made.entries[0].intervals["accuracy"]
+    assert f'<td class="short" dir="auto">{str(score).replace(" [", chr(10) + "[")}</td>' in page
     assert made._repr_html_().startswith("<iframe")
     found = json.loads(json.dumps(made.data))
     assert [model["model"] for model in found["models"]] == ["<one>", "two"]

@@ -132,6 +132,8 @@ def test_the_surest_errors_come_first():
         model, examples, [labelled(*one) for one in zip(told, sure, strict=True)], "classify"
     )
     assert [one.number for one in made.worst(9)] == [2, 7, 3, 0]  # equals in their order
+    assert "The worst 2 of 4 errors" in made.page(worst=2).html()
+    assert "Worst errors" not in made.page(worst=0).html()
     worst = made.worst(1)[0]
     assert (worst.text, worst.gold, worst.said, worst.weight) == ("cat", "no", "yes", 0.9)
     assert worst.where == "f.tsv:3"

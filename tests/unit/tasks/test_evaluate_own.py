@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import cloze
 from cloze.checkpoint.ngram import load_arpa
 from cloze.checkpoint.vectors import import_vectors, save_vectors
+from cloze.draw.numbers import percent
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.evaluate.language import score_language
+from cloze.make.ngram import pretrain_ngram
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_own import evaluate_own
 from grams import TEXT, text_model
@@ -65,11 +68,29 @@ def test_a_translator_by_length_too(tmp_path):
     made = cloze.evaluate(translator("transformer"), files, beam=1, swap=False, stride=None)
     assert made.notes["beam"] == "1"
     assert made.scores.keys() == {"bleu", "brevity", *(f"precision_{n}" for n in range(1, 5))}
-    assert made.counts == {"sentences": 60, "blank": 0, "too_long": 0}
+    assert made.counts == {
+        "sentences": 60,
+        "blank_pairs_left_out": 0,
+        "too_long": 0,
+        "empty_translations": 0,
+    }
     assert made.notes["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
-    assert "<svg" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    page = made.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "<dt>precision, 1-grams</dt>" in page
+    assert "precision_1" not in page
     with pytest.raises(InputError, match="a translator is judged by two files, and 1 were named"):
         evaluate_own(translator("transformer"), files[:1])
+
+
+def test_a_translator_that_says_nothing_is_found_out():
+    model, side = translator("transformer"), [*TEXTS[:3], " "]
+    norm = model.module.decoder[-1].feed_forward_residual.norm
+    with torch.no_grad():  # whatever it reads, the sentence ends
+        norm.weight.zero_()
+        norm.bias.copy_(100 * model.module.target.weight[model.tokenizer.eos_id])
+    counts = cloze.evaluate(model, [side, side]).counts
+    assert (counts["empty_translations"], counts["blank_pairs_left_out"]) == (3, 1)
 
 
 def test_translators_side_by_side():
@@ -95,6 +116,7 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
     assert made.entries[0].intervals["bleu"].value == alone.scores["bleu"]
     assert made.data["models"][0]["too_long"] == 1
     assert "1 too long for t and counted as blank" in made.note
+    assert alone.counts["empty_translations"] == 0  # that one is not counted twice
     assert cloze.evaluate(model, pairs, policy="head").counts["too_long"] == 0
     assert cloze.compare({"t": model}, pairs, policy="head", resamples=5).entries[0].too_long == 0
 
@@ -187,8 +209,21 @@ def test_the_table_of_language_models(text, tmp_path):
     assert made.save(tmp_path / "page.html").is_file()
     others = cloze.compare({"one": text_model(2), "two": text_model(2, TEXT[:4])}, text)
     assert [row[5] is None for row in others.rows()] == [False, True]
+    assert rows[0][4] == percent(made.entries[0].score.unknown / made.entries[0].score.tokens, 2)
     with pytest.raises(InputError, match="bert is no language model, and count is one"):
         cloze.compare({**models, "bert": tiny_model("mlm")}, text)
+
+
+def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
+    """An ARPA file has the words of its model, and splits at white space alone."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{one}.\n" for one in TEXT), encoding="utf-8")
+    model = pretrain_ngram(path, tmp_path / "run", order=2, min_count=1)  # parts full stops
+    same = load_arpa(cloze.export("arpa", model, tmp_path / "x.arpa"))
+    assert set(same.words) == set(model.words)
+    made = cloze.compare({"folder": model, "file": same, "again": model}, path)
+    assert [one.shares for one in made.entries] == [True, False, True]
+    assert [row[5] is None for row in made.rows()] == [False, True, False]
 
 
 def test_what_a_folder_of_ours_is(tmp_path):
