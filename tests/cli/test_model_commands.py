@@ -44,6 +44,20 @@ def test_fill(run, folder, model):
     assert {guess["word"] for guess in blanks[0]["guesses"]} == {"cat", "the"}
 
 
+@pytest.mark.parametrize("texts", [["a [MASK]", "", "[MASK] [MASK]"], ["[MASK] [MASK]"]])
+def test_fill_makes_one_table_of_texts_and_blanks(run, folder, model, texts):
+    ran = run("fill", folder, "-", "--top", "2", stdin="\n".join(texts))
+    assert ran.returncode == 0, ran.stderr
+    header, *rows = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert header == ["source", "blank", "word", "probability", "text"]
+    assert [[*row[:3], row[4]] for row in rows] == [
+        [text, str(number), guess.word, guess.text]
+        for text in filter(None, texts)
+        for number, blank in enumerate(cloze.fill(model, text, top=2).blanks, 1)
+        for guess in blank.guesses
+    ]
+
+
 def test_fill_without_a_blank(run, folder):
     ran = run("fill", folder, "the cat")
     assert ran.returncode == 1

@@ -29,6 +29,7 @@ def folders(tmp_path_factory):
         "classify": tiny_model("sequence", labels=("bad", "fair", "good")),
         "number": tiny_model("sequence", labels=("n",), problem="number"),
         "tag": tiny_model("token", labels=LABELS),
+        "places": tiny_model("token", labels=("B-geo-loc", "I-geo-loc")),
         "answer": tiny_model("span"),
         "choose": tiny_model("choice"),
     }
@@ -194,12 +195,13 @@ def test_tag(call, folders):
             assert all(set(row) == keys for row in json.loads(line))
 
 
-def test_tag_on_a_terminal(folders):
+@pytest.mark.parametrize("name", ["tag", "places"])
+def test_tag_on_a_terminal(folders, name):
     """The text itself, spans marked; nothing in it can steer the terminal."""
     text = "the cat\x1b[2J sat"
     ours, theirs = pty.openpty()
     ran = subprocess.run(
-        [sys.executable, "-m", "cloze", "tag", str(folders["tag"]), text],
+        [sys.executable, "-m", "cloze", "tag", str(folders[name]), text],
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         check=False,
@@ -211,7 +213,7 @@ def test_tag_on_a_terminal(folders):
     os.close(ours)
     assert ran.returncode == 0
     assert "\x1b[2J" not in shown
-    found = cloze.tag(cloze.load(folders["tag"]), text)
+    found = cloze.tag(cloze.load(folders[name]), text)
     for span in found.spans:
         assert f" {span.label} {span.score:.2f}" in shown
     assert "the cat" in shown

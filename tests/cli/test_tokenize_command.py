@@ -33,6 +33,13 @@ def test_a_table_of_pieces(run, tokenizer_folder: Path, file: str) -> None:
     assert all(number.isdecimal() for _, number, *_ in rows)
 
 
-def test_texts_come_one_after_the_other(run, tokenizer_folder: Path) -> None:
-    done = run("tokenize", tokenizer_folder, "cat", "dog")
-    assert done.stdout.count("piece\tid") == 2
+def test_several_texts_are_one_table(run, tokenizer_folder: Path) -> None:
+    done = run("tokenize", tokenizer_folder, "-", stdin="the cat\n\nthe\n")
+    header, *rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert header == ["text", "piece", "id", "characters", "word", "type"]
+    assert [row[:2] for row in rows if row[1][0] != "["] == [
+        ["1", "the"],
+        ["1", "cat"],
+        ["3", "the"],
+    ]
+    assert {len(row) for row in rows} == {len(header)}

@@ -1,7 +1,10 @@
 """`cloze fill`: words for [MASK]."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +29,9 @@ from cloze.errors import InputError
 if TYPE_CHECKING:
     from cloze.checkpoint.model import Model
     from cloze.data.streams import Row
-    from cloze.tasks.fill import Filled
+    from cloze.tasks.fill import Blank, Filled
+
+COLUMNS = ("word", "probability", "text")
 
 
 def fill(
@@ -59,18 +64,32 @@ def fill(
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     words = None if candidates is None else [word.strip() for word in candidates.split(",")]
     check_fill(opened, top=top, candidates=words)
-    for row in inputs:
-        filled = _outcome(opened, row, top, words)
-        if not told.shown(filled, getattr(filled, "cut", 0)):
-            continue
-        if isinstance(filled, InputError):
-            if as_json:
-                print_json({"text": row.text, "error": filled.problem})
-        elif as_json:
-            print_json(dataclasses.asdict(filled))
-        else:
-            _show(filled)
+    found = _found(opened, inputs, told, top, words)
+    if as_json:
+        for row, one in found:
+            print_json(_plain(row, one))
+    elif sys.stdout.isatty():
+        for _, one in found:
+            if not isinstance(one, InputError):
+                _show(one)
+    else:
+        _print(one for _, one in found)
     told.tell(f"cut to {opened.limit:,} pieces around their blanks")
+
+
+def _found(
+    model: "Model", rows: "Iterable[Row]", told: Outcomes, top: int, words: list[str] | None
+) -> "Iterator[tuple[Row, Filled | InputError]]":
+    for row in rows:
+        one = _outcome(model, row, top, words)
+        if told.shown(one, getattr(one, "cut", 0)):
+            yield row, one
+
+
+def _plain(row: "Row", one: "Filled | InputError") -> dict[str, Any]:
+    if isinstance(one, InputError):
+        return {"text": row.text, "error": one.problem}
+    return dataclasses.asdict(one)
 
 
 def _outcome(
@@ -91,5 +110,24 @@ def _outcome(
 def _show(filled: "Filled") -> None:
     for number, blank in enumerate(filled.blanks, 1):
         place = f" (blank {number} of {len(filled.blanks)})" if len(filled.blanks) > 1 else ""
-        rows = [(guess.word, chance(guess.score), guess.text) for guess in blank.guesses]
-        print_table(("word", "probability", "text"), rows, title=filled.text + place)
+        print_table(COLUMNS, _rows(blank), title=filled.text + place)
+
+
+def _print(found: "Iterator[Filled | InputError]") -> None:
+    """One table; of several texts or blanks it says which each word is for."""
+    begin = list(islice(found, 2))
+    several = len(begin) > 1 or any(len(getattr(one, "blanks", ())) > 1 for one in begin)
+    rows = (
+        (*((one.text, number) if several else ()), *row)
+        for one in chain(begin, found)
+        if not isinstance(one, InputError)
+        for number, blank in enumerate(one.blanks, 1)
+        for row in _rows(blank)
+    )
+    first = list(islice(rows, 1))  # what fails does so before there is a header
+    if first:
+        print_table((*(("source", "blank") if several else ()), *COLUMNS), chain(first, rows))
+
+
+def _rows(blank: "Blank") -> list[tuple[str, str, str]]:
+    return [(guess.word, chance(guess.score), guess.text) for guess in blank.guesses]

@@ -108,7 +108,9 @@ def _colour(found: Found, labels: Sequence[str]) -> None:
             continue
         line, end = Text(), 0
         for span in tagged.spans:
-            colour = COLOURS[kinds.index(span.label.split("-", 1)[-1]) % len(COLOURS)]
+            # a label has its letter only where nothing was joined; geo-loc is one without
+            kind = span.label if span.label in kinds else span.label.split("-", 1)[-1]
+            colour = COLOURS[kinds.index(kind) % len(COLOURS)]
             line.append(printable(tagged.text[end : span.start]))
             line.append(printable(span.text), f"bold {colour}")
             line.append(f" {printable(span.label)} {span.score:.2f}", f"dim {colour}")

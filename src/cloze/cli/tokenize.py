@@ -1,5 +1,8 @@
 """`cloze tokenize`: what a tokenizer makes of texts."""
 
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +21,8 @@ from cloze.cli.common import (
 
 if TYPE_CHECKING:
     from cloze.text.encoding import Encoding
+
+COLUMNS = ("piece", "id", "characters", "word", "type")
 
 
 def tokenize(
@@ -39,12 +44,15 @@ def tokenize(
     from cloze.tasks.tokenize import tokenize, tokenizer_of
 
     tokenizer = tokenizer_of(model)
-    for row in inputs:
-        encoding = tokenize(tokenizer, row.text, pair)
-        if as_json:
+    found = ((row.text, tokenize(tokenizer, row.text, pair)) for row in inputs)
+    if as_json:
+        for _, encoding in found:
             print_json(_plain(encoding))
-        else:
-            _show(encoding, row.text)
+    elif sys.stdout.isatty():
+        for text, encoding in found:
+            print_table(COLUMNS, _rows(encoding), title=text)
+    else:
+        _print(encoding for _, encoding in found)
     skipped.tell()
 
 
@@ -58,8 +66,22 @@ def _plain(encoding: "Encoding") -> dict[str, object]:
     }
 
 
-def _show(encoding: "Encoding", text: str) -> None:
+def _print(found: "Iterator[Encoding]") -> None:
+    """One table; of several texts it says by number, for they can be long, whose each piece is."""
+    begin = list(islice(found, 2))
     rows = (
+        (number, *row)
+        for number, encoding in enumerate(chain(begin, found), 1)
+        for row in _rows(encoding)
+    )
+    if len(begin) > 1:
+        print_table(("text", *COLUMNS), rows)
+    elif begin:
+        print_table(COLUMNS, (row[1:] for row in rows))
+
+
+def _rows(encoding: "Encoding") -> Iterator[tuple[object, ...]]:
+    return (
         (piece, str(number), *(("", "") if word is None else (f"{start}–{end}", word)), kind)
         for piece, number, (start, end), word, kind in zip(
             encoding.pieces,
@@ -70,4 +92,3 @@ def _show(encoding: "Encoding", text: str) -> None:
             strict=True,
         )
     )
-    print_table(("piece", "id", "characters", "word", "type"), rows, title=text)

@@ -91,13 +91,17 @@ class Labelled:
     def described(self) -> str:
         """In a line."""
         from_train = " (held out of the training data)" if self.held_out else ""
-        skipped = f", {self.skipped:,} rows passed over" if self.skipped else ""
-        kinds = "a number" if self.problem == "number" else f"{len(self.labels):,} labels"
+        skipped = f", {_counted(self.skipped, 'row')} passed over" if self.skipped else ""
+        kinds = "a number" if self.problem == "number" else _counted(len(self.labels), "label")
         what = f", {kinds}" if self.task.name in ("classify", "tag") else ""
         return (
-            f"{len(self.train):,} examples to learn from, "
+            f"{_counted(len(self.train), 'example')} to learn from, "
             f"{len(self.dev):,} to judge by{from_train}{what}{skipped}"
         )
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
 def gather(

@@ -1,19 +1,21 @@
 """From the scores of pieces to tags of words and spans of text.
 
 The five ways of the token-classification pipeline of transformers, with words that are really
-words: it guesses them from the lengths of pieces.
+words: it guesses them from the lengths of pieces. And where every word has a label, parts of speech
+say, words stay apart: it joins two nouns that are neighbours.
 
 m pieces, w words, c labels.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-OUTSIDE = "O"
+from cloze.data.labelled.schemes import OUTSIDE, scheme_of
+
 AGGREGATIONS = {
     "none": "every piece for itself",
     "simple": "pieces, joined to spans",
@@ -69,13 +71,27 @@ def decide(
     return labels.tolist(), np.take_along_axis(chosen, labels[:, None], -1)[:, 0].tolist()
 
 
-def spans_of(text: str, units: Iterable[Unit], *, join: bool) -> tuple[Span, ...]:
-    """The spans that tags make, those of "O" left out; without `join` every unit is one."""
-    groups = _groups(units) if join else ([unit] for unit in units)
+def names_words(labels: Collection[str]) -> bool:
+    """Whether labels are of single words: none spells a span (B-PER), and no word is outside.
+
+    With an O there are spans: of O, PER and LOC the neighbours of one label are one.
+    """
+    return OUTSIDE not in labels and scheme_of(labels) == "plain"
+
+
+def spans_of(
+    text: str, units: Iterable[Unit], *, join: bool, apart: bool = False
+) -> tuple[Span, ...]:
+    """The spans that tags make, those of "O" left out; without `join` every unit is one.
+
+    With `apart` none has more than one word, and tags are whole labels.
+    """
+    groups = _groups(units, apart) if join else ([unit] for unit in units)
+    whole = apart or not join
     return tuple(
         Span(
             text=text[group[0].start : group[-1].end],
-            label=group[0].tag.split("-", 1)[-1] if join else group[0].tag,
+            label=group[0].tag if whole else group[0].tag.split("-", 1)[-1],
             start=group[0].start,
             end=group[-1].end,
             score=sum(unit.score for unit in group) / len(group),
@@ -85,13 +101,14 @@ def spans_of(text: str, units: Iterable[Unit], *, join: bool) -> tuple[Span, ...
     )
 
 
-def _groups(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+def _groups(units: Iterable[Unit], apart: bool) -> Iterator[list[Unit]]:
     """Neighbours of one kind, until a B- begins another; a word that was not read parts them."""
+    reach = 0 if apart else 1  # words from one unit to the next
     group: list[Unit] = []
     for unit in units:
         if group:
             begins, kind = _kind(unit.tag)
-            if begins or kind != _kind(group[-1].tag)[1] or unit.word > group[-1].word + 1:
+            if begins or kind != _kind(group[-1].tag)[1] or unit.word > group[-1].word + reach:
                 yield group
                 group = []
         group.append(unit)

@@ -19,8 +19,9 @@ from cloze.config import one_of
 from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TaggedExample
+from cloze.data.labelled.schemes import OUTSIDE
 from cloze.errors import InputError
-from cloze.tasks.aggregate import AGGREGATIONS, OUTSIDE, Span, Unit, decide, spans_of
+from cloze.tasks.aggregate import AGGREGATIONS, Span, Unit, decide, names_words, spans_of
 from cloze.tasks.door import opened
 from cloze.tasks.reading import fitted
 from cloze.tasks.scoring import label_number, logits, task_for
@@ -120,8 +121,9 @@ def told(
         return []
     sizes = [sum(len(item.places) for item in group) for group in groups]
     parts = torch.cat(list(scores)).softmax(-1).split(sizes)
+    apart = names_words(model.labels)
     return [
-        _tagged(model, example, group, part.numpy(), aggregation)
+        _tagged(model, example, group, part.numpy(), aggregation, apart)
         for example, group, part in zip(examples, groups, parts, strict=True)
     ]
 
@@ -154,8 +156,9 @@ def tag(
 ) -> Tagged | list[Tagged]:
     """The spans of a text, with their characters and scores, and the tag of every word.
 
-    Words are the tokenizer's: white space and punctuation part them. `aggregation` is none, simple,
-    first, average or max. `policy` is for texts longer than the model reads: head, tail, head+tail,
+    Words are the tokenizer's: white space and punctuation part them. Where every word has a label,
+    parts of speech say, each is a span of its own. `aggregation` is none, simple, first, average or
+    max. `policy` is for texts longer than the model reads: head, tail, head+tail,
     or window (all of it, in windows that share `stride` tokens). Unsaid, it is the folder's; a
     folder that has none makes such a text an error.
     """
@@ -185,6 +188,7 @@ def _tagged(
     group: Sequence[TagItem],
     probabilities: NDArray[Any],
     aggregation: str,
+    apart: bool,
 ) -> Tagged:
     labels = model.labels
     words = [word for item in group for word in item.words]
@@ -208,7 +212,7 @@ def _tagged(
         words=example.words,
         tags=tuple(tags),
         scores=tuple(sure),
-        spans=spans_of(example.text, units, join=aggregation != "none"),
+        spans=spans_of(example.text, units, join=aggregation != "none", apart=apart),
         unread=len(example.words) - len(starts),
     )
 

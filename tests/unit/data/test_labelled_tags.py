@@ -308,6 +308,13 @@ def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> Non
     assert len(found) == len(problems) == 1
 
 
+def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
+    data = "text\tlabel\na good film\tpos\n\nso bad\tneg\ndull\tneg\nit was fine\tpos\n"
+    path = write(tmp_path / "a.tsv", data)
+    with pytest.raises(InputError, match=r"a\.tsv:2: 'a good film' is no word.*\n.*e classify\)"):
+        list(read_tags(path))
+
+
 def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
     with pytest.raises(InputError, match=r"a\.conll:1: there is no column 4, there are 3"):

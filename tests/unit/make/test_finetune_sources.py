@@ -96,6 +96,13 @@ def test_rows_are_read_for_every_task(task):
     assert gather(lenient, [*rows, "no row"], rows).skipped == 1
 
 
+def test_one_is_told_as_one():
+    recipe = finetune_recipe(settings=["task=tag", "data.skip_bad=true"])
+    row = {"tokens": ["a"], "tags": ["NOUN"]}
+    told = gather(recipe, [row, "no row"], [row]).described()
+    assert told == "1 example to learn from, 1 to judge by, 1 label, 1 row passed over"
+
+
 def test_classes_of_a_data_set_have_names():
     datasets = pytest.importorskip("datasets")
     names = datasets.ClassLabel(names=list(Classes.names))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cloze.tasks.aggregate import Unit, decide, spans_of
+from cloze.tasks.aggregate import Unit, decide, names_words, spans_of
 
 # three words of 2, 1 and 3 pieces; three labels
 CHANCES = np.array(
@@ -31,11 +31,13 @@ def test_no_words():
     assert decide(np.empty((0, 3)), [], "average") == ([], [])
 
 
-def found(tags, words=None, *, join=True):
+def found(tags, words=None, **how):
     """Units of one character each in the text abcdef…"""
     places = words or range(len(tags))
     units = [Unit(w, tag, 0.5, n, n + 1) for n, (w, tag) in enumerate(zip(places, tags))]  # noqa: B905
-    return [(span.text, span.label) for span in spans_of("abcdefghi", units, join=join)]
+    return [
+        (span.text, span.label) for span in spans_of("abcdefghi", units, **{"join": True, **how})
+    ]
 
 
 def test_spans_begin_with_b_or_with_another_kind():
@@ -46,7 +48,28 @@ def test_spans_begin_with_b_or_with_another_kind():
 
 
 def test_tags_without_b_and_i():
-    assert found(["NOUN", "NOUN", "VERB", "O"]) == [("ab", "NOUN"), ("c", "VERB")]
+    assert found(["PER", "PER", "LOC", "O"]) == [("ab", "PER"), ("c", "LOC")]
+
+
+def test_words_apart():
+    tags = ["NOUN", "NOUN", "VERB", "-LRB-"]
+    assert found(tags, apart=True) == list(zip("abcd", tags, strict=True))
+    assert found(tags[:3], words=[0, 0, 1], apart=True) == [("ab", "NOUN"), ("c", "VERB")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("NOUN VERB PUNCT", True),
+        ("NN -LRB- -RRB-", True),
+        ("O B-PER I-PER", False),
+        ("I-PER I-LOC", False),
+        ("B-PER E-PER S-PER", False),
+        ("O PER LOC", False),
+    ],
+)
+def test_labels_of_single_words(labels, expected):
+    assert names_words(labels.split()) is expected
 
 
 def test_a_word_that_was_not_read_parts_a_span():

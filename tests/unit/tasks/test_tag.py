@@ -176,6 +176,13 @@ def test_spans_slice_back_to_the_text(model, how):
     assert ends == sorted(ends)
 
 
+@pytest.mark.parametrize("how", ["first", "average", "max"])
+def test_parts_of_speech_are_of_one_word_each(how):
+    found = cloze.tag(tiny_model("token", labels=("NOUN",)), SENTENCE, aggregation=how)
+    assert [(span.start, span.end) for span in found.spans] == list(found.words)
+    assert tuple(span.label for span in found.spans) == found.tags
+
+
 def test_lists(model):
     texts = ["the cat", "", "abc, abc"]
     found = cloze.tag(model, texts)

@@ -79,10 +79,9 @@ def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
 
 
 def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found:
-    texts = ((number, line) for number, line in lines if isinstance(line, str) and line.strip())
-    rows = ((number, _fields(line)) for number, line in texts if not _is_start(line))
-    number, first = next(rows, (0, [""]))
+    number, first = next(_rows(lines), (0, [""]))
     at = _column(first, column, f"{file}:{number}")
+    _check_words(file, lines)
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(first):
@@ -112,6 +111,31 @@ def _column(row: Row, column: str | None, where: str) -> int:
             fix="count columns from 1",
         )
     return int(column) - 1
+
+
+def _rows(lines: Iterable[Line]) -> Iterator[tuple[int, Row]]:
+    for number, line in lines:
+        if isinstance(line, str) and line.strip() and not _is_start(line):
+            yield number, _fields(line)
+
+
+def _check_words(file: str, lines: Iterable[Line]) -> None:
+    """Texts with a label each look like words with their tags, but for the blanks inside.
+
+    Some words have them (New York, and many in Vietnamese), most have not.
+    """
+    count, texts = 0, []
+    for number, row in _rows(lines):
+        count += 1
+        if len(_split(row[0])) > 1:
+            texts.append((number, row[0]))
+    if 2 * len(texts) > count:
+        number, text = texts[0]
+        raise InputError(
+            f"{file}:{number}: {text[:40]!r} is no word, nor are most in the first column",
+            fix="give a word and its tag on each line, and a blank line behind each sentence; "
+            "whole texts with a label are for classify (cloze finetune classify)",
+        )
 
 
 def _is_start(line: str) -> bool:
