@@ -65,6 +65,16 @@ def test_written_told_and_refused(run, models):
     assert "it can suggest, generate, evaluate" in wrong.stderr
 
 
+@pytest.mark.parametrize("flag", ["--temperature=2", "--top-k=5", "--top-p=0.9"])
+def test_greedy_has_nothing_to_draw(models, flag):
+    asked = ["generate", str(models[0]), "the cat", "--length", "2", "--greedy"]
+    ran = CliRunner().invoke(app, [*asked, flag])
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    name = flag.strip("-").partition("=")[0]
+    assert f"there is no {name} to choose for --greedy" in ran.stderr
+    assert CliRunner().invoke(app, [*asked, "--temperature=0"]).exit_code == 0
+
+
 def test_a_flag_that_a_kind_does_not_know(run, folder):
     out = folder / "x"
     ran = run("pretrain", folder / "text.txt", "--model", "ngram", "--out", out, "--steps", "1")

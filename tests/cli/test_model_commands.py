@@ -141,16 +141,19 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     assert ran.returncode == 1
     assert f"{tmp_path / 't.txt'}:2: the text has 14 pieces" in ran.stderr
     assert "2 of 3 texts embedded" in ran.stderr
+    assert ran.stdout == ""
     vectors = np.load(out)
     assert np.isnan(vectors[1]).all()
     np.testing.assert_allclose(vectors[[0, 2]], cloze.embed(model, ["a", "b"]), atol=1e-6)
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json")
     assert ran.returncode == 1
     assert "error" in json.loads(ran.stdout.splitlines()[1])
-    ran = run(
-        "embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--policy", "tail"
-    )
+    again = ("embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--json")
+    told = {"out": str(out), "count": 2, "cut": 0, "failed": 1}
+    assert json.loads(run(*again).stdout) == told
+    ran = run(*again, "--policy", "tail")
     assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == told | {"count": 3, "cut": 1, "failed": 0}
     assert not np.isnan(np.load(out)).any()
     assert "1 of 3 texts were cut to 10 pieces" in ran.stderr
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--policy", "tail")
@@ -186,6 +189,11 @@ def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path
         (["a", "--layers", "9"], "there is no layer 9 in a model of 4 blocks"),
         (["a", "--pooling", "avg"], "pooling 'avg' is unknown"),
         (["a", "--policy", "cut"], "length policy 'cut' is unknown"),
+        (
+            ["a", "--stride", "5"],
+            "there is no stride to choose where texts are not read in windows",
+        ),
+        (["a", "--stride", "5", "--policy", "head"], "there is no stride to choose"),
         (["a", "--dtype", "int3"], "dtype 'int3' is unknown"),
         (["a", "--device", "tpu7"], "device tpu7 cannot be used"),
         (["a", "--device", "meta"], "device meta cannot be used: it holds no numbers"),

@@ -167,6 +167,8 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
     for fact in ("parameters", "tokens in an epoch", "epochs", "time\t3:00", "memory"):
         assert fact in ran.stdout
     assert not (tmp_path / "m" / "config.json").exists()
+    told = " ".join(run("pretrain", "--help").stdout.replace("│", " ").split())
+    assert "Prepare vocabulary and corpus, try ten seconds, say what to expect, and stop." in told
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", *SMALL)
     assert ran.returncode == 0, ran.stderr
 

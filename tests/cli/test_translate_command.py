@@ -58,8 +58,9 @@ def test_a_file_keeps_its_lines(run, folder, tmp_path):
     source, out = tmp_path / "in.en", tmp_path / "out.de"
     long = " ".join(TEXTS[:9])
     source.write_text(f"{TEXTS[1]}\n\n{long}\n{TEXTS[2]}\n", encoding="utf-8")
-    made = run("translate", folder, "--file", source, "--out", out, "--beam", "2")
+    made = run("translate", folder, "--file", source, "--out", out, "--beam", "2", "--json")
     assert made.returncode == 1
+    assert json.loads(made.stdout) == {"out": str(out), "count": 3, "cut": 0, "failed": 1}
     assert "3 of 4 lines" in made.stderr
     assert f"{source}:3: sentence 3 has" in made.stderr
     assert "split it, or choose a length policy" in made.stderr
@@ -101,3 +102,9 @@ def test_a_picture_is_svg(run, folder, tmp_path):
     assert "a.png: pictures are written as SVG" in made.stderr
     assert "give it a name that ends in .svg" in made.stderr
     assert made.stdout == ""
+
+
+def test_lines_of_no_picture_are_refused(run, folder):
+    made = run("translate", folder, TEXTS[0], "--lines")
+    assert (made.returncode, made.stdout) == (1, "")
+    assert "there are no lines to choose where nothing is drawn" in made.stderr

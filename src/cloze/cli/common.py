@@ -67,7 +67,7 @@ Files = Annotated[
     typer.Option("--file", "-f", metavar="PATH", help="Read texts from a file, folder, glob or -."),
 ]
 Column = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column of a table that is text.")
+    str | None, typer.Option(metavar="COLUMN", help="Of a table, the text: name or number from 1.")
 ]
 Policy = Annotated[
     str | None,

@@ -110,6 +110,9 @@ def embed(
             if shown:
                 write(shown)
             embedded += sum(record.error is None for record in shown)
+    if out and as_json:
+        failed = told.skipped.count
+        print_json({"out": str(out), "count": embedded, "cut": told.cut, "failed": failed})
     if out and not quiet:
         typer.echo(f"{embedded:,} of {told.count:,} texts embedded: {out}", err=True)
     told.tell(f"cut to {opened.limit:,} pieces")

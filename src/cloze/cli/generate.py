@@ -18,6 +18,7 @@ from cloze.cli.common import (
     print_json,
     texts_from,
 )
+from cloze.errors import InputError
 
 
 def generate(
@@ -48,6 +49,8 @@ def generate(
     quiet: Quiet = False,
 ) -> None:
     """Continue a text with a language model."""
+    if greedy:
+        _check_greedy(temperature, top_k, top_p)
     inputs = texts_from(texts, files, column)
 
     from cloze.checkpoint.families import load
@@ -70,3 +73,17 @@ def generate(
                 print_json({**dataclasses.asdict(one), "whole": one.whole})
             else:
                 print(one.whole)
+
+
+def _check_greedy(temperature: float, top_k: int | None, top_p: float) -> None:
+    """Refuse choices of a draw where nothing is drawn; temperature 0 says the same."""
+    chosen = {
+        "temperature": temperature not in (0.0, 1.0),
+        "top-k": top_k is not None,
+        "top-p": top_p != 1.0,
+    }
+    for name in (name for name, said in chosen.items() if said):
+        raise InputError(
+            f"there is no {name} to choose for --greedy, which draws nothing",
+            fix=f"leave out --greedy or --{name}",
+        )

@@ -134,7 +134,13 @@ def pretrain(
     save_every: SaveEvery = None,
     workers: Workers = None,
     resume: Resume = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what would be done, and stop.")] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Prepare vocabulary and corpus, try ten seconds, say what to expect, and stop.",
+        ),
+    ] = False,
     tensorboard: Tensorboard = None,
     seed: RunSeed = None,
     force: Force = False,

@@ -23,6 +23,7 @@ from cloze.cli.common import (
     progress,
     texts_from,
 )
+from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.tasks.translate import Candidate, Translation
@@ -69,10 +70,13 @@ def translate(
     from cloze.checkpoint.families import load
     from cloze.data.files import fresh_path
     from cloze.data.parallel import rows_of
-    from cloze.errors import InputError
-    from cloze.files import write_text
     from cloze.tasks.translate import translate
 
+    if lines and align is None:
+        raise InputError(
+            "there are no lines to choose where nothing is drawn",
+            fix="name the picture: --align FILE; or leave out --lines",
+        )
     rows = [*inputs, *(rows_of(file) if file else [])]
     picture_path(align, force)
     if out is not None:
@@ -104,16 +108,26 @@ def translate(
     if out is None:
         _print(found, as_json=as_json, table=best > 1)
     else:
-        text = "".join(f"{_flat(one.text)}\n" for one in found)
-        write_text(out, text)
-        if not quiet:
-            typer.echo(f"{len(found) - len(failed):,} of {len(found):,} lines: {out}", err=True)
+        _write(found, out, len(failed), as_json=as_json, quiet=quiet)
     for error in failed:
         complain(error)
     if align is not None:
         _draw(found, align, lines, quiet=quiet or len(found) == 1, failed=bool(failed))
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _write(
+    found: "list[Translation]", out: Path, failed: int, *, as_json: bool, quiet: bool
+) -> None:
+    from cloze.files import write_text
+
+    write_text(out, "".join(f"{_flat(one.text)}\n" for one in found))
+    count, cut = len(found) - failed, sum(one.cut > 0 for one in found)
+    if as_json:
+        print_json({"out": str(out), "count": count, "cut": cut, "failed": failed})
+    if not quiet:
+        typer.echo(f"{count:,} of {len(found):,} lines: {out}", err=True)
 
 
 def _print(found: "list[Translation]", *, as_json: bool, table: bool) -> None:
@@ -180,7 +194,6 @@ def _draw(
 ) -> None:
     """The best translation of the first sentence that has one."""
     from cloze.draw.alignment import AlignmentLines, alignment_heat
-    from cloze.errors import InputError
 
     drawn = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
     one, shown = next(drawn, (None, None))

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
-from cloze.config import suggest
 from cloze.data.files import endings, kind
+from cloze.data.labelled.columns import Asked, asked_column, is_header, listed, missing
 from cloze.data.unpack import LONGEST, Lines, UnreadableError, open_bytes
 from cloze.errors import InputError, MissingExtraError
 
@@ -97,30 +97,36 @@ def json_lines(lines: Lines) -> Iterator[Numbered | InputError]:
 
 
 def read_csv(lines: Lines, column: str | None) -> Iterator[Outcome]:
-    """Comma-separated fields under a header; quoted ones may hold commas, quotes and newlines."""
+    """Comma-separated fields; quoted ones may hold commas, quotes and newlines."""
     return _table(csv_fields(lines), column, lines.file)
 
 
 def read_tsv(lines: Lines, column: str | None) -> Iterator[Outcome]:
-    """Tab-separated fields under a header."""
+    """Tab-separated fields."""
     return _table(tsv_fields(lines), column, lines.file)
 
 
 def _table(
     records: Iterable[Numbered | InputError], column: str | None, file: str
 ) -> Iterator[Outcome]:
-    header: list[str] = []
+    """The first row is a header, unless a number is asked for and it looks like any other row."""
+    first: list[str] = []
+    what = "the header"
     at = 0
     for found in records:
         if isinstance(found, InputError):
             yield found
             continue
         line, record = found
-        if not header:
-            header = record
-            at = header.index(choose(header, column, f"{file}:{line}"))
-        elif len(record) != len(header):
-            yield ragged(record, header, "the header", f"{file}:{line}")
+        if not first:
+            first = names = record
+            if column is not None and not is_header(first, Asked(text=column)):
+                names, what = [str(number) for number, _ in enumerate(first, 1)], "the first row"
+            at = names.index(choose(names, column, f"{file}:{line}"))
+            if names is first:
+                continue
+        if len(record) != len(first):
+            yield ragged(record, first, what, f"{file}:{line}")
         else:
             yield row_of(record[at], file, line)
 
@@ -266,6 +272,7 @@ def rows_in(
 
     The column is chosen once, at the first mapping, so that no other one's text is taken for it.
     """
+    chosen: str | None = None
     for one in found:
         if isinstance(one, InputError):
             yield one
@@ -273,8 +280,11 @@ def rows_in(
         line, value = one
         try:
             if isinstance(value, Mapping):
-                column = choose(list(value), column, f"{file}:{line}")
-                value = value[column]
+                if chosen is None:
+                    chosen = choose(list(value), column, f"{file}:{line}")
+                if chosen not in value:
+                    raise missing(list(value), chosen, f"{file}:{line}")
+                value = value[chosen]
         except InputError as error:
             yield error
         else:
@@ -314,23 +324,19 @@ def _encodes(text: str) -> bool:
 
 def choose(names: Sequence[str], column: str | None, where: str) -> str:
     """The column that holds the text: the one asked for, or found by its name, or the only one."""
+    column = asked_column(names, column, where)
     if column is None:
         known = {str(name).strip().lower(): name for name in reversed(names)}
         likely = (known[name] for name in COLUMNS if name in known)
         column = next(likely, names[0] if len(names) == 1 else None)
-    if column is not None and names.count(column) == 1:
-        return column
-    listed = ", ".join(repr(name)[:40] for name in names[:12]) or "none"
     if column is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {listed}",
-            fix="name it: --column NAME (column= in Python); csv and tsv begin with a header",
+            f"{where}: which column holds the text? there are {listed(names)}",
+            fix="name it: --column NAME (column= in Python), or give its number, from 1",
         )
-    if column in names:
+    if names.count(column) > 1:
         raise InputError(f"{where}: two columns are called {column!r}", fix="rename one")
-    raise InputError(
-        f"{where}: no column is called {column!r}, there are {listed}", fix=suggest(column, names)
-    )
+    return column
 
 
 def each_line(lines: Iterator[str]) -> Iterator[str | InputError]:

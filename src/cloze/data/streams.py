@@ -128,7 +128,8 @@ def rows(
     Args:
         sources: a path, folder, glob, or `-` for standard input; an iterable of texts or of
             mappings, such as a `datasets` object; or a list of these. In a list strings are paths.
-        column: where the text of a table is; found by name when left out.
+        column: where the text of a table is, by name or by number from 1; found by name when left
+            out. A csv or tsv has a header, unless a number is given and its first row is like data.
         on_error: what to do with what cannot be read: raise it, or hand it over and go on.
     """
     report = reporter(on_error)

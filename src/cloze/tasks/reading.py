@@ -42,10 +42,7 @@ def read(
     A sentence-transformers folder has its texts cut at its limit (`head`) when none is given.
     Otherwise a text too long is an error: raised, or handed to `on_error` while the others go on.
     """
-    if policy is not None:
-        one_of("length policy", policy, POLICIES)
-    elif model.pooling:
-        policy = "head"
+    policy = _policy(model, policy, stride)
     readings: dict[int, Reading] = {}
     for number, ids in enumerate(model.tokenizer.ids(texts)):
         try:
@@ -61,6 +58,17 @@ def read(
                 raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
             on_error(number, error)
     return readings
+
+
+def _policy(model: Model, policy: str | None, stride: int | None) -> str | None:
+    if policy is not None:
+        one_of("length policy", policy, POLICIES)
+    if stride is not None and policy != "window":
+        raise InputError(
+            "there is no stride to choose where texts are not read in windows",
+            fix="choose the length policy window, or leave the stride out",
+        )
+    return "head" if policy is None and model.pooling else policy
 
 
 def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Reading:

@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from cloze.data.labelled.tables import read_texts
 from cloze.data.readers import Row
 from cloze.data.streams import rows
 from cloze.errors import InputError
@@ -36,3 +39,54 @@ def test_each_source_chooses_for_itself(tmp_path: Path) -> None:
     found = list(rows([tmp_path, [{"content": "three"}]], on_error=errors.append))
     assert [row.text for row in found if isinstance(row, Row)] == ["one", "two", "three"]
     assert "which column holds the text?" in errors[0].problem
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "expected"),
+    [
+        ("0\ta film\n1\tanother\n", "2", ["a film", "another"]),
+        ("2\ta film\n1\tanother\n", "2", ["a film", "another"]),  # a label is no name
+        ("a film\t1\nanother\t0\n", "1", ["a film", "another"]),
+        ("one\n\ntwo\n", "1", ["one", "", "two"]),
+        ("id\tsentence\n7\ta film\n", "2", ["a film"]),
+        ("ID\tSentence\n7\ta film\n", "sentence", ["a film"]),
+        ("id\t2020\ttext\n7\tthen\tnow\n", "2020", ["then"]),  # no number of a column
+    ],
+)
+def test_a_number_counts_columns_as_in_labelled_tables(
+    tmp_path: Path, text: str, column: str, expected: list[str]
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(text)
+    assert [row.text for row in rows(path, column=column)] == expected
+    assert [one.text for one in read_texts(path, text=column, label=False)] == expected
+
+
+def test_a_number_counts_the_names_of_other_tables(tmp_path: Path) -> None:
+    parquet = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": ["7"], "title": ["a"]}), parquet)
+    assert [row.text for row in rows(parquet, column="2")] == ["a"]
+    known: list[object] = [{"id": "7", "title": "a"}, {"title": "b", "id": "8"}]
+    assert [row.text for row in rows([known], column="2")] == ["a", "b"]
+    years: list[object] = [{"1": "a", "2": "b"}, {"1": "c", "x": "d"}, {"2": "e", "1": "f"}]
+    errors: list[InputError] = []
+    found = rows([years], column="2", on_error=errors.append)
+    assert [row.text for row in found] == ["b", "e"]  # a name, and the second of no other row
+    assert ":2: no column is called '2'" in errors[0].problem
+
+
+@pytest.mark.parametrize("column", ["0", "3"])
+@pytest.mark.parametrize("text", ["0\ta film\n", "label\ttext\n0\ta film\n"])
+def test_columns_are_counted_from_one(tmp_path: Path, text: str, column: str) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf":1: there is no column {column}, there are 2") as wrong:
+        list(rows(path, column=column))
+    assert wrong.value.fix == "count columns from 1"
+
+
+def test_a_ragged_row_of_a_table_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("0\ta film\n1\n")
+    with pytest.raises(InputError, match=r":2: 1 columns where the first row has 2"):
+        list(rows(path, column="2"))

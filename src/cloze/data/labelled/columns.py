@@ -62,10 +62,16 @@ _COLA = Columns(text="4", label="2")
 
 
 def is_header(fields: Sequence[str], asked: Asked) -> bool:
-    """Whether the first row names columns: it has a known name, or one asked for, and no number."""
+    """Whether the first row names columns: one is asked for, or one is known and none a number.
+
+    A number that is asked for and counts no column is a name, too: that of a year.
+    """
     if any(name is not None and not name.isdecimal() for name in asked.columns):
         return True
-    return any(name in _KNOWN for name in _plain(fields)) and not any(map(is_number, fields))
+    if not any(name in _KNOWN for name in _plain(fields)):
+        return False
+    years = [name for name in asked.columns if name is not None and int(name) > len(fields)]
+    return not any(is_number(field) and field not in years for field in fields)
 
 
 def is_number(value: object) -> bool:
@@ -82,7 +88,7 @@ def is_number(value: object) -> bool:
 def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
     """Columns by their names, or as asked for."""
     plain = _plain(names)
-    text, pair, label = (_asked(names, column, where) for column in asked.columns)
+    text, pair, label = (asked_column(names, column, where) for column in asked.columns)
     if label is None and asked.labelled:
         label = _label([name for name in names if name not in (text, pair)], where)
     if text is None and pair is None:
@@ -95,7 +101,7 @@ def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
         text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
     if text is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {_listed(names)}",
+            f"{where}: which column holds the text? there are {listed(names)}",
             fix="name it with --text (text=… in Python), and --pair if there are two; "
             "a number counts columns from 1",
         )
@@ -113,7 +119,7 @@ def numbered_columns(rows: Sequence[Sequence[str]], asked: Asked, where: str) ->
     label, mark, sentence) if the third is a linguist's mark, or empty.
     """
     names = [str(number) for number, _ in enumerate(rows[0], 1)]
-    text, pair, label = (_asked(names, column, where) for column in asked.columns)
+    text, pair, label = (asked_column(names, column, where) for column in asked.columns)
     if label is None:
         label = _label_by_shape(rows, {text, pair})
         if text is None and label is not None and asked.labelled:
@@ -163,7 +169,7 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
     if names and others and first not in others:
         raise InputError(
-            f"{where}: is {_listed(rows[0])} a header? none of it is a name known here",
+            f"{where}: is {listed(rows[0])} a header? none of it is a name known here",
             fix="if so, name the columns: --text, --label (text=… in Python); "
             "if not, give their numbers, from 1",
         )
@@ -175,7 +181,7 @@ def _label(names: Sequence[str], where: str) -> str | None:
         found = [names[plain.index(name)] for name in group if name in plain]
         if len(found) > 1:
             raise InputError(
-                f"{where}: which column holds the label? {_listed(found)} may",
+                f"{where}: which column holds the label? {listed(found)} may",
                 fix="name it: --label NAME (label=… in Python)",
             )
         if found:
@@ -183,7 +189,8 @@ def _label(names: Sequence[str], where: str) -> str | None:
     return None
 
 
-def _asked(names: Sequence[str], column: str | None, where: str) -> str | None:
+def asked_column(names: Sequence[str], column: str | None, where: str) -> str | None:
+    """The column someone asked for: by name, or by number from 1 where none has that name."""
     if column is None:
         return None
     if column in names:
@@ -198,8 +205,13 @@ def _asked(names: Sequence[str], column: str | None, where: str) -> str | None:
             f"{where}: there is no column {column}, there are {len(names)}",
             fix="count columns from 1",
         )
-    raise InputError(
-        f"{where}: no column is called {column!r}, there are {_listed(names)}",
+    raise missing(names, column, where)
+
+
+def missing(names: Sequence[str], column: str, where: str) -> InputError:
+    """What is wrong where no column has the name."""
+    return InputError(
+        f"{where}: no column is called {column!r}, there are {listed(names)}",
         fix=suggest(column, names),
     )
 
@@ -208,5 +220,6 @@ def _plain(names: Sequence[str]) -> list[str]:
     return [str(name).strip().lower() for name in names]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The names, for a message."""
     return ", ".join(repr(name)[:40] for name in names[:12]) or "none"
