@@ -65,7 +65,7 @@ def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
 def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
     out = tmp_path / "m"
     command = [sys.executable, "-m", "cloze", *flags(here, out, "--seeds", "3")]
-    command[command.index("--epochs") + 1] = "40"
+    command[command.index("--epochs") + 1] = "10"
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

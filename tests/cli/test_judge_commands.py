@@ -185,7 +185,7 @@ def test_a_model_without_a_task(run, place, tmp_path):
         assert found[name] == f"{value:.4f}"
     said = json.loads(run(*asked, "--json", "--report", tmp_path / "page.html").stdout)
     assert said["scores"] == made.scores
-    assert "mlm_accuracy" in (tmp_path / "page.html").read_text()
+    assert "MLM accuracy" in (tmp_path / "page.html").read_text()
     refused = run(*asked, "--worst", "3")
     assert refused.returncode == 2
     assert "judged by running text" in refused.stderr

@@ -68,7 +68,7 @@ def test_hidden_words_of_running_text(text, tmp_path):
     assert 0 < made.scores["unigram_accuracy"] < 1
     assert (made.counts["documents"], made.notes["length"]) == (7, "24")
     assert told[-1] == ("samples", made.counts["samples"], made.counts["samples"])
-    assert "mlm_accuracy" in made.save(tmp_path / "page.html").read_text()
+    assert "MLM accuracy" in made.save(tmp_path / "page.html").read_text()
     again = cloze.evaluate(tiny_model("mlm"), text, batch_tokens=24)  # other batches, same masks
     assert again.counts == made.counts
     assert again.scores == pytest.approx(made.scores, rel=1e-5)
@@ -202,7 +202,7 @@ def test_the_cosine_of_its_own_vectors_on_scored_pairs(pooling, scored, tmp_path
     worst = made.worst()
     assert [one.weight for one in worst] == sorted((one.weight for one in worst), reverse=True)
     assert made.weight == "difference of ranks"
-    assert "spearman" in made.save(tmp_path / "page.html").read_text()
+    assert "Spearman" in made.save(tmp_path / "page.html").read_text()
 
 
 def test_a_head_for_words_gives_vectors_where_pairs_are_named(scored):
