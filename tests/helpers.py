@@ -41,17 +41,19 @@ def tiny_model(
     positions: int = 24,
     task=None,
     tokenizer=None,
+    **changes,
 ) -> Model:
-    """A scrambled model of a few pieces with the heads named."""
-    config = MODELS[family].config(
-        vocab_size=len(PIECES),
-        width=16,
-        layers=2,
-        heads=2,
-        hidden=32,
-        positions=positions,
-        labels=tuple(labels),
-        problem=problem,
-    )
+    """A scrambled model of a few pieces with the heads named, its shape but for `changes`."""
+    shape = {
+        "vocab_size": len(PIECES),
+        "width": 16,
+        "layers": 2,
+        "heads": 2,
+        "hidden": 32,
+        "positions": positions,
+        "labels": tuple(labels),
+        "problem": problem,
+    }
+    config = MODELS[family].config(**(shape | changes))
     module = scramble(fresh(config, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)

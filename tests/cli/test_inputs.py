@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.checkpoint.task import Task
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.cli.app import app
-from cloze.models.word2vec import WordVectors
 from grams import text_model
 from helpers import tiny_model
 from translators import TEXTS, translator
@@ -69,7 +68,7 @@ def place(tmp_path_factory):
     translator("learned").save(folder / "translator")
     words = ("man", "king", "woman", "queen", "cat")
     numbers = np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32)
-    save_vectors(WordVectors(words=words, vectors=numbers), folder / "vectors")
+    WordModel(words=words, vectors=numbers).save(folder / "vectors")
     (folder / "target").write_text(SOURCES)
     return folder
 

@@ -3,20 +3,19 @@ import json
 import numpy as np
 import pytest
 
-from cloze.checkpoint.vectors import export_vectors, save_vectors
-from cloze.models.word2vec import WordVectors
+from cloze.checkpoint.vectors import WordModel, export_vectors
 
 PLACES = {"man": (1, 0.1), "woman": (-1, 0.1), "king": (1, 2), "queen": (-1, 2), "cabbage": (0, -3)}
 
 
 @pytest.fixture(scope="module")
 def words():
-    return WordVectors(words=list(PLACES), vectors=np.array(list(PLACES.values()), np.float32))
+    return WordModel(words=list(PLACES), vectors=np.array(list(PLACES.values()), np.float32))
 
 
 @pytest.fixture(scope="module")
 def folder(words, tmp_path_factory):
-    return save_vectors(words, tmp_path_factory.mktemp("similar") / "words")
+    return words.save(tmp_path_factory.mktemp("similar") / "words")
 
 
 def test_neighbours_sums_and_pictures(run, folder, tmp_path):

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 import cloze
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.word2vec import Grams
 from grams import text_model
 from helpers import tiny_model
 from languages import language_model
 from translators import translator
 
-WORDS = WordVectors(
+WORDS = WordModel(
     words=("a", "b"),
     vectors=np.ones((2, 4), np.float32),
     grams=Grams(buckets=5),
@@ -43,7 +43,7 @@ FOLDERS = {
     "nnlm": lambda to: language_model("nnlm").save(to),
     "lstm": lambda to: language_model("lstm").save(to),
     "ngram": lambda to: text_model(2).save(to),
-    "word2vec": lambda to: save_vectors(WORDS, to),
+    "word2vec": lambda to: WORDS.save(to),
 }
 FILES = [
     *((name, "config.json") for name in FOLDERS),

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cloze.checkpoint.atomic import model_told, whole_folder
 from cloze.checkpoint.own import CONFIG, Saved, read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_weights
 from cloze.config import from_mapping, in_range, to_mapping
@@ -40,36 +39,24 @@ VOCABULARY = "vocabulary.tsv"
 MOST = 1 << 31  # words
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordModel(Saved, WordVectors):
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # as of WordVectors
+class WordModel(WordVectors, Saved):
     """Word vectors that can be saved: what a folder or a file holds, and what training makes."""
 
     def _write(self, work: Path) -> None:
-        _write_vectors(self, work)
-
-
-def save_vectors(vectors: WordVectors, folder: PathLike, *, overwrite: bool = False) -> Path:
-    """Write a folder, which appears whole or not at all."""
-    target = Path(folder)
-    with model_told(target), whole_folder(target, overwrite=overwrite) as work:
-        _write_vectors(vectors, work)
-    return target
-
-
-def _write_vectors(vectors: WordVectors, work: Path) -> None:
-    config = {
-        "vocab_size": len(vectors.words),
-        "hidden_size": vectors.width,
-        "lowercase": vectors.lowercase,
-        "grams": None if vectors.grams is None else to_mapping(vectors.grams),
-        "training": vectors.training,
-    }
-    tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
-    if vectors.gram_vectors is not None:
-        tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
-    write_settings(work, FAMILY, config)
-    (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
-    save_file(tensors, work / SINGLE, metadata={"format": "np"})
+        config = {
+            "vocab_size": len(self.words),
+            "hidden_size": self.width,
+            "lowercase": self.lowercase,
+            "grams": None if self.grams is None else to_mapping(self.grams),
+            "training": self.training,
+        }
+        tensors = {"vectors": np.ascontiguousarray(self.vectors, np.float32)}
+        if self.gram_vectors is not None:
+            tensors["grams"] = np.ascontiguousarray(self.gram_vectors, np.float32)
+        write_settings(work, FAMILY, config)
+        (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(self))).encode())
+        save_file(tensors, work / SINGLE, metadata={"format": "np"})
 
 
 def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) -> WordModel:  # noqa: ARG001 (they stay with the processor)

@@ -70,7 +70,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
-        """Open a prepared folder; sizes are checked here, contents by `verify`."""
+        """Open a prepared folder; sizes are checked here, contents by `is_whole`."""
         path = Path(folder)
         if not (path / DESCRIPTION).is_file():
             half = (path / SHARDS).is_dir()

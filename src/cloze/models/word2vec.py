@@ -70,7 +70,7 @@ class WordVectors:
 
     def __repr__(self) -> str:
         grams = "" if self.grams is None else f", grams={self.grams}"
-        return f"WordVectors(words={len(self)}, width={self.width}{grams})"
+        return f"{type(self).__name__}(words={len(self)}, width={self.width}{grams})"
 
     @property
     def width(self) -> int:

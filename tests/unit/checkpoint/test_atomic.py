@@ -11,9 +11,8 @@ from cloze.checkpoint import atomic
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.state import save_state
 from cloze.checkpoint.store import save_small
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError
-from cloze.models.word2vec import WordVectors
 from helpers import files_of, tiny_model
 from languages import language_model
 from saving_jobs import die_while_saving_into, mark_of, marked, numbered
@@ -99,13 +98,13 @@ def test_a_link_stays_one_and_a_file_gives_way(tmp_path):
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
 def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
-    words = WordVectors(words=("a",), vectors=np.ones((1, 2), np.float32))
+    words = WordModel(words=("a",), vectors=np.ones((1, 2), np.float32))
     before = os.umask(mask)
     try:
         tiny_model("mlm").save(tmp_path / "model")
         tiny_model("mlm").save_into(tmp_path / "run")
         save_small(tiny_model("mlm"), tmp_path / "small")
-        save_vectors(words, tmp_path / "words")
+        words.save(tmp_path / "words")
         save_state(tmp_path / "state", numbered(1))
     finally:
         os.umask(before)

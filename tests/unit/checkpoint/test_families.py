@@ -5,9 +5,8 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ConfigError, InputError
-from cloze.models.word2vec import WordVectors
 from cloze.tasks.translate import padded
 from grams import TEXT, text_model
 from languages import VARIETIES as LANGUAGE
@@ -17,7 +16,7 @@ from translators import VARIETIES as TRANSLATORS
 
 HALVES = ["bf16", "float16"]
 CLOSE = 0.05  # of scores up to 16, of which bfloat16 keeps 8 binary digits
-WORDS = WordVectors(words=("a", "b"), vectors=np.eye(2, dtype=np.float32))
+WORDS = WordModel(words=("a", "b"), vectors=np.eye(2, dtype=np.float32))
 
 
 @pytest.mark.parametrize("variety", LANGUAGE)
@@ -58,7 +57,7 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
 def test_tables_have_no_other_precision(tmp_path):
     places = {
         "an n-gram model": text_model(2).save(tmp_path / "ngram"),
-        "word vectors": save_vectors(WORDS, tmp_path / "words"),
+        "word vectors": WORDS.save(tmp_path / "words"),
     }
     arpa = cloze.export("arpa", text_model(2), tmp_path / "x.arpa")
     vectors = cloze.export("word2vec", WORDS, tmp_path / "x.txt")

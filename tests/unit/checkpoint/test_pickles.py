@@ -15,9 +15,8 @@ import cloze
 from cloze.checkpoint import state as states
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import load_vectors, save_vectors
+from cloze.checkpoint.vectors import WordModel, load_vectors
 from cloze.errors import ClozeError, FolderError
-from cloze.models.word2vec import WordVectors
 from grams import text_model
 from helpers import tiny_model
 from languages import language_model
@@ -104,12 +103,12 @@ def test_in_the_place_of_a_reader(hostile, tmp_path):
 
 
 def test_in_the_folders_of_our_own_families(hostile, tmp_path):
-    vectors = WordVectors(words=("a",), vectors=torch.ones(1, 2).numpy())
+    vectors = WordModel(words=("a",), vectors=torch.ones(1, 2).numpy())
     for name, save in {
         "ngram": text_model(2).save,
         "lstm": language_model("lstm").save,
         "transformer": translator().save,
-        "words": partial(save_vectors, vectors),
+        "words": vectors.save,
     }.items():
         refused(save(tmp_path / name), hostile, "model.safetensors")
 

@@ -6,28 +6,28 @@ import pytest
 
 import cloze
 from cloze.checkpoint.vectors import (
+    WordModel,
     begins_vectors,
     export_vectors,
     import_vectors,
     load_vectors,
     open_vectors,
-    save_vectors,
 )
 from cloze.errors import FolderError, InputError
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.word2vec import Grams
 from helpers import files_of
 
 WORDS = ("the", "café", "北京")
 
 
-def model(**changes) -> WordVectors:
+def model(**changes) -> WordModel:
     table = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    return WordVectors(words=WORDS, vectors=table, **changes)
+    return WordModel(words=WORDS, vectors=table, **changes)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return save_vectors(model(counts=np.array([9, 5, 5])), tmp_path / "words")
+    return model(counts=np.array([9, 5, 5])).save(tmp_path / "words")
 
 
 def test_a_folder_gives_back_what_was_saved(tmp_path):
@@ -39,10 +39,10 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
         lowercase=True,
         training={"settings": {"width": 4}},
     )
-    folder = save_vectors(before, tmp_path / "words")
+    folder = before.save(tmp_path / "words")
     assert files_of(folder) == {"config.json", "model.safetensors", "vocabulary.tsv"}
     after = cloze.load(folder)
-    assert isinstance(after, WordVectors)
+    assert isinstance(after, WordModel)
     assert (after.vectors == before.vectors).all()
     assert (after.gram_vectors == before.gram_vectors).all()
     assert after.words == WORDS
@@ -89,13 +89,13 @@ def test_a_text_is_no_file_of_vectors(text, tmp_path):
 
 
 def test_counts_that_are_not_known_stay_so(tmp_path):
-    assert open_vectors(save_vectors(model(), tmp_path / "words")).counts is None
+    assert open_vectors(model().save(tmp_path / "words")).counts is None
 
 
 def test_a_folder_is_not_overwritten_unless_told(folder):
     with pytest.raises(FolderError, match="exists"):
-        save_vectors(model(), folder)
-    save_vectors(model(), folder, overwrite=True)
+        model().save(folder)
+    model().save(folder, overwrite=True)
 
 
 def change(folder, **changes):
@@ -160,15 +160,15 @@ def test_a_vocabulary_far_too_large_is_not_read(folder):
 def test_vectors_that_are_no_numbers_are_told(tmp_path):
     broken = model()
     broken.vectors[1, 1] = np.nan
-    folder = save_vectors(broken, tmp_path / "words")
+    folder = broken.save(tmp_path / "words")
     with pytest.raises(FolderError, match="vectors in .* holds numbers that are none"):
         open_vectors(folder)
 
 
 def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
-    bad = WordVectors(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
+    bad = WordModel(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
     with pytest.raises(InputError, match="holds a tab or newline"):
-        save_vectors(bad, tmp_path / "words")
+        bad.save(tmp_path / "words")
     assert not (tmp_path / "words").exists()
 
 
@@ -187,7 +187,7 @@ def test_files_of_others(tmp_path, name):
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
-    bad = WordVectors(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
+    bad = WordModel(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
     with pytest.raises(InputError, match="no place in this format"):
         export_vectors(bad, tmp_path / "words.txt")
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune import finetune, resume_finetune
@@ -25,7 +25,6 @@ from cloze.make.run import Watch
 from cloze.make.translate import resume_translator, train_translator
 from cloze.make.word2vec import pretrain_word2vec
 from cloze.models import BertConfig
-from cloze.models.word2vec import WordVectors
 from cloze.train.word2vec.settings import Settings, Text
 from grams import TEXT, text_model
 from helpers import files_of, tiny_model
@@ -126,7 +125,7 @@ def reader(folder):
 
 
 def vectors(folder):
-    return save_vectors(WordVectors(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)), folder)
+    return WordModel(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)).save(folder)
 
 
 SAVED = {

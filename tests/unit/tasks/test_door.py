@@ -11,10 +11,10 @@ import pytest
 import cloze
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.task import Task
-from cloze.checkpoint.vectors import save_vectors
+from cloze.checkpoint.vectors import WordModel
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ClozeError, ConfigError, InputError
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.word2vec import Grams
 from grams import text_model
 from helpers import tiny_model, tiny_tokenizer
 from languages import language_model
@@ -24,7 +24,7 @@ EXAMPLES = [TextExample(text=text, label="yes", origin=Origin(line=1)) for text 
 
 
 def word_vectors():
-    return WordVectors(words=list("abc"), vectors=np.eye(3, dtype=np.float32))
+    return WordModel(words=list("abc"), vectors=np.eye(3, dtype=np.float32))
 
 
 # One model for each family, and how every verb is asked; both are made anew when they are needed.
@@ -73,10 +73,7 @@ ABLE = {
 @pytest.mark.parametrize("verb", ABLE)
 def test_a_folder_is_as_good_as_what_it_holds(verb, tmp_path):
     model = MODELS[ABLE[verb]]()
-    if isinstance(model, WordVectors):
-        save_vectors(model, tmp_path / "model")
-    else:
-        model.save(tmp_path / "model")
+    model.save(tmp_path / "model")
     wanted = rounded(ASKED[verb](model))
     for path in (tmp_path / "model", str(tmp_path / "model")):
         assert rounded(ASKED[verb](path)) == wanted
@@ -186,8 +183,8 @@ def test_what_the_line_says():
         "Model(family='bert', layers=2, width=16, hidden=32, heads=('mlm', 'nsp'), pieces=25)"
     )
     assert repr(text_model(2)).startswith("NGramModel(family='ngram', order=2, pieces=")
-    grams = WordVectors(words=["a"], vectors=np.eye(1, dtype=np.float32), grams=Grams())
-    assert repr(grams).startswith("WordVectors(words=1, width=1, grams=Grams(shortest=3,")
+    grams = WordModel(words=["a"], vectors=np.eye(1, dtype=np.float32), grams=Grams())
+    assert repr(grams).startswith("WordModel(words=1, width=1, grams=Grams(shortest=3,")
 
 
 def test_results_are_short_to_see_and_can_be_kept():

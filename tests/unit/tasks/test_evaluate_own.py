@@ -9,19 +9,18 @@ import torch
 
 import cloze
 from cloze.checkpoint.ngram import load_arpa
-from cloze.checkpoint.vectors import import_vectors, save_vectors
+from cloze.checkpoint.vectors import WordModel, import_vectors
 from cloze.draw.numbers import percent
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.evaluate.language import score_language
 from cloze.make.ngram import pretrain_ngram
-from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_own import evaluate_own
 from grams import TEXT, text_model
 from helpers import tiny_model
 from languages import language_model
 from translators import TEXTS, translator
 
-VECTORS = WordVectors(
+VECTORS = WordModel(
     words=("man", "king", "woman", "queen", "cat"),
     vectors=np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32),
 )
@@ -132,7 +131,7 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
         (translator("learned"), {"skip_bad": True}, "no skip_bad to choose for a Translator"),
         (translator("learned"), {"label": 2}, "no label to choose for a Translator"),
         (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "no bleu to choose for a Model"),
-        (VECTORS, {"bleu": "13a"}, "no bleu to choose for a WordVectors"),
+        (VECTORS, {"bleu": "13a"}, "no bleu to choose for a WordModel"),
     ],
 )
 def test_compare_refuses_what_changes_nothing(model, options, problem):
@@ -142,7 +141,7 @@ def test_compare_refuses_what_changes_nothing(model, options, problem):
 
 @pytest.mark.parametrize("options", [{"beam": 2}, {"bleu": "13a"}, {"skip_bad": True}])
 def test_word_vectors_leave_nothing_to_choose(options):
-    with pytest.raises(InputError, match="to choose for a WordVectors"):
+    with pytest.raises(InputError, match="to choose for a WordModel"):
         cloze.evaluate(VECTORS, ["questions.txt"], **options)
 
 
@@ -227,7 +226,7 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
 
 
 def test_what_a_folder_of_ours_is(tmp_path):
-    save_vectors(VECTORS, tmp_path / "words")
+    VECTORS.save(tmp_path / "words")
     made = {
         "lstm": language_model("lstm").save(tmp_path / "lstm"),
         "nnlm": language_model("direct").save(tmp_path / "nnlm"),

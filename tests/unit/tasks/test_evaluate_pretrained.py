@@ -8,17 +8,15 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.model import Model
 from cloze.data.corpus import Corpus
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.evaluate.numbers import pearson, spearman
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain import pretrain
-from cloze.models import BertConfig, fresh
 from cloze.tasks.left_to_right import as_language
 from grams import text_model
-from helpers import PIECES, scramble, tiny_model, tiny_tokenizer
+from helpers import tiny_model
 from smallruns import SMALL, stories
 
 STORIES = "the cat sat. a b c d.\ne f g h.\n\nthe cats sat, a b.\ni j.\n\na a b c d e. d e.\n" * 3
@@ -43,17 +41,7 @@ def scored(tmp_path):
 
 
 def causal(positions=24):
-    config = BertConfig(
-        vocab_size=len(PIECES),
-        width=16,
-        layers=2,
-        heads=2,
-        hidden=32,
-        positions=positions,
-        causal=True,
-    )
-    module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
-    return Model(module=module, config=config, tokenizer=tiny_tokenizer())
+    return tiny_model("mlm", positions=positions, causal=True)
 
 
 # hidden words

@@ -7,29 +7,18 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.model import Model
 from cloze.errors import InputError
 from cloze.evaluate.language import score_language
-from cloze.models import BertConfig, fresh
 from cloze.tasks.left_to_right import as_language
-from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
+from helpers import PIECES, SPECIAL, tiny_model
 
-CONFIG = BertConfig(
-    vocab_size=len(PIECES) + 2,  # rows that no piece has
-    width=16,
-    layers=2,
-    heads=2,
-    hidden=32,
-    positions=9,
-    causal=True,
-)
 LONG = "a b c the cats sat . a , j i h g f e d"
 
 
 @pytest.fixture(scope="module")
 def model():
-    module = scramble(fresh(CONFIG, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
-    return Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    # with rows that no piece has
+    return tiny_model("mlm", positions=9, causal=True, vocab_size=len(PIECES) + 2)
 
 
 def log_p(model, context, id_):
@@ -95,7 +84,6 @@ def test_its_perplexity(model):
 
 
 def test_one_that_classifies_says_no_words():
-    module = fresh(CONFIG, ("sequence",), rng=torch.Generator()).eval()
-    model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    model = tiny_model("sequence", causal=True)
     with pytest.raises(InputError, match="what comes next: its head is sequence\n.*--model ngram"):
         cloze.suggest(model, "the cat")
