@@ -231,7 +231,7 @@ MEASURES: Mapping[str, Measure] = {
             include=(0.45,),  # so that a line at chance does not lie on the axis
             against=("commoner_pair_accuracy",),
             note="Pairs told right: do they follow each other? Commoner is what always saying the "
-            "commoner answer gets; short samples make the two uneven.",
+            "commoner answer gets; the ends of documents make the two uneven.",
         ),
     ),
     "sop_loss": Measure(label="SOP loss", write=_loss, terms=("sop",)),

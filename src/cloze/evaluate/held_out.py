@@ -54,7 +54,7 @@ def pretraining_means(module: Encoder, batches: Iterable[PackedBatch]) -> dict[s
 
 
 def commoner_label(labels: Ints) -> float | None:
-    """How often the commoner answer about pairs is right: short samples make them uneven."""
+    """How often the commoner answer about pairs is right; ends of documents make them uneven."""
     told = labels[labels != NO_LABEL]
     return float(np.bincount(told).max() / len(told)) if len(told) else None
 
