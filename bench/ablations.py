@@ -5,12 +5,13 @@
 Devlin et al. 2018, §5.1 and appendix C.2, in minutes: masked words with and without next sentences,
 a left-to-right model without them, and masks that always hide, where BERT's hide 80 %, swap 10 %
 and leave 10 %. Each is a `cloze pretrain --recipe bert-original` on the same text, corpus and
-vocabulary for the same minutes, one after another; then all go through the same tasks, as in
-bench/tasks.py. The left-to-right one is causal when it is fine-tuned too, and read at a text's end.
+vocabulary for the same minutes, one after another, or with --updates for the same steps, where
+--together trains all of them at once; then all go through the same tasks, as in bench/tasks.py. The
+left-to-right one is causal when it is fine-tuned too, and read at a text's end.
 
 "words right" are held-out masked words, or left to right the next ones, told from one side alone:
 these two are not to be compared. "tokens/s" is the median of a run and leaves compiling out, which
-the budget does not. A run that lies in --out is not taken again.
+the budget does not; of runs together it is a share. A run that lies in --out is not taken again.
 
 To rehearse: --cpu --steps 20 --preset tiny --set batch.tokens=1024 --set vocabulary.size=2000
 """
@@ -20,6 +21,7 @@ import json
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,12 @@ WORDS = ("mlm_accuracy", "lm_accuracy")
 def command(name: str, args: argparse.Namespace) -> list[str]:
     # the first run learns the vocabulary of all, unless there is one
     vocabulary = args.vocabulary or (args.out / FIRST / "tokenizer" if name != FIRST else None)
+    updates = args.steps or args.updates
     rehearsal = ["--device", "cpu", "--dtype", "float32", "--set", "run.fast=true"]
     return [
         *(sys.executable, "-m", "cloze", "pretrain", *args.texts, "--out", str(args.out / name)),
         *("--recipe", "bert-original", "--corpus", str(args.corpus or args.out / "corpus")),
-        *(["--steps", str(args.steps)] if args.steps else ["--minutes", str(args.minutes)]),
+        *(["--steps", str(updates)] if updates else ["--minutes", str(args.minutes)]),
         *(["--vocabulary", str(vocabulary)] if vocabulary else []),
         *(["--preset", args.preset] if args.preset else []),
         *(rehearsal if args.cpu else []),
@@ -98,14 +101,20 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="where the prepared text lies or is to lie")
     parser.add_argument("--vocabulary", type=Path, help="a tokenizer; else the first run learns it")
     parser.add_argument("--minutes", type=float, default=5.0, help="of each run")
+    parser.add_argument("--updates", type=int, help="of each run, instead of minutes")
+    parser.add_argument("--together", action="store_true", help="train all at once")
     parser.add_argument("--preset", help="of every model")
     parser.add_argument("--set", action="append", default=[], help="a.b=c, for every run")
     add_options(parser)
     parser.set_defaults(tasks=TASKS)
     args = parser.parse_args()
     args.dtype = "float32" if args.cpu else args.dtype
+    if args.together and not (args.vocabulary and args.corpus and args.updates):
+        parser.error("--together needs --vocabulary, a prepared --corpus, and --updates")
     args.out.mkdir(parents=True, exist_ok=True)
-    ended = {name: pretrained(name, args) for name in args.runs}
+    with ThreadPoolExecutor(len(args.runs) if args.together else 1) as pool:
+        found = pool.map(lambda name: pretrained(name, args), args.runs)
+        ended = dict(zip(args.runs, found, strict=True))
     rows = scored([str(args.out / name) for name in args.runs], args)
     table = Table("run", "tokens", "tokens/s", "words right", "NSP right", *args.tasks)
     for name, run in ended.items():
