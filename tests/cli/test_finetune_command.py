@@ -43,7 +43,10 @@ def test_from_a_table_to_answers(run, here, tmp_path):
     assert ended["score"] > 0.9
     assert ended["labels"] == ["bad", "good"]
     said = run("classify", str(tmp_path / "m"), "a c", "b c", "--json")
-    assert [json.loads(line)[0]["label"] for line in said.stdout.splitlines()] == ["good", "bad"]
+    assert [json.loads(line)["labels"][0]["label"] for line in said.stdout.splitlines()] == [
+        "good",
+        "bad",
+    ]
     again = run(*flags(here, tmp_path / "m"))
     assert again.returncode == 1
     assert "exists already" in again.stderr

@@ -36,7 +36,7 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     assert len(json.loads(ran.stdout)["suggestions"]) == 5
     ran = run("generate", out, "the dog", "--length", "40", "--json")
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["tokens"]
+    assert json.loads(ran.stdout)["continuations"][0]["tokens"]
 
     rows = [f"it saw a {'cat' if n % 2 else 'dog'}.\t{'c' if n % 2 else 'd'}" for n in range(64)]
     labelled.write_text("\n".join(["text\tlabel", *rows]))
@@ -49,4 +49,4 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     # the words differ after [CLS]: who read that one alone could not tell them apart
     assert json.loads(ran.stdout)["score"] == 1.0
     ran = run("classify", tmp_path / "c", "it saw a cat.", "--json")
-    assert json.loads(ran.stdout)[0]["label"] == "c"
+    assert json.loads(ran.stdout)["labels"][0]["label"] == "c"

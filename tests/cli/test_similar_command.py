@@ -40,14 +40,15 @@ def test_an_analogy_from_a_file_and_the_odd_one(run, folder, words, tmp_path):
     asked = run("similar", file, "--limit", "4", "--analogy", "man", "king", "woman", "--top", "1")
     assert asked.stdout.splitlines()[1].startswith("queen\t")
     odd = run("similar", folder, "-", "--odd", "--json", stdin="king\nqueen\ncabbage\n")
-    assert json.loads(odd.stdout)["word"] == "cabbage"
+    told = json.loads(odd.stdout)
+    assert (told["query"], told["word"]) == ("king, queen, cabbage", "cabbage")
 
 
 def test_how_alike_two_words_are(run, folder):
     told = run("similar", folder, "king", "queen", "--between")
     assert told.stdout.splitlines() == ["word\tword\tcosine", "king\tqueen\t0.6000"]
     told = json.loads(run("similar", folder, "king", "queen", "--between", "--json").stdout)
-    assert told == {"words": ["king", "queen"], "cosine": pytest.approx(0.6)}
+    assert told == {"first": "king", "second": "queen", "cosine": pytest.approx(0.6)}
     alone = run("similar", folder, "king", "--between")
     assert alone.returncode == 2
     assert "it takes two words, not 1" in alone.stderr

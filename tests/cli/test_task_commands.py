@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 from typer.testing import CliRunner
@@ -53,15 +54,15 @@ def call(monkeypatch):
 @pytest.mark.parametrize(
     ("verb", "arguments", "key"),
     [
-        ("classify", ["the cat"], "label"),
-        ("tag", ["the cat"], "entity_group"),
-        ("answer", ["the cat", "a b c", "--top", "2"], "answer"),
+        ("classify", ["the cat"], "labels"),
+        ("tag", ["the cat"], "spans"),
+        ("answer", ["the cat", "a b c", "--top", "2"], "answers"),
     ],
 )
 def test_in_a_process_of_its_own(run, call, folders, verb, arguments, key):
     ran = run(verb, folders[verb], *arguments, "--json")
     assert ran.returncode == 0, ran.stderr
-    assert key in json.loads(ran.stdout)[0]
+    assert key in json.loads(ran.stdout)
     assert call(verb, folders[verb], *arguments, "--json").stdout == ran.stdout
 
 
@@ -79,7 +80,7 @@ def test_classify(call, folders):
     ]
     ran = call("classify", folders["classify"], "--top", "3", "--json", stdin="\n".join(TEXTS))
     for line, one in zip(ran.stdout.splitlines(), found, strict=True):
-        row = json.loads(line)
+        row = json.loads(line)["labels"]
         assert [each["label"] for each in row] == list(one.scores)
         assert row[0]["score"] == pytest.approx(one.score)
     lines = lines_of(call("classify", folders["number"], "the cat"))
@@ -120,7 +121,7 @@ def test_the_bad_ones_are_told_and_the_others_go_on(call, folders, tmp_path):
     ran = call("tag", folders["tag"], "-f", file, "--json")
     assert ran.returncode == 1
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [type(row) for row in rows] == [list, dict, list]
+    assert ["spans" in row for row in rows] == [True, False, True]
     assert "42 pieces" in rows[1]["error"]
     for policy in ("head+tail", "window"):
         for verb in ("classify", "tag"):
@@ -131,15 +132,14 @@ def test_the_bad_ones_are_told_and_the_others_go_on(call, folders, tmp_path):
 def test_what_was_cut_is_said(call, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\n")
-    for verb, place in (("classify", lambda row: row[0]["cut"]), ("tag", lambda row: row["cut"])):
+    for verb, name in (("classify", "cut"), ("tag", "unread")):  # in pieces, in words
         ran = call(verb, folders[verb], "-f", file, "--policy", "head", "--json")
         assert ran.returncode == 0
-        short, long = [json.loads(line) for line in ran.stdout.splitlines()]
-        assert "cut" not in short[0]
-        assert place(long) == 18
+        assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 18]
         assert "1 of 2 texts were cut to 24 pieces\n" in ran.stderr
         ran = call(verb, folders[verb], "-f", file, "--policy", "window", "--json")
-        assert "cut" not in ran.stdout + ran.stderr
+        assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 0]
+        assert "cut" not in ran.stderr
     ran = call("answer", folders["answer"], LONG, "a b c", "--json")
     assert json.loads(ran.stdout)["cut"] == 30  # of 40 pieces 10 are half of the model's room
     assert "1 of 1 questions were cut, or their contexts were\n" in ran.stderr
@@ -153,7 +153,7 @@ def test_bad_rows_can_be_passed_over(call, folders, tmp_path, verb):
     file.write_bytes(f"a\n{LONG}\nb\n".encode() + b"\xff\n")
     ran = call(verb, folders[verb], "-f", file, "--skip-bad", "--json")
     assert ran.returncode == 0
-    assert [type(json.loads(line)) for line in ran.stdout.splitlines()] == [list, list]
+    assert [json.loads(line)["text"] for line in ran.stdout.splitlines()] == ["a", "b"]
     assert "passed over 2 that could not be read" in ran.stderr
     ran = call(verb, folders[verb], "-f", file, "--json")
     assert ran.returncode == 1
@@ -189,10 +189,8 @@ def test_tag(call, folders):
             for s in one.spans
         ]
         rows = call("tag", folders["tag"], *TEXTS, "--aggregation", how, "--json").stdout
-        keys = {"entity" if how == "none" else "entity_group", "score", "word", "start", "end"}
         for line, one in zip(rows.splitlines(), found, strict=True):
-            assert [row["word"] for row in json.loads(line)] == [s.text for s in one.spans]
-            assert all(set(row) == keys for row in json.loads(line))
+            assert json.loads(line)["spans"] == [asdict(span) for span in one.spans]
 
 
 @pytest.mark.parametrize("name", ["tag", "places"])
@@ -232,12 +230,7 @@ def test_answer(call, folders, tmp_path):
     one = json.loads(
         call("answer", folders["answer"], "the cat", "-", "--json", stdin=context).stdout
     )
-    assert one == {
-        "answer": found.text,
-        "score": pytest.approx(found.probability),
-        "start": found.start,
-        "end": found.end,
-    }
+    assert one["answers"] == [asdict(found.candidates[0])]
     lines = lines_of(call("answer", folders["answer"], "the cat", "", "--none"))
     assert lines[1][1] == "(the context does not tell)"
     paragraph = {
@@ -251,8 +244,9 @@ def test_answer(call, folders, tmp_path):
     file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
     ran = call("answer", folders["answer"], "--file", file, "--json", "--top", "2")
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [len(row) for row in rows] == [2, 2]
-    assert rows[0][0] == one
+    assert [row["question"] for row in rows] == ["the cat", "a b"]
+    assert [len(row["answers"]) for row in rows] == [2, 2]
+    assert rows[0] | {"answers": rows[0]["answers"][:1]} == one
     del paragraph["qas"][0]["question"]
     file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
     assert call("answer", folders["answer"], "--file", file).returncode == 1
@@ -271,8 +265,15 @@ def test_choose(call, folders):
     assert lines[1] == [str(found.option + 1), found.text, f"{found.score:.4f}"]
     assert len(lines) == 4
     row = json.loads(call("choose", folders["choose"], *flags, "--json").stdout)
-    assert (row["option"], row["text"]) == (found.option, found.text)
-    assert row["scores"] == pytest.approx(found.scores)
+    choices = row["choices"]
+    best = {"option": found.option, "text": found.text, "score": pytest.approx(found.score)}
+    assert choices[0] == best
+    assert [one["score"] for one in choices] == pytest.approx(sorted(found.scores, reverse=True))
+    assert [options[one["option"]] for one in choices] == [one["text"] for one in choices]
+    ran = call("choose", folders["choose"], LONG, "b", "c", "--json")
+    assert ran.returncode == 1
+    assert "example 1: the text has 44 pieces" in json.loads(ran.stdout)["error"]
+    assert "error: example 1: the text has 44 pieces" in ran.stderr
 
 
 def test_choose_from_a_file(call, folders, tmp_path):
@@ -294,7 +295,7 @@ def test_choose_from_a_file(call, folders, tmp_path):
     assert ran.returncode == 0
     told = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [row["cut"] for row in told] == [0, 40]
-    assert told[0]["scores"] == pytest.approx(found.scores)
+    assert told[0]["choices"][0]["option"] == found.option
     assert f"{file}:3: there are no options" in ran.stderr
 
 

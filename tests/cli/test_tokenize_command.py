@@ -10,6 +10,8 @@ def test_json_has_everything_and_equals_python(run, tokenizer_folder: Path) -> N
     done = run("tokenize", tokenizer_folder, "The cat sat.", "--pair", "北京 dog", "--json")
     want = tokenize(tokenizer_folder, "The cat sat.", "北京 dog")
     assert json.loads(done.stdout) == {
+        "text": "The cat sat.",
+        "pair": "北京 dog",
         "ids": want.ids,
         "pieces": want.pieces,
         "offsets": [list(span) for span in want.offsets],

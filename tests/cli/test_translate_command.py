@@ -24,17 +24,17 @@ def test_a_sentence_and_its_best(run, folder, tmp_path):
     asked = ("translate", folder, TEXTS[0], "--beam", "2", "--json")
     told = json.loads(run(*asked).stdout)
     assert told["source"] == TEXTS[0]
-    assert f"{told['candidates'][0]['score']:.4f}" == first.rpartition("\t")[2]
-    assert "alignment" not in told["candidates"][0]
+    assert f"{told['translations'][0]['score']:.4f}" == first.rpartition("\t")[2]
+    assert told["translations"][0]["alignment"] is None
     told = json.loads(run(*asked, "--align", picture, "--force").stdout)
-    assert told["candidates"][0]["alignment"]["source"][-1] == "⏎"
+    assert told["translations"][0]["alignment"]["source"][-1] == "⏎"
 
 
 def test_the_precision_is_heard(run, folder):
     half = run("translate", folder, TEXTS[0], "--beam", "1", "--json", "--dtype", "bfloat16")
     assert half.returncode == 0, half.stderr
     whole = run("translate", folder, TEXTS[0], "--beam", "1", "--json")
-    ours, theirs = (json.loads(one.stdout)["candidates"][0]["score"] for one in (half, whole))
+    ours, theirs = (json.loads(one.stdout)["translations"][0]["score"] for one in (half, whole))
     assert ours == pytest.approx(theirs, rel=0.1)
     assert ours != theirs
     wrong = run("translate", folder, TEXTS[0], "--dtype", "bfloat61")

@@ -1,7 +1,7 @@
 """`cloze answer`: the stretch of a context that answers a question."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ from cloze.cli.common import (
     Stride,
     print_table,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def answer(
     how = "cut, or their contexts were"
     with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:
-            print_json_of(found, lambda one: _plain(one, top))
+            print_lines(found, ("question", "context"), lambda _, one: _plain(one))
         else:
             print_table(("question", "answer", "probability", "start", "end"), _rows(found))
 
@@ -114,17 +114,8 @@ def _questions(
     return (replace(example, answers=None) for example in examples)
 
 
-def _plain(found: "Answered", top: int) -> object:
-    """As the question-answering pipeline of transformers gave it: one, or a list of several.
-
-    And what was cut, where something was.
-    """
-    cut = {"cut": found.cut} if found.cut else {}
-    several: list[dict[str, object]] = [
-        {"answer": one.text, "score": one.probability, "start": one.start, "end": one.end, **cut}
-        for one in found.candidates
-    ]
-    return several[0] if top == 1 else several
+def _plain(found: "Answered") -> dict[str, object]:
+    return {"answers": [asdict(one) for one in found.candidates], "cut": found.cut}
 
 
 def _rows(found: Found) -> Iterator[tuple[object, ...]]:

@@ -14,10 +14,9 @@ from cloze.cli.common import (
     ModelFolder,
     Quiet,
     SkipBad,
-    print_json,
     print_table,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,45 +57,64 @@ def choose(
     if options and not options[1:]:
         raise typer.BadParameter("there is only one to choose from", param_hint="OPTION")
     told = Outcomes("questions", skip_bad=skip_bad)
-    examples = _questions(files, told) if files else iter(())
+    examples = _questions(text, options, question, files, told)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
-    from cloze.tasks.choose import choose, predict
+    from cloze.tasks.choose import predict
     from cloze.tasks.scoring import task_for
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    how = f"cut to {opened.limit:,} pieces"
-    if text is not None and options:
-        chosen = choose(opened, text, options, question=question, policy=policy)
-        told.shown(chosen, chosen.cut)
-        _show(chosen, options, as_json)
-        told.tell(how)
-        return
     task = with_policy(task_for("choose", opened), policy, None)
     verb = partial(predict, opened, task=task)
+    how = f"cut to {opened.limit:,} pieces"
     with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:
-            print_json_of(found, dataclasses.asdict)
-        else:
+            print_lines(found, ("text", "question", "options"), _plain)
+        elif files:
             print_table(("text", "", "option", "probability"), _best(found))
+        else:
+            _show(found)
 
 
-def _questions(files: list[str], told: Outcomes) -> "Iterator[ChoiceExample]":
+def _questions(
+    text: str | None,
+    options: list[str] | None,
+    question: str | None,
+    files: list[str] | None,
+    told: Outcomes,
+) -> "Iterator[ChoiceExample]":
     from cloze.data.labelled.choices import read_choices
+    from cloze.data.labelled.examples import ChoiceExample, Origin
 
-    examples = read_choices(list(files), on_error=told.on_error)
+    if text is not None and options:
+        origin = Origin(line=1)
+        one = ChoiceExample(text=text, options=tuple(options), question=question, origin=origin)
+        return iter([one])
+    examples = read_choices(list(files or []), on_error=told.on_error)
     # whichever is right, it is not asked about
     return (dataclasses.replace(example, label=None) for example in examples)
 
 
-def _show(chosen: "Chosen", options: list[str], as_json: bool) -> None:
-    if as_json:
-        print_json(dataclasses.asdict(chosen))
-        return
-    order = sorted(range(len(options)), key=lambda n: -chosen.scores[n])
-    rows = [(n + 1, options[n], chance(chosen.scores[n])) for n in order]
-    print_table(("", "option", "probability"), rows)
+def _plain(example: "ChoiceExample", chosen: "Chosen") -> dict[str, object]:
+    choices = [
+        {"option": number, "text": text, "score": score}
+        for number, text, score in _ranked(example, chosen)
+    ]
+    return {"choices": choices, "cut": chosen.cut}
+
+
+def _ranked(example: "ChoiceExample", chosen: "Chosen") -> list[tuple[int, str, float]]:
+    """Every option with its number from 0 and its probability, best first."""
+    options = zip(range(len(example.options)), example.options, chosen.scores, strict=True)
+    return sorted(options, key=lambda option: -option[2])
+
+
+def _show(found: Found) -> None:
+    for example, chosen in found:
+        if not isinstance(chosen, InputError):
+            rows = [(n + 1, text, chance(score)) for n, text, score in _ranked(example, chosen)]
+            print_table(("", "option", "probability"), rows)
 
 
 def _best(found: Found) -> Iterator[tuple[object, ...]]:

@@ -22,7 +22,7 @@ from cloze.cli.common import (
     print_table,
     texts_from,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def classify(
     how = f"cut to {opened.limit:,} pieces"
     with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
         if as_json:
-            print_json_of(found, lambda one: _best(one, top))
+            print_lines(found, ("text", "pair"), lambda _, one: _plain(one, top))
         else:
             columns = ("text", "number") if number else ("text", "label", "probability")
             print_table(columns, _rows(found, top, number))
@@ -111,11 +111,9 @@ def _table(
     return (replace(one, pair=one.pair if pair is None else pair) for one in examples)
 
 
-def _best(found: "Classified", top: int) -> list[dict[str, object]]:
-    """As the text-classification pipeline of transformers gives it; and what was cut, if so."""
+def _plain(found: "Classified", top: int) -> dict[str, object]:
     best = list(found.scores.items())[:top]
-    cut = {"cut": found.cut} if found.cut else {}
-    return [{"label": label, "score": score, **cut} for label, score in best]
+    return {"labels": [{"label": name, "score": score} for name, score in best], "cut": found.cut}
 
 
 def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:

@@ -43,7 +43,9 @@ def _use_threads(threads: int | None) -> int | None:
     return threads
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON: a line for each input, or one for all.")
+]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps.")]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="float32, bfloat16 or float16.")]
 Threads = Annotated[

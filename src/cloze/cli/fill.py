@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +19,10 @@ from cloze.cli.common import (
     Quiet,
     SkipBad,
     Texts,
-    print_json,
     print_table,
     texts_from,
 )
-from cloze.cli.outcomes import Outcomes, chance
+from cloze.cli.outcomes import Outcomes, chance, print_line
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def fill(
     found = _found(opened, inputs, told, top, words)
     if as_json:
         for row, one in found:
-            print_json(_plain(row, one))
+            print_line({"text": row.text}, _plain(one))
     elif sys.stdout.isatty():
         for _, one in found:
             if not isinstance(one, InputError):
@@ -86,10 +85,10 @@ def _found(
             yield row, one
 
 
-def _plain(row: "Row", one: "Filled | InputError") -> dict[str, Any]:
+def _plain(one: "Filled | InputError") -> dict[str, object] | InputError:
     if isinstance(one, InputError):
-        return {"text": row.text, "error": one.problem}
-    return dataclasses.asdict(one)
+        return one
+    return {"blanks": [dataclasses.asdict(blank) for blank in one.blanks], "cut": one.cut}
 
 
 def _outcome(

@@ -1,7 +1,6 @@
 """`cloze generate`: a text goes on."""
 
-import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +14,13 @@ from cloze.cli.common import (
     Quiet,
     Seed,
     Texts,
-    print_json,
     texts_from,
 )
+from cloze.cli.outcomes import print_line
 from cloze.errors import InputError
+
+if TYPE_CHECKING:
+    from cloze.tasks.generate import Generated
 
 
 def generate(
@@ -58,7 +60,7 @@ def generate(
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     for row in inputs:
-        for one in generate(
+        found = generate(
             opened,
             row.text,
             length=length,
@@ -68,11 +70,21 @@ def generate(
             top_p=top_p,
             stop=stop,
             seed=seed,
-        ):
-            if as_json:
-                print_json({**dataclasses.asdict(one), "whole": one.whole})
-            else:
-                print(one.whole)
+        )
+        if as_json:
+            print_line({"text": row.text}, {"continuations": [_plain(one) for one in found]})
+        else:
+            print(*(one.whole for one in found), sep="\n")
+
+
+def _plain(one: "Generated") -> dict[str, object]:
+    return {
+        "continuation": one.continuation,
+        "tokens": one.tokens,
+        "log_probability": one.log_probability,
+        "ended": one.ended,
+        "whole": one.whole,
+    }
 
 
 def _check_greedy(temperature: float, top_k: int | None, top_p: float) -> None:

@@ -1,7 +1,7 @@
 """What a verb made of many examples; the bad ones are told, and do not stop the others."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, Literal, TypeAlias
@@ -87,10 +87,23 @@ def outcomes_of(
     outcomes.tell(how)
 
 
-def print_json_of(found: Found, plain: Callable[[Any], object]) -> None:
-    """A line for each, in order."""
-    for _, one in found:
-        print_json({"error": one.problem} if isinstance(one, InputError) else plain(one))
+def print_line(asked: Mapping[str, object], found: Mapping[str, object] | InputError) -> None:
+    """A line of `--json`, alike in every verb: an input, then what was found or is wrong with it.
+
+    The names, which docs/json.md lists, are the same whatever was found.
+    """
+    told = {"error": found.problem} if isinstance(found, InputError) else found
+    assert not asked.keys() & told.keys()
+    print_json({**asked, **told})
+
+
+def print_lines(
+    found: Found, asked: Sequence[str], plain: Callable[[Any, Any], Mapping[str, object]]
+) -> None:
+    """A line for each, in order; `asked` names what of an example is its input."""
+    for example, one in found:
+        given = {name: getattr(example, name) for name in asked}
+        print_line(given, one if isinstance(one, InputError) else plain(example, one))
 
 
 def chance(value: float) -> str:

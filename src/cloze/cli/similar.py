@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, picture_path, print_json, print_table, texts_from
+from cloze.cli.common import Force, Json, picture_path, print_table, texts_from
+from cloze.cli.outcomes import print_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cloze.models.word2vec import WordVectors
-    from cloze.tasks.similar import Odd, Similar
+    from cloze.tasks.similar import Near, Odd, Similar
 
 
 def similar(
@@ -74,7 +77,7 @@ def similar(
     vectors = load_vectors(model, limit=limit, header=False if no_header else None)
     found: list[Similar] = []
     if odd:
-        _show_odd(verb.odd_one_out(vectors, asked), as_json)
+        _show_odd(asked, verb.odd_one_out(vectors, asked), as_json)
     elif between:
         _show_between(asked, verb.cosine(vectors, *asked), as_json)
     elif analogy:
@@ -114,7 +117,7 @@ def _draw(
 def _show(found: "list[Similar]", as_json: bool) -> None:
     if as_json:
         for each in found:
-            print_json(dataclasses.asdict(each))
+            print_line({"query": each.query}, {"words": _plain(each.words)})
         return
     rows = [(each.query, near.word, f"{near.score:.4f}") for each in found for near in each.words]
     if len(found) > 1:
@@ -123,9 +126,13 @@ def _show(found: "list[Similar]", as_json: bool) -> None:
         print_table(("word", "score"), [row[1:] for row in rows], title=found[0].query)
 
 
-def _show_odd(odd: "Odd", as_json: bool) -> None:
+def _plain(words: "Iterable[Near]") -> list[dict[str, object]]:
+    return [dataclasses.asdict(near) for near in words]
+
+
+def _show_odd(words: list[str], odd: "Odd", as_json: bool) -> None:
     if as_json:
-        print_json(dataclasses.asdict(odd))
+        print_line({"query": ", ".join(words)}, {"word": odd.word, "fits": _plain(odd.fits)})
     else:
         rows = [(near.word, f"{near.score:.4f}") for near in odd.fits]
         print_table(("word", "fits"), rows, title=f"the odd one out: {odd.word}")
@@ -133,6 +140,7 @@ def _show_odd(odd: "Odd", as_json: bool) -> None:
 
 def _show_between(words: list[str], cosine: float, as_json: bool) -> None:
     if as_json:
-        print_json({"words": words, "cosine": cosine})
+        first, second = words
+        print_line({"first": first, "second": second}, {"cosine": cosine})
     else:
         print_table(("word", "word", "cosine"), [(*words, f"{cosine:.4f}")])

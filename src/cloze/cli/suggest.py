@@ -17,11 +17,10 @@ from cloze.cli.common import (
     SkipBad,
     Skipped,
     Texts,
-    print_json,
     print_table,
     texts_from,
 )
-from cloze.cli.outcomes import chance
+from cloze.cli.outcomes import chance, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +54,8 @@ def suggest(
     suggested = (suggest(opened, row.text, top=top) for row in inputs)
     if as_json:
         for one in suggested:
-            print_json(dataclasses.asdict(one))
+            listed = [dataclasses.asdict(each) for each in one.suggestions]
+            print_line({"text": one.text}, {"suggestions": listed, "unknown": one.unknown})
     else:
         _show(list(suggested))
     skipped.tell()

@@ -1,5 +1,6 @@
 """`cloze tag`: spans of texts."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ from cloze.cli.common import (
     printable,
     texts_from,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_json_of
+from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,24 +71,16 @@ def tag(
     how = f"cut to {opened.limit:,} pieces"
     with outcomes_of(verb, inputs, told, cut="unread", how=how, quiet=quiet) as found:
         if as_json:
-            name = "entity" if aggregation == "none" else "entity_group"
-            print_json_of(found, lambda one: _plain(one, name))
+            print_lines(found, ("text",), lambda _, one: _plain(one))
         elif sys.stdout.isatty():
             _colour(found, opened.labels)
         else:
             print_table(("text", "start", "end", "label", "probability", "span"), _rows(found))
 
 
-def _plain(tagged: "Tagged", name: str) -> object:
-    """As the token-classification pipeline of transformers gives it.
-
-    Of a text that was cut the list stands beside how many words were not read: it may be empty.
-    """
-    spans = [
-        {name: s.label, "score": s.score, "word": s.text, "start": s.start, "end": s.end}
-        for s in tagged.spans
-    ]
-    return {"spans": spans, "cut": tagged.unread} if tagged.unread else spans
+def _plain(tagged: "Tagged") -> dict[str, object]:
+    spans = [dataclasses.asdict(span) for span in tagged.spans]
+    return {"spans": spans, "unread": tagged.unread}
 
 
 def _rows(found: Found) -> Iterator[tuple[object, ...]]:

@@ -14,10 +14,10 @@ from cloze.cli.common import (
     SkipBad,
     Skipped,
     Texts,
-    print_json,
     print_table,
     texts_from,
 )
+from cloze.cli.outcomes import print_line
 
 if TYPE_CHECKING:
     from cloze.text.encoding import Encoding
@@ -46,8 +46,8 @@ def tokenize(
     tokenizer = tokenizer_of(model)
     found = ((row.text, tokenize(tokenizer, row.text, pair)) for row in inputs)
     if as_json:
-        for _, encoding in found:
-            print_json(_plain(encoding))
+        for text, encoding in found:
+            print_line({"text": text, "pair": pair}, _plain(encoding))
     elif sys.stdout.isatty():
         for text, encoding in found:
             print_table(COLUMNS, _rows(encoding), title=text)

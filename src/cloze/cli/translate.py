@@ -1,7 +1,7 @@
 """`cloze translate`: sentences in another language."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,10 +23,11 @@ from cloze.cli.common import (
     progress,
     texts_from,
 )
+from cloze.cli.outcomes import print_line
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.translate import Candidate, Translation
+    from cloze.tasks.translate import Alignment, Candidate, Translation
 
 
 def translate(
@@ -82,12 +83,12 @@ def translate(
     if out is not None:
         fresh_path(out, force, file=True)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    failed: list[InputError] = []
+    failed: dict[int, InputError] = {}
 
     def fail(number: int, error: InputError) -> None:
         row = rows[number]
         where = "" if row.file == ARGUMENT else f"{row.file}:{row.line}: "
-        failed.append(InputError(f"{where}{error.problem}", fix=error.fix))
+        failed[number] = InputError(f"{where}{error.problem}", fix=error.fix)
 
     with progress(quiet) as show:
         found = translate(
@@ -106,10 +107,10 @@ def translate(
             progress=show,
         )
     if out is None:
-        _print(found, as_json=as_json, table=best > 1)
+        _print(found, failed, as_json=as_json, table=best > 1)
     else:
         _write(found, out, len(failed), as_json=as_json, quiet=quiet)
-    for error in failed:
+    for error in failed.values():
         complain(error)
     if align is not None:
         _draw(found, align, lines, quiet=quiet or len(found) == 1, failed=bool(failed))
@@ -130,14 +131,16 @@ def _write(
         typer.echo(f"{count:,} of {len(found):,} lines: {out}", err=True)
 
 
-def _print(found: "list[Translation]", *, as_json: bool, table: bool) -> None:
-    if table and not as_json:
+def _print(
+    found: "list[Translation]", failed: dict[int, InputError], *, as_json: bool, table: bool
+) -> None:
+    if as_json:
+        for number, one in enumerate(found):
+            print_line({"source": one.source}, failed.get(number) or _plain(one))
+    elif table:
         _show(found)
-        return
-    for one in found:
-        if as_json:
-            print_json(_plain(one))
-        else:
+    else:
+        for one in found:
             print(_flat(one.text))
 
 
@@ -163,30 +166,27 @@ def _show(found: "list[Translation]") -> None:
         print_table(["source", *columns], rows)
 
 
-def _plain(one: "Translation") -> dict[str, Any]:
+def _plain(one: "Translation") -> dict[str, object]:
+    return {"translations": [_candidate(each) for each in one.candidates], "cut": one.cut}
+
+
+def _candidate(one: "Candidate") -> dict[str, object]:
     return {
-        "source": one.source,
-        "translation_text": one.text,
-        "candidates": [_candidate(candidate) for candidate in one.candidates],
-        "cut": one.cut,
-    }
-
-
-def _candidate(one: "Candidate") -> dict[str, Any]:
-    made: dict[str, Any] = {
         "text": one.text,
         "score": one.score,
         "log_probability": one.log_probability,
         "ended": one.ended,
+        "alignment": None if one.alignment is None else _alignment(one.alignment),
     }
-    if one.alignment is not None:
-        made["alignment"] = {
-            "source": one.alignment.source,
-            "target": one.alignment.target,
-            "weights": [[round(float(x), 6) for x in row] for row in one.alignment.weights],
-            "hard": one.alignment.hard,
-        }
-    return made
+
+
+def _alignment(one: "Alignment") -> dict[str, object]:
+    return {
+        "source": one.source,
+        "target": one.target,
+        "weights": [[round(float(x), 6) for x in row] for row in one.weights],
+        "hard": one.hard,
+    }
 
 
 def _draw(

@@ -32,9 +32,9 @@ class Record:
     cut: int = 0  # pieces that a length policy left out
 
     def plain(self) -> dict[str, Any]:
-        """As JSON says it; what was cut is told where something was."""
+        """As JSON says it: a line of a file, and of `--json`."""
         if self.vectors is None:
-            return {"text": self.text, "embedding": None, **self._told()}
+            return {"text": self.text, **self._told()}
         if self.encoding is None:
             return {"text": self.text, "embedding": self.vectors.tolist(), **self._told()}
         columns = (self.encoding.pieces, self.encoding.offsets, self.encoding.words, self.vectors)
@@ -69,10 +69,7 @@ class Record:
         }
 
     def _told(self) -> dict[str, Any]:
-        return {
-            **({"error": self.error.problem} if self.error else {}),
-            **({"cut": self.cut} if self.cut else {}),
-        }
+        return {"error": self.error.problem} if self.error else {"cut": self.cut}
 
 
 class Writer(Protocol):

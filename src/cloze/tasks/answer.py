@@ -61,8 +61,8 @@ class Candidate:
     text: str
     start: int
     end: int
-    score: float  # the head's score for its first token plus that for its last
-    probability: float  # softmax over the scores of the 20 best
+    logit: float  # the head's score for its first token plus that for its last
+    probability: float  # softmax over the logits of the 20 best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +72,10 @@ class Answered:
     text: str  # empty: the context does not tell
     start: int
     end: int
-    score: float
+    logit: float
     probability: float
     candidates: tuple[Candidate, ...]  # best first
-    lead: float  # of "none" over the best span, in score; infinite where there is no span
+    lead: float  # of "none" over the best span, in logits; infinite where there is no span
     cut: int = 0  # pieces that were not read
 
 
@@ -193,7 +193,7 @@ def answer(
     policy: str | None = None,
     stride: int | None = None,
 ) -> Answered:
-    """The stretch of a context that answers a question, with its characters and score.
+    """The stretch of a context that answers a question, with its characters and probability.
 
     `top` is how many candidates to give, `longest` how many tokens an answer may have. `none`
     says whether "the context does not tell" may be the answer; unsaid, it may if the model has
@@ -270,7 +270,7 @@ def _answered(
         best.insert(place, (null, 0, 0))
     chances = torch.tensor([score for score, _, _ in best]).softmax(-1).tolist()
     candidates = tuple(
-        Candidate(text=context[start:end], start=start, end=end, score=score, probability=chance)
+        Candidate(text=context[start:end], start=start, end=end, logit=score, probability=chance)
         for (score, start, end), chance in zip(best, chances, strict=True)
     )
     first = candidates[0]
@@ -278,7 +278,7 @@ def _answered(
         text=first.text,
         start=first.start,
         end=first.end,
-        score=first.score,
+        logit=first.logit,
         probability=first.probability,
         candidates=candidates[:top],
         lead=lead,

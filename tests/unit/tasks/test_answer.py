@@ -78,7 +78,7 @@ def test_the_best_spans_of_all_windows(family, context, stride, longest, whole):
         model, "the cat", context, top=8, longest=longest, stride=stride, whole_words=whole
     )
     assert [(c.start, c.end) for c in found.candidates] == [(s, e) for _, s, e in expected[:8]]
-    assert [c.score for c in found.candidates] == pytest.approx(
+    assert [c.logit for c in found.candidates] == pytest.approx(
         [score for score, _, _ in expected[:8]], abs=1e-4
     )
     assert found.lead == pytest.approx(null - expected[0][0], abs=1e-4)

@@ -216,7 +216,7 @@ def question(text, answers, line=1, context="the cat sat"):
 
 def answered(text, probability):
     return Answered(
-        text=text, start=0, end=0, score=1.0, probability=probability, candidates=(), lead=0.0
+        text=text, start=0, end=0, logit=1.0, probability=probability, candidates=(), lead=0.0
     )
 
 
