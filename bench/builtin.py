@@ -44,6 +44,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("run", type=Path)
+    parser.add_argument(
+        "--earlier", type=Path, nargs="*", default=[], help="runs that it went on from"
+    )
     parser.add_argument("--out", type=Path, default=BUILTIN / "cloze-en")
     parser.add_argument("--scores", type=Path, required=True)
     parser.add_argument("--machine", required=True)
@@ -61,7 +64,7 @@ def main() -> None:
     model = cloze.load(given.run, device="cpu")
     with tempfile.TemporaryDirectory() as work:
         made = save_small(model, Path(work) / given.out.name)
-        write_card(given.run, made, about, read_scores(given.scores))
+        write_card(given.run, made, about, read_scores(given.scores), earlier=given.earlier)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         total = sum(path.stat().st_size for path in files)
         for path in files:

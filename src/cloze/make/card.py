@@ -48,7 +48,14 @@ class About:
     storage: str = ""  # what the form of the weights cost
 
 
-def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
+def card(
+    run: PathLike,
+    model: PathLike,
+    about: About,
+    scores: Scores,
+    *,
+    earlier: Sequence[PathLike] = (),
+) -> str:
     """The card of a model, in Markdown.
 
     Args:
@@ -56,28 +63,34 @@ def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
         model: the folder that the card is for; it may hold the run's model in a smaller form.
         about: what no file tells.
         scores: beside those on the documents that the run held out.
+        earlier: the folders of the runs that this one went on from, the first one first.
     """
     folder, found = Path(run), info(model)
-    rows = [row for _, row in rows_of(_needed(folder, METRICS)) if row]
     summary = _counts(_needed(folder, CORPUS_FACTS))
-    recipe = read_text(_needed(folder, RECIPE))
-    held_out = _held_out(rows)
+    held_out = _held_out(_rows(folder))
     parts = [
         _front(found, about),
         f"# {Path(model).name}\n\n{about.summary}",
         _section("Use", _use(Path(model).name, found)),
         _section("What it is", _bullets(_shape(found, about))),
         _section("Text and licences", _texts(about.texts, summary)),
-        _section("Training", _training(extent(rows), about.machine, recipe)),
+        _section("Training", _training([*map(Path, earlier), folder], about.machine)),
         _section("Scores", _table(("measured", "score"), {**held_out, **scores}.items())),
         _section("Limits", _bullets(_limits(found, about))),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def write_card(run: PathLike, model: PathLike, about: About, scores: Scores) -> Path:
+def write_card(
+    run: PathLike,
+    model: PathLike,
+    about: About,
+    scores: Scores,
+    *,
+    earlier: Sequence[PathLike] = (),
+) -> Path:
     """Write the card into the model's folder, and say where."""
-    return write_text(Path(model) / CARD, card(run, model, about, scores))
+    return write_text(Path(model) / CARD, card(run, model, about, scores, earlier=earlier))
 
 
 def read_scores(path: PathLike) -> Scores:
@@ -187,11 +200,19 @@ def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
     )
 
 
-def _training(extent: str, machine: str, recipe: str) -> str:
-    # folders are those of the machine that it ran on, and mean nothing elsewhere
-    plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
-    said = f"{extent}, on {machine}, with cloze {__version__} and this recipe:"
-    return f"{said}\n\n```toml\n{plain}\n```"
+def _training(runs: Sequence[Path], machine: str) -> str:
+    parts = [f"On {machine}, with cloze {__version__}."]
+    for number, run in enumerate(runs):
+        recipe = read_text(_needed(run, RECIPE))
+        # folders are those of the machine that it ran on, and mean nothing elsewhere
+        plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
+        begun = "then, from those weights, " if number else ""
+        parts += [f"{begun}{extent(_rows(run))}:", f"```toml\n{plain}\n```"]
+    return "\n\n".join(parts)
+
+
+def _rows(run: Path) -> list[Mapping[str, Any]]:
+    return [row for _, row in rows_of(_needed(run, METRICS)) if row]
 
 
 def _limits(found: Info, about: About) -> Iterator[str]:
