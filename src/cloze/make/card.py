@@ -61,7 +61,7 @@ def card(run: PathLike, model: PathLike, about: About, scores: Scores) -> str:
     rows = [row for _, row in rows_of(_needed(folder, METRICS)) if row]
     summary = _counts(_needed(folder, CORPUS_FACTS))
     recipe = read_text(_needed(folder, RECIPE))
-    held_out = _held_out(rows)
+    held_out = held_out_scores(rows)
     parts = [
         _front(found, about),
         f"# {Path(model).name}\n\n{about.summary}",
@@ -112,7 +112,8 @@ def _needed(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """What the last evaluation of a run says, by the names of the card."""
     nothing: Mapping[str, Any] = {}
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
     left = measured(last, "lm_accuracy") is not None
