@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ import cloze
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
 from cloze.evaluate.measures import scores as measured
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.finetune_recipe import finetune_recipe
 from common import DATA, minilm, tell, versions
 
 IGNORED = -100
+NUMBER = ["number"]  # the one output of a model that tells numbers
 TASKS = {
     # task, files, columns, what is scored
     "sst2": ("classify", "sst2", {}, ("accuracy",)),
@@ -80,7 +82,7 @@ def ours(
     def run(seed: int) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            ended = finetune(
+            ended = finetune_encoder(
                 task, model, train, Path(folder) / "m", recipe.with_run(seed=seed), dev=dev
             )
             return mean_of(ended.scores, name), time.perf_counter() - start
@@ -96,7 +98,7 @@ def theirs(
     folder: Path, train: list[Any], dev: list[Any], name: str, given: argparse.Namespace
 ) -> Callable[[int], tuple[float, float]]:
     import transformers
-    from transformers import AutoTokenizer, Trainer, TrainingArguments
+    from transformers import AutoTokenizer, Trainer
 
     transformers.logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -105,7 +107,7 @@ def theirs(
     labels = (
         sorted({tag for one in train for tag in one.tags})
         if task == "tag"
-        else (["n"] if number else sorted({one.label for one in train}))
+        else (NUMBER if number else sorted({one.label for one in train}))
     )
     classes = (
         transformers.AutoModelForTokenClassification
@@ -130,57 +132,19 @@ def theirs(
             for n, target in enumerate(targets)
         ]
 
-    def scored(prediction: Any) -> dict[str, float]:
-        said, gold = prediction.predictions, prediction.label_ids
-        if task == "tag":
-            keep = gold != IGNORED
-            best = said.argmax(-1)
-            found = [[labels[t] for t in row[k]] for row, k in zip(best, keep, strict=True)]
-            wanted = [[labels[t] for t in row[k]] for row, k in zip(gold, keep, strict=True)]
-            return measured("tag", wanted, found)
-        if number:
-            return measured("number", gold.tolist(), said.squeeze(-1).tolist())
-        return measured(
-            "classify",
-            [labels[n] for n in gold],
-            [labels[n] for n in said.argmax(-1)],
-            labels=labels,
-        )
-
     def run(seed: int) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as out, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             start = time.perf_counter()
             transformers.set_seed(seed)
             module = classes.from_pretrained(folder, num_labels=len(labels))
-            arguments = TrainingArguments(
-                output_dir=out,
-                per_device_train_batch_size=given.batch,
-                per_device_eval_batch_size=64,
-                learning_rate=given.rate,
-                num_train_epochs=given.epochs,
-                **{"warmup_steps" if version("transformers") >= "5" else "warmup_ratio": 0.1},
-                weight_decay=0.01,
-                max_grad_norm=1.0,
-                adam_epsilon=1e-8,
-                optim="adamw_torch_fused",
-                eval_strategy="epoch",
-                save_strategy="no",
-                logging_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-                seed=seed,
-                bf16=given.precision == "bf16",
-                use_cpu=given.cpu,
-                dataloader_num_workers=0,
-            )
             trainer = Trainer(
                 model=module,
-                args=arguments,
+                args=their_settings(out, seed, given),
                 train_dataset=rows(train),
                 eval_dataset=rows(dev),
                 data_collator=collator,
-                compute_metrics=scored,
+                compute_metrics=partial(their_scores, task, labels),
             )
             trainer.train()
             found = [row for row in trainer.state.log_history if "eval_loss" in row]
@@ -190,6 +154,52 @@ def theirs(
             return best, time.perf_counter() - start
 
     return run
+
+
+def their_scores(task: str, labels: list[str], prediction: Any) -> dict[str, float]:
+    """The scores of a `Trainer`'s predictions by our measures; numbers have no labels."""
+    said, gold = prediction.predictions, prediction.label_ids
+    if task == "tag":
+        keep = gold != IGNORED
+        best = said.argmax(-1)
+        found = [[labels[t] for t in row[k]] for row, k in zip(best, keep, strict=True)]
+        wanted = [[labels[t] for t in row[k]] for row, k in zip(gold, keep, strict=True)]
+        return measured("tag", wanted, found)
+    if labels == NUMBER:
+        return measured("number", gold.tolist(), said.squeeze(-1).tolist())
+    return measured(
+        "classify",
+        [labels[n] for n in gold],
+        [labels[n] for n in said.argmax(-1)],
+        labels=labels,
+    )
+
+
+def their_settings(out: str, seed: int, given: argparse.Namespace) -> Any:
+    """What is asked of a `Trainer`: the same rate, batch, epochs and decay as of ours."""
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        output_dir=out,
+        per_device_train_batch_size=given.batch,
+        per_device_eval_batch_size=64,
+        learning_rate=given.rate,
+        num_train_epochs=given.epochs,
+        **{"warmup_steps" if version("transformers") >= "5" else "warmup_ratio": 0.1},
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        adam_epsilon=1e-8,
+        optim="adamw_torch_fused",
+        eval_strategy="epoch",
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        seed=seed,
+        bf16=given.precision == "bf16",
+        use_cpu=given.cpu,
+        dataloader_num_workers=0,
+    )
 
 
 def tagged_rows(

@@ -3,7 +3,7 @@
 import torch
 
 from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
-from cloze.checkpoint.ngram import Vocabulary
+from cloze.checkpoint.words import Vocabulary
 from cloze.models.ngram import BOS
 from cloze.models.nnlm import NEVER
 from cloze.text.spaced import learn_spaced

@@ -5,7 +5,7 @@ import json
 import torch
 
 from cloze.checkpoint.state import newest_state, read_state
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import recipe
 from helpers import files_of
 
@@ -40,14 +40,14 @@ def metrics(out):
 
 def check_resumed(made, text, settings, out):
     """The run in `made`, stopped after its fourth step and resumed in `out`: the same bits."""
-    pretrain(text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep=9"]))
+    pretrain_encoder(text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep=9"]))
     for path in (out / "state").iterdir():
         if not path.name.endswith("-step-4"):
             for name in files_of(path):
                 (path / name).unlink()
             path.rmdir()
     (out / "model.safetensors").unlink()
-    assert resume_run(out).steps == 6
+    assert resume_encoder(out).steps == 6
     assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
     assert ours.keys() == theirs.keys()

@@ -15,7 +15,7 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.transfer import depth_of
 from helpers import tiny_tokenizer
 
@@ -97,7 +97,7 @@ def tune(base, out, *settings, task="classify", train=None, dev=None, **options)
     dev = texts(40, seed=1) if dev is None else dev
     counted = any(setting.startswith("run.steps") for setting in settings)
     fast = [setting for setting in FAST if not (counted and setting.startswith("run.epochs"))]
-    return finetune(task, base, train, out, dev=dev, settings=[*fast, *settings], **options)
+    return finetune_encoder(task, base, train, out, dev=dev, settings=[*fast, *settings], **options)
 
 
 def metrics(out):

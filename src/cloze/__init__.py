@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from cloze.errors import ClozeError
     from cloze.make.demo import demo
     from cloze.make.distill import distill
+    from cloze.make.finetune import finetune
     from cloze.make.glue import glue
-    from cloze.make.kinds import pretrain
+    from cloze.make.pretrain import pretrain
     from cloze.make.recipe import recipe
     from cloze.make.report import report
     from cloze.make.resume import resume
-    from cloze.make.tasks import finetune
     from cloze.make.translate import train_translator
     from cloze.make.vocabulary import vocabulary
     from cloze.tasks.answer import answer
@@ -64,11 +64,11 @@ _HOMES = {
     "demo": "cloze.make.demo",
     "distill": "cloze.make.distill",
     "glue": "cloze.make.glue",
-    "pretrain": "cloze.make.kinds",
+    "pretrain": "cloze.make.pretrain",
     "recipe": "cloze.make.recipe",
     "report": "cloze.make.report",
     "resume": "cloze.make.resume",
-    "finetune": "cloze.make.tasks",
+    "finetune": "cloze.make.finetune",
     "train_translator": "cloze.make.translate",
     "vocabulary": "cloze.make.vocabulary",
     "answer": "cloze.tasks.answer",

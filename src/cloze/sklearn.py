@@ -23,7 +23,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.tasks.classify import Classified, predict
 from cloze.tasks.embed import BATCH_TOKENS, Vectors, embed
@@ -171,7 +171,9 @@ class _Tuner(_OfTexts):
     def _tuned(self, examples: Sequence[TextExample], labels: Sequence[str | float]) -> Model:
         train = [replace(one, label=label) for one, label in zip(examples, labels, strict=True)]
         with TemporaryDirectory(prefix="cloze-") as work:
-            ended = finetune("classify", self.model, train, Path(work) / "model", self._recipe())
+            ended = finetune_encoder(
+                "classify", self.model, train, Path(work) / "model", self._recipe()
+            )
             if ended.stopped:  # saved for a run that goes on; here nobody could
                 raise KeyboardInterrupt(ended.stopped)
             return load(ended.folder, device=self.device, quiet=True)

@@ -5,7 +5,7 @@ import torch
 import transformers
 
 import cloze
-from cloze.make.pretrain import pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
 
 pytestmark = pytest.mark.parity
@@ -21,7 +21,7 @@ SETTINGS = [
 def test_the_folder_opens_as_a_masked_lm(family, tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("\n\n".join(f"the cat number {n} sat.\nthe dog ran." for n in range(150)))
-    pretrain(text, tmp_path / "m", recipe(settings=[*SETTINGS, f"model.family={family}"]))
+    pretrain_encoder(text, tmp_path / "m", recipe(settings=[*SETTINGS, f"model.family={family}"]))
     theirs, told = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "m", output_loading_info=True, attn_implementation="eager"
     )

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from cloze.data import samples as sampling_module
 from cloze.data.batch import NO_LABEL
-from cloze.data.samples import Plan, Samples, Sampling, _truncated, plan
+from cloze.data.samples import Plan, Samples, Sampling, plan, truncated
 from cloze.errors import ConfigError, InputError
 from corpora import InMemory, small_corpus, some_documents
 
@@ -197,7 +197,7 @@ def cut_one_by_one(a: int, b: int, most: int) -> tuple[int, int]:
 def test_the_longer_is_cut_token_by_token(sizes, length):
     a = np.array([[1000, 1000 + first] for first, _ in sizes])
     b = np.array([[5000, 5000 + second] for _, second in sizes])
-    made = _truncated(a, b, np.zeros(len(a), np.int64), length, np.random.default_rng(0))
+    made = truncated(a, b, np.zeros(len(a), np.int64), length, np.random.default_rng(0))
     expected = [cut_one_by_one(*size, length - 3) for size in sizes]
     assert list(zip(np.diff(made.a)[:, 0], np.diff(made.b)[:, 0], strict=True)) == expected
     assert (made.a[:, 0] >= a[:, 0]).all()
@@ -208,7 +208,7 @@ def test_either_end_is_cut_as_often():
     count, off = 500, 40
     a = np.tile([0, 50 + off], (count, 1))
     b = np.tile([1000, 1003], (count, 1))
-    made = _truncated(a, b, np.zeros(count, np.int64), 56, np.random.default_rng(5))
+    made = truncated(a, b, np.zeros(count, np.int64), 56, np.random.default_rng(5))
     assert likely(int(made.a[:, 0].sum()), count * off, 0.5)
     assert (np.diff(made.a) == 50).all()
 

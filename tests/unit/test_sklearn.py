@@ -26,7 +26,7 @@ import cloze.sklearn
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.run import Watch
 from cloze.models import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
@@ -224,7 +224,7 @@ def test_it_is_what_finetune_makes(folder, tmp_path):
     examples += [TextExample(text=text, label="0") for text in BAD]
     settings = ["run.epochs=2", "run.batch=4", "run.seed=5", "data.hold_out=0", "data.length=5"]
     settings += ["optimiser.rate=0.01", "transfer.kind=last-1", "data.policy=tail"]
-    finetune("classify", folder, examples, tmp_path / "run", settings=settings)
+    finetune_encoder("classify", folder, examples, tmp_path / "run", settings=settings)
     expected = cloze.load(tmp_path / "run", quiet=True)
     made = Classifier(
         folder,
@@ -266,7 +266,9 @@ def test_settings_reach_the_recipe(folder):
 def test_some_may_be_held_out_to_choose_by(folder, monkeypatch):
     ended = []
     monkeypatch.setattr(
-        cloze.sklearn, "finetune", lambda *given: ended.append(finetune(*given)) or ended[-1]
+        cloze.sklearn,
+        "finetune_encoder",
+        lambda *given: ended.append(finetune_encoder(*given)) or ended[-1],
     )
     texts, labels = [*GOOD, *BAD] * 2, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0] * 2
     Classifier(folder, epochs=1).fit(texts, labels)
@@ -343,7 +345,9 @@ def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
             yield step
 
     watch = Watch(steps=interrupted)
-    monkeypatch.setattr(cloze.sklearn, "finetune", lambda *given: finetune(*given, watch=watch))
+    monkeypatch.setattr(
+        cloze.sklearn, "finetune_encoder", lambda *given: finetune_encoder(*given, watch=watch)
+    )
     classifier = Classifier(folder, epochs=9)
     with pytest.raises(KeyboardInterrupt, match="SIGINT"):
         classifier.fit(GOOD + BAD, [1] * 6 + [0] * 6)

@@ -6,7 +6,6 @@ b rows, t tokens, n order, v vocabulary.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.ngram import Vocabulary
-from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
+from cloze.checkpoint.own import put_weights, read_settings, write_own
+from cloze.checkpoint.words import Vocabulary, WordModel
 from cloze.config import from_mapping
 from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
 from cloze.models.language import batches
 from cloze.models.lstm import LSTM, LSTMConfig
-from cloze.models.ngram import BOS, EOS, UNK
+from cloze.models.ngram import BOS, EOS
 from cloze.models.nnlm import NNLM, NNLMConfig
 from cloze.nn.meta import without_memory
 from cloze.nn.recurrent import State
@@ -41,7 +40,7 @@ _SCORED = 512  # of them, whose scores of all words are held at a time
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NeuralModel(Saved):
+class NeuralModel(WordModel):
     """A net with its tokenizer; a `LanguageModel`.
 
     An NNLM reads every sentence from its begin symbol. An LSTM knows none: it reads the text as one
@@ -59,46 +58,14 @@ class NeuralModel(Saved):
         module.initialise(rng)
         return cls(module=module.eval(), tokenizer=tokenizer, config=config)
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.tokenizer)
-
     @property
     def device(self) -> torch.device:
         return self.module.words.weight.device
 
     @property
-    def words(self) -> Sequence[str]:
-        return self.vocabulary.words
-
-    @property
-    def unknown(self) -> int:
-        return UNK
-
-    @property
-    def end(self) -> int:
-        return EOS
-
-    @property
     def first(self) -> int:
         """What stands before a sentence."""
         return BOS if isinstance(self.module, NNLM) else EOS
-
-    def begin(self, text: str) -> list[int]:
-        """The words of a text, and what stands before them."""
-        return [self.first, *self.vocabulary.ids([text])[0]]
-
-    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts with their begin and their end."""
-        return [[self.first, *ids, EOS] for ids in self.vocabulary.ids(texts)]
-
-    def shown(self, id: int) -> str:
-        """A word for a reader."""
-        return self.vocabulary.shown(id)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of words."""
-        return self.vocabulary.text(ids)
 
     @torch.inference_mode()
     def next_log_probs(self, context: Sequence[int]) -> Floats:

@@ -15,7 +15,7 @@ from cloze.checkpoint.body import body_folder, optional_json
 from cloze.checkpoint.model import LoadReport, Model, dtype_of
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
-from cloze.checkpoint.task import FILE, Task, read_task, task_of_head
+from cloze.checkpoint.task import TASK_FILE, Task, read_task, task_of_head
 from cloze.checkpoint.weights import Stored, check, read_weights, stored_weights
 from cloze.device import device_of
 from cloze.errors import FolderError
@@ -120,8 +120,8 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
     pooling = read_pooling(lambda name: optional_json(folder, name))
     if pooling and pooling.lowercase and not tokenizer.lowercase:
         tokenizer = tokenizer.lowered()
-    if (folder / FILE).is_file():
-        task: Task | None = read_task(read_json(folder / FILE))
+    if (folder / TASK_FILE).is_file():
+        task: Task | None = read_task(read_json(folder / TASK_FILE))
     else:
         task = task_of_head(next(iter(published.heads), None))
     return Contents(

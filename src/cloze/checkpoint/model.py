@@ -10,10 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cloze.checkpoint.own import CONFIG, Saved
-from cloze.checkpoint.reader import FILE as READER_FILE
-from cloze.checkpoint.reader import write_reader
-from cloze.checkpoint.task import FILE as TASK_FILE
-from cloze.checkpoint.task import Task, task_of_head, write_task
+from cloze.checkpoint.reader import READER_FILE, write_reader
+from cloze.checkpoint.task import TASK_FILE, Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
 from cloze.config import one_of
 from cloze.files import write_json

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from cloze.checkpoint.own import Saved, read_settings, write_settings
+from cloze.checkpoint.own import read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
+from cloze.checkpoint.words import WordModel
 from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
 from cloze.errors import ConfigError, FolderError
@@ -29,9 +29,7 @@ from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.language import batches
 from cloze.models.ngram import (
     BOS,
-    EOS,
     SYMBOLS,
-    UNK,
     Floats,
     Ints,
     Level,
@@ -48,98 +46,16 @@ _AGAIN = "the file is damaged: fetch the folder again, or make the model anew"
 _ROWS = 1 << 20  # checked at once
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """The words of an n-gram model: <unk>, <s>, </s>, then a tokenizer's pieces in their order.
-
-    Its special tokens are left out: none is ever counted. In a text they are unknown words.
-    """
-
-    tokenizer: Tokenizer
-
-    @cached_property
-    def words(self) -> list[str]:
-        return [*SYMBOLS, *self._pieces]
-
-    @cached_property
-    def _pieces(self) -> dict[str, int]:
-        tokenizer = self.tokenizer
-        pieces = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
-        return {piece: id_ for piece, id_ in pieces if id_ not in tokenizer.special_ids}
-
-    @cached_property
-    def _numbers(self) -> list[int]:
-        """The model's id for each of the tokenizer's."""
-        found = [UNK] * self.tokenizer.size
-        for number, id_ in enumerate(self._pieces.values(), len(SYMBOLS)):
-            found[id_] = number
-        return found
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The words of texts."""
-        numbers = self._numbers
-        return [[numbers[id_] for id_ in ids] for ids in self.tokenizer.ids(texts, special=False)]
-
-    def shown(self, number: int) -> str:
-        """A word for a reader: of byte-level pieces the text."""
-        word = self.words[number]
-        if number < len(SYMBOLS):
-            return word
-        return self.tokenizer.decode([self._pieces[word]], skip_special=False).strip() or word
-
-    def text(self, numbers: Sequence[int]) -> str:
-        """The text of words, without <s> and </s>; what is unknown stays so."""
-        unknown = self.tokenizer.unk_id
-        ids = [
-            unknown if n == UNK else self._pieces[self.words[n]]
-            for n in numbers
-            if n not in (BOS, EOS)
-        ]
-        return self.tokenizer.decode([id_ for id_ in ids if id_ is not None], skip_special=False)
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NGramModel(Saved):
+class NGramModel(WordModel):
     """An n-gram model with its tokenizer; a `LanguageModel`."""
 
     module: NGram
     tokenizer: Tokenizer
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.tokenizer)
-
     @property
     def config(self) -> NGramConfig:
         return self.module.config
-
-    @property
-    def words(self) -> Sequence[str]:
-        return self.vocabulary.words
-
-    @property
-    def unknown(self) -> int:
-        return UNK
-
-    @property
-    def end(self) -> int:
-        return EOS
-
-    def begin(self, text: str) -> list[int]:
-        """<s> and the words of a text."""
-        return [BOS, *self.vocabulary.ids([text])[0]]
-
-    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
-        """<s>, the words, </s> of each text."""
-        return [[BOS, *ids, EOS] for ids in self.vocabulary.ids(texts)]
-
-    def shown(self, id: int) -> str:
-        """A word for a reader."""
-        return self.vocabulary.shown(id)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of words."""
-        return self.vocabulary.text(ids)
 
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every word."""

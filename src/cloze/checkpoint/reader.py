@@ -11,7 +11,7 @@ from cloze.errors import FolderError
 from cloze.nn.meta import without_memory
 from cloze.nn.readers import READERS
 
-FILE = "reader.safetensors"
+READER_FILE = "reader.safetensors"
 
 
 def new_reader(features: Features, outputs: int) -> nn.Module:
@@ -24,21 +24,21 @@ def new_reader(features: Features, outputs: int) -> nn.Module:
 def write_reader(reader: nn.Module, folder: Path) -> None:
     """Beside the model's weights."""
     tensors = {name: weight.cpu().contiguous() for name, weight in reader.state_dict().items()}
-    save_file(tensors, folder / FILE, metadata={"format": "pt"})
+    save_file(tensors, folder / READER_FILE, metadata={"format": "pt"})
 
 
 def read_reader(folder: Path, task: Task | None, outputs: int) -> nn.Module | None:
     """The reader of a folder whose task has one, its shapes held against what the task says."""
     if task is None or task.features is None:
         return None
-    if not (folder / FILE).is_file():
-        raise FolderError(f"{folder} lacks {FILE}", fix="fetch the folder again")
+    if not (folder / READER_FILE).is_file():
+        raise FolderError(f"{folder} lacks {READER_FILE}", fix="fetch the folder again")
     with without_memory():
         reader = new_reader(task.features, outputs)
-    stored, ours = file_weights(folder / FILE), reader.state_dict()
+    stored, ours = file_weights(folder / READER_FILE), reader.state_dict()
     if stored.keys() != ours.keys():
         raise FolderError(
-            f"{FILE} holds {', '.join(sorted(stored)) or 'nothing'}",
+            f"{READER_FILE} holds {', '.join(sorted(stored)) or 'nothing'}",
             fix=f"a {task.features.kind} reader has {', '.join(sorted(ours))}; fine-tune again",
         )
     for name, weight in ours.items():

@@ -12,8 +12,8 @@ from cloze.errors import ConfigError, FolderError
 from cloze.nn.readers import READERS
 from cloze.text.length import POLICIES
 
-FILE = "cloze.json"
-TASKS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}  # and heads
+TASK_FILE = "cloze.json"
+TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,18 @@ class Task:
     features: Features | None = field(default=None)
 
     def __post_init__(self) -> None:
-        one_of("task", self.name, TASKS)
+        one_of("task", self.name, TASK_HEADS)
         if self.policy is not None:
             one_of("length policy", self.policy, POLICIES)
 
     @property
     def head(self) -> str:
-        return TASKS[self.name]
+        return TASK_HEADS[self.name]
 
 
 def task_of_head(head: str | None) -> Task | None:
     """What a folder without `cloze.json` can do."""
-    names = {theirs: ours for ours, theirs in TASKS.items()}
+    names = {theirs: ours for ours, theirs in TASK_HEADS.items()}
     if head not in names:
         return None
     return Task(name=names[head], policy="window" if head == "span" else None)
@@ -71,12 +71,12 @@ def task_of_head(head: str | None) -> Task | None:
 def read_task(values: object) -> Task:
     """The task of a `cloze.json`, of which nothing is trusted."""
     if not isinstance(values, dict):
-        raise FolderError(f"{FILE} holds no JSON object", fix="fetch the folder again")
-    check_version(values.get("format_version"), FILE)
+        raise FolderError(f"{TASK_FILE} holds no JSON object", fix="fetch the folder again")
+    check_version(values.get("format_version"), TASK_FILE)
     try:
         return from_mapping(Task, {k: v for k, v in values.items() if k != "format_version"})
     except ConfigError as error:
-        raise FolderError(f"{FILE}: {error.problem}", fix=error.fix) from None
+        raise FolderError(f"{TASK_FILE}: {error.problem}", fix=error.fix) from None
 
 
 def write_task(task: Task) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune import Finetuned
-    from cloze.make.pretrain import Pretrained
+    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.run import Pretrained
     from cloze.make.translate import Trained
 
 

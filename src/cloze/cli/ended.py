@@ -12,8 +12,8 @@ from cloze.draw.numbers import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cloze.make.finetune import Finetuned
-    from cloze.make.pretrain import Pretrained
+    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.run import Pretrained
     from cloze.make.translate import Trained
 
 
@@ -25,8 +25,8 @@ def print_end(
     Such a command fails as if the signal had ended it, so that what a script does next is not done
     with half a model.
     """
-    from cloze.make.finetune import Finetuned
-    from cloze.make.pretrain import Pretrained
+    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.run import Pretrained
     from cloze.train.signals import status
 
     if as_json:

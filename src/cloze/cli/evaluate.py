@@ -30,8 +30,8 @@ from cloze.cli.common import (
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.evaluate_own import Scored
     from cloze.tasks.evaluation import Evaluation
+    from cloze.tasks.scored import Scored
 
 SHOWN = 12  # labels of a confusion matrix on the screen
 LONG = 160  # letters of a text there
@@ -105,9 +105,9 @@ def evaluate(
     from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
     from cloze.tasks.evaluate import evaluate
-    from cloze.tasks.evaluate_own import Scored
     from cloze.tasks.evaluate_pretrained import is_pretrained, kind_of
     from cloze.tasks.predictions import predictions_file, write_predictions
+    from cloze.tasks.scored import Scored
 
     if predictions is not None:  # before the time is spent
         predictions_file(predictions, force=force)

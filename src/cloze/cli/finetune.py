@@ -40,8 +40,8 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune import Finetuned
-    from cloze.make.pretrain import Pretrained
+    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.run import Pretrained
     from cloze.make.translate import Trained
 
 
@@ -172,8 +172,8 @@ def finetune(
         }
     )
 
+    from cloze.make.finetune import complete
     from cloze.make.resume import resume as go_on
-    from cloze.make.tasks import complete
 
     ended: Pretrained | Finetuned | Trained
     with watching(str(out), quiet=quiet, display=not as_json) as watch:
@@ -190,11 +190,11 @@ def finetune(
 
 def _own(flags: dict[str, Any], task: str | None, recipe: str | None) -> dict[str, Any]:
     """The flags as this task calls them; those it does not know are bad usage."""
-    from cloze.make.tasks import kind_for
+    from cloze.make.finetune import maker_for
 
-    kind, own = kind_for(task, recipe), {}
+    maker, own = maker_for(task, recipe), {}
     for setting, value in flags.items():
-        path = kind.path(setting)
+        path = maker.path(setting)
         if path is None:
             flag = setting.partition(".")[2].replace("_", "-")
             raise typer.BadParameter("a translator does not know it", param_hint=f"--{flag}")

@@ -36,11 +36,10 @@ from cloze.draw.numbers import duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cloze.make.finetune import Finetuned
-    from cloze.make.kinds import AnyRecipe
+    from cloze.make.finetune_encoder import Finetuned
     from cloze.make.plan import Plan
-    from cloze.make.pretrain import Pretrained
-    from cloze.make.run import Watch
+    from cloze.make.pretrain import AnyRecipe
+    from cloze.make.run import Pretrained, Watch
     from cloze.make.translate import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
@@ -180,7 +179,7 @@ def pretrain(
         }
     )
 
-    from cloze.make.kinds import complete, pretrain
+    from cloze.make.pretrain import complete, pretrain
     from cloze.make.resume import resume as go_on
 
     ended: Pretrained | Finetuned | Trained
@@ -207,14 +206,14 @@ def pretrain(
 def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> dict[str, Any]:
     """The flags as this kind of model calls them; those it does not know are bad usage."""
     from cloze.config import one_of
-    from cloze.make.kinds import KINDS, kind_of
+    from cloze.make.pretrain import MODEL_MAKERS, kind_of
 
     if model is not None:
-        one_of("model", model, KINDS)
+        one_of("model", model, MODEL_MAKERS)
     name = model or ("bert" if recipe is None else kind_of(recipe))
     own: dict[str, Any] = {}
     for setting, value in flags.items():
-        path = KINDS[name].path(setting)
+        path = MODEL_MAKERS[name].path(setting)
         if path is not None:
             whole = isinstance(value, float) and value.is_integer()
             own[path] = int(value) if whole else value

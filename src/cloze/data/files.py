@@ -12,7 +12,7 @@ from cloze.errors import InputError
 PathLike: TypeAlias = str | os.PathLike[str]
 
 # What a name's ending says about the rows inside.
-KINDS: Mapping[str, str] = {
+TEXT_ENDINGS: Mapping[str, str] = {
     ".txt": "lines",
     ".text": "lines",
     ".jsonl": "jsonl",
@@ -42,7 +42,7 @@ def endings(path: PathLike) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), packing
 
 
-def kind(path: PathLike, kinds: Mapping[str, str] = KINDS) -> str:
+def kind(path: PathLike, kinds: Mapping[str, str] = TEXT_ENDINGS) -> str:
     """How to read a file, told by its name; a pipe, which has no ending, is as a .txt file.
 
     An ending "*" of `kinds` stands for all others.
@@ -60,11 +60,13 @@ def kind(path: PathLike, kinds: Mapping[str, str] = KINDS) -> str:
         else f"{path}: the name has no ending that says what is inside",
         fix=f"rename it to end in one of {' '.join(kinds)} "
         f"(each may be followed by {' '.join(PACKINGS)})"
-        + (", or pipe plain text in and read -" if kinds is KINDS else ""),
+        + (", or pipe plain text in and read -" if kinds is TEXT_ENDINGS else ""),
     )
 
 
-def find(sources: PathLike | Iterable[PathLike], kinds: Mapping[str, str] = KINDS) -> list[Path]:
+def find(
+    sources: PathLike | Iterable[PathLike], kinds: Mapping[str, str] = TEXT_ENDINGS
+) -> list[Path]:
     """The files that paths, folders and globs stand for, in an order that never changes.
 
     A folder gives what lies in it at any depth, sorted, hidden files and other endings left out. A

@@ -244,7 +244,7 @@ def _next_sentence(documents: _Documents, sampling: Sampling, rng: np.random.Gen
         documents.stretch(begin, end),
         documents.stretch(chunks.middle, chunks.end),
     )
-    return _truncated(a, b, chunks.flip.astype(np.int64), sampling.length, rng)
+    return truncated(a, b, chunks.flip.astype(np.int64), sampling.length, rng)
 
 
 def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
@@ -259,7 +259,7 @@ def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Ge
     alone = chunks.end - chunks.begin == 1
     flip = (chunks.flip & ~alone)[:, None]
     labels = np.where(alone, NO_LABEL, chunks.flip)
-    return _truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.length, rng)
+    return truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.length, rng)
 
 
 def _whole_sentences(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
@@ -283,7 +283,7 @@ def _whole_sentences(documents: _Documents, sampling: Sampling, rng: np.random.G
     return Plan(a=a, b=np.zeros_like(a), labels=np.full(len(a), NO_LABEL))
 
 
-def _truncated(a: Ints, b: Ints, labels: Ints, length: int, rng: np.random.Generator) -> Plan:
+def truncated(a: Ints, b: Ints, labels: Ints, length: int, rng: np.random.Generator) -> Plan:
     """Cut pairs to length: token by token off the longer one, front or back at random.
 
     The original does so in a loop. How many go from each is decided by the lengths alone (B where

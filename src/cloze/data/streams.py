@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from cloze.data.files import KINDS, PathLike, endings, find
+from cloze.data.files import TEXT_ENDINGS, PathLike, endings, find
 from cloze.data.readers import Outcome, Row, read_file, read_lines, rows_in, whole_file
 from cloze.data.unpack import Lines
 from cloze.errors import InputError
@@ -102,7 +102,7 @@ def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -
                 else:
                     raise row
         return path
-    known = source != "-" and endings(source)[0] in KINDS
+    known = source != "-" and endings(source)[0] in TEXT_ENDINGS
     path = folder / (Path(source).name if known else f"{STDIN}.txt")
     with path.open("wb") as file:
         if source == "-":

@@ -30,7 +30,7 @@ class Workers:
     """Some processes with one recipe; each starts when there is work for it."""
 
     def __init__(self, count: int, recipe: Recipe) -> None:
-        self._recipe = _to_json(recipe)
+        self._recipe = recipe_to_json(recipe)
         self._threads = ThreadPoolExecutor(count)  # one waits for each process
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
 
@@ -84,12 +84,12 @@ class _Worker:
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
         with suppress(BrokenPipeError):  # told when there is no answer
-            _send(self._input, recipe)
+            send(self._input, recipe)
 
     def write(self, path: Path, documents: list[Document]) -> None:
         sizes = [[len(paragraph) for paragraph in document] for document in documents]
         with suppress(BrokenPipeError):
-            _send(
+            send(
                 self._input,
                 {"path": os.fspath(path.absolute()), "sizes": sizes},
                 b"".join(paragraph for document in documents for paragraph in document),
@@ -117,7 +117,8 @@ class _Worker:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _to_json(recipe: Recipe) -> Mapping[str, Any]:
+def recipe_to_json(recipe: Recipe) -> Mapping[str, Any]:
+    """What a worker is told at first; a segmenter goes by its name."""
     words = recipe.segmenter
     name = words and f"{words.__module__}:{getattr(words, '__qualname__', '')}"
     if name and _imported(name) is not words:
@@ -139,7 +140,8 @@ def _imported(name: str) -> Segmenter | None:
     return None if module == "__main__" else getattr(import_module(module), attribute, None)
 
 
-def _send(stream: IO[bytes], header: Mapping[str, Any], payload: bytes = b"") -> None:
+def send(stream: IO[bytes], header: Mapping[str, Any], payload: bytes = b"") -> None:
+    """One message: how long its header is, the header, then the payload that it describes."""
     head = json.dumps(header).encode()
     stream.write(len(head).to_bytes(8, "little") + head)
     stream.write(payload)

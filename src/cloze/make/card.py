@@ -67,7 +67,7 @@ def card(
     """
     folder, found = Path(run), info(model)
     summary = _counts(_needed(folder, CORPUS_FACTS))
-    held_out = _held_out(_rows(folder))
+    held_out = held_out_scores(_rows(folder))
     parts = [
         _front(found, about),
         f"# {Path(model).name}\n\n{about.summary}",
@@ -125,7 +125,8 @@ def _needed(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """What the last evaluation of a run says, by the names of the card."""
     nothing: Mapping[str, Any] = {}
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
     left = measured(last, "lm_accuracy") is not None

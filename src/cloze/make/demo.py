@@ -12,10 +12,10 @@ from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
 from cloze.files import read_json, write_json, write_text
 from cloze.make.look import Look, Near, Ranked, look, neighbours
-from cloze.make.pretrain import Pretrained, pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
 from cloze.make.report import write_report
-from cloze.make.run import FILLS, NEIGHBOURS, Watch
+from cloze.make.run import FILLS, NEIGHBOURS, Pretrained, Watch
 from cloze.text.sentences import sentences
 
 BUILT_IN, TOPICS = "cloze-en", "topics"
@@ -73,7 +73,7 @@ def demo(
     texts = [text for document in documents() if (text := paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
     made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
-    trained = pretrain(file, folder, made, force=True, watch=watch)
+    trained = pretrain_encoder(file, folder, made, force=True, watch=watch)
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
     found = neighbours(model, QUERIES, some(every, seed=seed))

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from cloze.checkpoint.load import open_folder
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.pretrain import Pretrained, pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import Recipe
 from cloze.make.recipe import recipe as complete
-from cloze.make.run import Watch
+from cloze.make.run import Pretrained, Watch
 from cloze.make.student import student_shape
 
 DEFAULT = "distill"
@@ -59,4 +59,4 @@ def distill(
     student_shape(
         published.config, published.heads, layers=made.distill.layers, family=made.distill.family
     )
-    return pretrain(sources, out, made, force=force, watch=watch)
+    return pretrain_encoder(sources, out, made, force=force, watch=watch)

@@ -37,8 +37,8 @@ from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Objective, Terms, correct
 from cloze.tasks.features import features, read_features
 from cloze.tasks.judge import Judged, held_against
-from cloze.tasks.kinds import KINDS
 from cloze.tasks.layers import choose_layers
+from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.keyed import keyed
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
@@ -131,7 +131,7 @@ class _Vectors:
     ) -> Self:
         assert model.task is not None
         assert model.task.features is not None
-        groups = KINDS[recipe.task].items(model, examples, model.task)
+        groups = TASK_FUNCTIONS[recipe.task].items(model, examples, model.task)
         show = watch.say.progress
         vectors = features(
             model,
@@ -146,7 +146,7 @@ class _Vectors:
     def judged(self, model: Model) -> Judged:
         assert model.task is not None
         scores = read_features(model, self.vectors)
-        told = KINDS[model.task.name].told(model, self.examples, self.groups, scores)
+        told = TASK_FUNCTIONS[model.task.name].told(model, self.examples, self.groups, scores)
         return held_against(model, model.task, self.examples, told)
 
 
@@ -226,7 +226,7 @@ class VectorBatch:
         ]
 
 
-def _tagging(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
+def tagging(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
     """As `objectives.labelled.classes`, of vectors that are there already."""
 
     def objective(
@@ -260,7 +260,7 @@ def _learn(
     per_epoch = -(-len(pairs) // table.batch)
     state = TrainState(
         learner=Learner(
-            reader, _tagging(weights_of(data, recipe, model.device), recipe.loss.smoothing)
+            reader, tagging(weights_of(data, recipe, model.device), recipe.loss.smoothing)
         ),
         model=reader,
         optimiser=optimiser(reader, recipe.optimiser),

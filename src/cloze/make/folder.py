@@ -9,9 +9,9 @@ from typing import IO
 
 from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.checkpoint.own import CONFIG
-from cloze.checkpoint.reader import FILE as READER
+from cloze.checkpoint.reader import READER_FILE
 from cloze.checkpoint.source import UNPLACED
-from cloze.checkpoint.task import FILE as TASK
+from cloze.checkpoint.task import TASK_FILE
 from cloze.checkpoint.vectors import VOCABULARY as WORDS
 from cloze.checkpoint.weights import INDEX, SINGLE
 from cloze.data.files import LOCK, PathLike
@@ -38,7 +38,7 @@ _PIECES = (
     *("vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe"),
 )
 _MODEL = (
-    *(CONFIG, SINGLE, INDEX, "model-*-of-*.safetensors", TASK, READER, WORDS, *_PIECES),
+    *(CONFIG, SINGLE, INDEX, "model-*-of-*.safetensors", TASK_FILE, READER_FILE, WORDS, *_PIECES),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 _RUN = (

@@ -22,7 +22,7 @@ from cloze.data.labelled.tables import read_texts
 from cloze.errors import FolderError, InputError
 from cloze.evaluate.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
 from cloze.files import read_json, write_json
-from cloze.make.finetune import SEED, Finetuned, finetune, resume_finetune
+from cloze.make.finetune_encoder import Finetuned, finetune_encoder, resume_finetune
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
 from cloze.tasks.evaluate import evaluate_labelled
@@ -196,7 +196,7 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow |
     if begun and named and (folder / RECIPE).is_file():
         ended = resume_finetune(folder, watch=watch)
     else:
-        ended = finetune(
+        ended = finetune_encoder(
             "classify",
             plan.model,
             _source(task, [files.train], plan.limit),
@@ -234,7 +234,7 @@ def _begun(folder: Path, asked: Mapping[str, Any]) -> tuple[bool, GlueRow | None
 def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None) -> GlueRow:
     task = files.task
     counts = read_json(folder / DATA_FACTS)
-    seeds = [t.scores for t in ended.trials if t.name.startswith(SEED)] or [ended.scores]
+    seeds = [t.scores for t in ended.trials if t.of_a_seed] or [ended.scores]
     scores = [task.score([one]) for one in seeds]
     metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}
     score = fmean(scores)

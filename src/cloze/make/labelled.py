@@ -24,9 +24,9 @@ from cloze.data.labelled.examples import (
 from cloze.data.streams import check_rows
 from cloze.errors import InputError
 from cloze.make.finetune_recipe import FinetuneRecipe
-from cloze.tasks.judge import Judged, gold_of, kind_of, measure_of
-from cloze.tasks.kinds import KINDS
+from cloze.tasks.judge import Judged, gold_of, measure_of, measured_as
 from cloze.tasks.scoring import label_number
+from cloze.tasks.task_functions import TASK_FUNCTIONS
 
 EXAMPLES = {
     "classify": TextExample,
@@ -123,7 +123,7 @@ def gather(
     labels, problem, counts = labels_of(recipe.task, learned)
     if problem == "number":
         recipe.check_loss("the labels are numbers")
-    _check_judged(kind_of(recipe.task, problem), judged, labels)
+    _check_judged(measured_as(recipe.task, problem), judged, labels)
     table = recipe.data
     policy = table.policy or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
@@ -204,7 +204,7 @@ def _read(
         options |= {name: getattr(table, name) for name in ("text", "pair", "label", "number")}
     if recipe.task == "tag":
         options |= {"column": table.column, "scheme": table.scheme}
-    return KINDS[recipe.task].read(listed, **options)
+    return TASK_FUNCTIONS[recipe.task].read(listed, **options)
 
 
 def _is_source(one: object) -> bool:

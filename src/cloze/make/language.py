@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.language import NeuralModel
-from cloze.checkpoint.ngram import Vocabulary
+from cloze.checkpoint.words import Vocabulary
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
@@ -31,11 +30,11 @@ from cloze.make.folder import alone, check_apart, clear
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
 from cloze.make.ngram import learn_words
-from cloze.make.pretrain import Pretrained
 from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
     VOCABULARY,
+    Pretrained,
     Watch,
     check_extras,
     check_named,
@@ -44,6 +43,7 @@ from cloze.make.run import (
     texts_of,
     write_recipe,
 )
+from cloze.make.run_vocabulary import kept_vocabulary
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
 from cloze.nn.modes import settled
@@ -115,7 +115,8 @@ def resume_language(
 
 
 def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pretrained:
-    tokenizer = _tokenizer(lines.train, out, recipe, watch)
+    place = out / VOCABULARY
+    tokenizer = kept_vocabulary(place, lambda: _tokenizer(lines.train, recipe, watch))
     text = RunningText.of(lines.train, tokenizer)
     model = _model(recipe, tokenizer, text)
     batches = _batches(text, recipe)
@@ -181,24 +182,18 @@ class _Judge:
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
 
 
-def _tokenizer(lines: Sequence[str], out: Path, recipe: LanguageRecipe, watch: Watch) -> Tokenizer:
-    table, place = recipe.vocabulary, out / VOCABULARY
-    if place.is_dir():  # of the same run, which is resumed
-        return Tokenizer.load(place)
+def _tokenizer(lines: Sequence[str], recipe: LanguageRecipe, watch: Watch) -> Tokenizer:
+    table = recipe.vocabulary
     if table.folder is not None:
-        tokenizer = Tokenizer.load(table.folder)
-    else:
-        tokenizer = learn_words(
-            lines,
-            kind=table.kind,
-            size=table.size,
-            min_count=table.min_count,
-            lowercase=table.lowercase,
-            progress=watch.say.progress,
-        )
-    with whole_folder(place) as folder:
-        tokenizer.save(folder)
-    return tokenizer
+        return Tokenizer.load(table.folder)
+    return learn_words(
+        lines,
+        kind=table.kind,
+        size=table.size,
+        min_count=table.min_count,
+        lowercase=table.lowercase,
+        progress=watch.say.progress,
+    )
 
 
 def _model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText) -> NeuralModel:

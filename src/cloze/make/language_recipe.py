@@ -7,8 +7,7 @@ from typing import Any, Literal
 from cloze.checkpoint.language import CONFIGS, Config
 from cloze.config import check_choices, from_mapping, in_range, number, to_mapping
 from cloze.data.files import PathLike
-from cloze.errors import ConfigError
-from cloze.make.recipe import completed
+from cloze.make.recipe import check_one_model, completed
 from cloze.make.run_tables import JudgedRun
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
@@ -118,11 +117,7 @@ class LanguageRecipe:
     run: LanguageRun = field(default_factory=LanguageRun)
 
     def __post_init__(self) -> None:
-        if (self.nnlm is None) == (self.lstm is None):
-            raise ConfigError(
-                "the recipe describes " + ("no model" if self.lstm is None else "two models"),
-                fix="give one table: nnlm or lstm",
-            )
+        check_one_model(nnlm=self.nnlm, lstm=self.lstm)
 
     def config(self, vocab_size: int) -> Config:
         """The shape with a vocabulary."""

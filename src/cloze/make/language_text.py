@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.checkpoint.ngram import Vocabulary
+from cloze.checkpoint.words import Vocabulary
 from cloze.data.streams import Source, rows
 from cloze.errors import InputError
 from cloze.make.language_recipe import JudgedTable

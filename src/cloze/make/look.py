@@ -12,7 +12,7 @@ import numpy as np
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.files import write_text
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
 
@@ -115,7 +115,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
         rows = [f"{text}\t{topic}\n" for topic, texts in TOPICS.items() for text in texts[span]]
         write_text(files[part], "text\tlabel\n" + "".join(rows))
     place = [] if device is None else [f"run.device={device}"]
-    made = finetune(
+    made = finetune_encoder(
         "classify",
         source,
         files["train"],

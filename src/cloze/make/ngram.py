@@ -6,7 +6,8 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
-from cloze.checkpoint.ngram import NGramModel, Vocabulary, open_ngram
+from cloze.checkpoint.ngram import NGramModel, open_ngram
+from cloze.checkpoint.words import Vocabulary
 from cloze.config import in_range, one_of
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, check_rereadable, rows
@@ -18,7 +19,7 @@ from cloze.text.spaced import learn_spaced
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.ngram import fit
 
-KINDS = ("word", "spaced", "wordpiece", "bpe", "char")
+VOCABULARY_KINDS = ("word", "spaced", "wordpiece", "bpe", "char")
 _BATCH = 1000  # rows tokenized at once
 _MIB = 1 << 20
 
@@ -57,7 +58,7 @@ def pretrain_ngram(
     """
     in_range("order", order, 1, HIGHEST)  # before the work, not after it
     in_range("memory", memory, 1, 1 << 30)
-    one_of("kind of vocabulary", kind, KINDS)
+    one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
     target = fresh_path(out, force)
 
     def texts() -> Iterator[str]:
@@ -99,7 +100,7 @@ def learn_words(
     progress: Told | None = None,
 ) -> Tokenizer:
     """The vocabulary of a language model, of any of the kinds."""
-    one_of("kind of vocabulary", kind, KINDS)
+    one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
     options = {"size": size, "min_count": min_count, "progress": progress}
     if kind == "spaced":
         return learn_spaced(texts, **options)  # type: ignore[arg-type]

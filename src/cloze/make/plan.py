@@ -12,7 +12,7 @@ import torch
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
 from cloze.make.begin import begun
-from cloze.make.pretrain import asked, beginning
+from cloze.make.pretrain_encoder import asked, beginning
 from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.run import Say
 from cloze.make.workshop import open_workshop

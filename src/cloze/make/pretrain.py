@@ -1,338 +1,210 @@
-"""`pretrain`: text to a model, a new one or, by the recipe, a teacher's student.
+"""`pretrain`: text to a model of any kind; the name of a kind, or the recipe, says which.
 
-The run's folder is the model's folder. Beside the model lie the recipe it ran with, the tokenizer,
-the corpus, the training state, the metrics and the report:
-
-    config.json model.safetensors tokenizer.json …      what `cloze.load` and `transformers` open
-    recipe.toml tokenizer/ corpus/ state/                what a resumed run goes on from
-    metrics.jsonl fills.json report.html                 what people look at
+| kind | recipe | makes |
+|---|---|---|
+| bert, modernbert | laptop, fast, bert-tiny … | an encoder (`make/pretrain_encoder.py`) |
+| ngram | ngram | an n-gram model, by counting (`make/ngram.py`) |
+| word2vec | word2vec | word vectors (`make/word2vec.py`) |
+| nnlm, lstm | nnlm, lstm | a neural language model (`make/language.py`) |
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
-from cloze.checkpoint.model import Model
-from cloze.data.batch import PackedBatch
-from cloze.data.files import PathLike, absolute
-from cloze.data.resident import Stretches
-from cloze.data.streams import Source
-from cloze.evaluate.held_out import commoner_label, unigram_accuracy
-from cloze.evaluate.perplexity import perplexity
-from cloze.files import read_json, write_json
-from cloze.make.begin import begun
-from cloze.make.course import exact, written
-from cloze.make.folder import alone
-from cloze.make.metrics import Meter, eval_row, scores_of
-from cloze.make.probes import Fills, Probe, ask, probes, write_fills
-from cloze.make.recipe import DEFAULT, Recipe
-from cloze.make.recipe import recipe as complete
-from cloze.make.report import write_report
-from cloze.make.run import (
-    CORPUS_FACTS,
-    FILLS,
-    METRICS,
-    STATE,
-    Watch,
-    check_extras,
-    named,
-    placed,
-    recipe_in,
-    texts_of,
-)
-from cloze.make.student import fingerprint
-from cloze.make.workshop import Workshop, open_workshop
-from cloze.models import on_meta
-from cloze.objectives.core import Learner
-from cloze.train.compiled import compile_parts
-from cloze.train.consumers import append_metrics, evaluating, saving
-from cloze.train.evaluate import averages
-from cloze.train.loop import run
-from cloze.train.memory import recompute
-from cloze.train.optim import optimiser
-from cloze.train.parallel import Team, assemble, distribute, whole
-from cloze.train.signals import stop_on_signals
-from cloze.train.state import TrainState, resume, save
-from cloze.train.step import Step
+from cloze.config import one_of, override
+from cloze.data.files import PathLike
+from cloze.data.streams import Source, listed
+from cloze.errors import ConfigError
+from cloze.make.language import pretrain_language, resume_language
+from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.maker import Maker
+from cloze.make.ngram import pretrain_ngram
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
+from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, values_of
+from cloze.make.run import Pretrained, Watch, named, texts_of, write_recipe
+from cloze.make.word2vec import pretrain_word2vec
+from cloze.train.parallel import processes
 
-ASKED = 10  # sentences filled before and after
+Text = Source | list[Source]
+AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
 
-
-@dataclass(frozen=True, kw_only=True)
-class Pretrained:
-    """How a run ended."""
-
-    folder: Path
-    steps: int
-    tokens: int
-    seconds: float
-    scores: Mapping[str, float]  # of the last evaluation
-    stopped: str | None  # the signal, where one ended it early
+# what only recipes of finetune have
+FINETUNE_TABLES = {"task", "data", "transfer", "transformer", "seq2seq"}
 
 
 def pretrain(
-    sources: Source | list[Source],
+    sources: Text,
     out: PathLike,
-    recipe: Recipe | PathLike = DEFAULT,
+    recipe: AnyRecipe | PathLike | None = None,
     *,
+    model: str | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
     watch: Watch | None = None,
 ) -> Pretrained:
-    """Train a BERT on text: a new one, or on from the recipe's `model.start`.
-
-    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume`
-    goes on, exactly where the budget is in steps or tokens.
+    """Make a model of text: unless another kind is named, a BERT, or a ModernBERT on a GPU.
 
     Args:
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
-        out: the run's and the model's folder.
-        recipe: a `Recipe`, the name of one, or its file.
+        out: the model's folder, and the run's.
+        recipe: one, the name of one, or its file; unsaid, the kind's own.
+        model: bert, modernbert, ngram, word2vec, nnlm or lstm; unsaid, as the recipe says.
         settings: such as "run.minutes=30", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """
-    texts, made = asked(sources, recipe, settings)
-    folder, made, watch = Path(out), _placed(made), watch or Watch()
-    with assemble(made.run.device) as team, ExitStack() as held:
-        with begun(texts, folder, made, team, held, force=force) as readable:
-            workshop = open_workshop(readable, folder, made, team=team, say=watch.say)
-        return _train(workshop, folder, team, watch)
+    maker, made = complete(recipe, model=model, settings=settings)
+    return maker.make(listed(sources), out, made, force=force, watch=watch or Watch())
 
 
-def asked(
-    sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
-) -> tuple[list[Source], Recipe]:
-    """The text to read, and the complete recipe with its name."""
-    made = complete(recipe, settings=settings).trimmed()
-    check_extras(made.run)
-    made.run.check_budget()
-    texts = texts_of(sources, made.corpus.sources)
-    return texts, replace(made, corpus=replace(made.corpus, sources=named(texts)))
-
-
-def resume_run(
-    out: PathLike,
+def complete(
+    recipe: AnyRecipe | PathLike | None = None,
     *,
-    sources: Source | list[Source] = (),
+    model: str | None = None,
+    flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
-    watch: Watch | None = None,
+) -> tuple[Maker[Pretrained], AnyRecipe]:
+    """Who makes what is asked for, and its complete recipe, with flags and settings on top."""
+    if model is not None:
+        one_of("model", model, MODEL_MAKERS)
+    if recipe is None:
+        recipe = default_recipe(flags, settings) if model is None else MODEL_MAKERS[model].default
+    else:
+        _check_verb(recipe)
+        said = kind_of(recipe)
+        if model is not None and MODEL_MAKERS[model].recipe is not MODEL_MAKERS[said].recipe:
+            raise ConfigError(
+                f"the recipe is one for {said}, and {model} was asked for",
+                fix="leave one of the two out",
+            )
+        model = model or said
+    maker = MODEL_MAKERS[model or "bert"]
+    asked = {**(flags or {})}
+    for table, values in maker.base.items():
+        asked[table] = {**values, **asked.get(table, {})}
+    made: AnyRecipe = completed(maker.recipe, recipe, asked, settings)
+    if isinstance(made, LanguageRecipe) and model in ("nnlm", "lstm") and not getattr(made, model):
+        raise ConfigError(
+            f"the recipe has no table {model}, and {model} was asked for",
+            fix="leave one of the two out",
+        )
+    return maker, made
+
+
+def default_recipe(flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> str:
+    """The recipe of one who names neither a recipe nor a kind: `fast` if one GPU will run it."""
+    device = override(flags or {}, settings).get("run", {}).get("device")
+    on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
+    return FAST if on_gpu and processes() == 1 else DEFAULT
+
+
+def kind_of(recipe: AnyRecipe | PathLike) -> str:
+    """The kind of model that a recipe makes: the table that describes it tells."""
+    values = values_of(recipe)
+    return next((name for name in MODEL_MAKERS if name in values), "bert")
+
+
+def _check_verb(recipe: AnyRecipe | PathLike) -> None:
+    """Refuse a recipe for labelled data by its verb, not by its first unknown setting."""
+    values = values_of(recipe)
+    if values.keys() & FINETUNE_TABLES or (
+        kind_of(recipe) == "bert" and "batch" in values.get("run", {})
+    ):
+        name = recipe if isinstance(recipe, str | os.PathLike) else "it"
+        raise ConfigError(
+            f"{name}: that is a recipe for finetune",
+            fix="use cloze finetune, or a recipe for raw text",
+        )
+
+
+def _ngram(
+    sources: list[Source], out: PathLike, recipe: NGramRecipe, *, force: bool, watch: Watch
 ) -> Pretrained:
-    """Go on with the run in a folder, by the recipe that lies there.
-
-    Settings may change where it runs and what it shows, not what it computes. No text is read where
-    the corpus that the run began with is still there. Where it must be prepared again, the text is
-    named again if it has moved, or if the recipe could not name it.
-    """
-    texts, made = asked(sources, recipe_in(out), settings)
-    folder, watch = Path(out), watch or Watch()
-    with assemble(made.run.device) as team, ExitStack() as held:
-        team.ahead(lambda: held.enter_context(alone(folder)))
-        workshop = open_workshop(
-            texts, folder, made, team=team, say=watch.say, began=_began(folder)
-        )
-        return _train(workshop, folder, team, watch)
-
-
-def _placed(recipe: Recipe) -> Recipe:
-    """With whole paths, so that the run can be resumed from any folder."""
-    corpus, words, taught = recipe.corpus, recipe.vocabulary, recipe.distill
-    if corpus.folder is not None:
-        corpus = replace(corpus, folder=absolute(corpus.folder))
-    if words.folder is not None:
-        words = replace(words, folder=placed(words.folder))
-    if taught is not None and taught.teacher is not None:
-        taught = replace(taught, teacher=placed(taught.teacher))
-    start = None if recipe.model.start is None else placed(recipe.model.start)
-    model = replace(recipe.model, start=start)
-    return replace(recipe, corpus=corpus, vocabulary=words, distill=taught, model=model)
+    began, table = time.monotonic(), recipe.vocabulary
+    texts = texts_of(sources, recipe.corpus.sources)
+    model = pretrain_ngram(
+        texts,
+        out,
+        order=recipe.ngram.order,
+        tokenizer=table.folder,
+        kind=table.kind,
+        size=table.size,
+        min_count=table.min_count,
+        lowercase=table.lowercase,
+        memory=recipe.ngram.memory,
+        column=recipe.corpus.column,
+        force=force,
+        progress=watch.say.progress,
+    )
+    counts = {
+        f"{order}-grams": float(len(level.keys))
+        for order, level in enumerate(model.module.levels, 1)
+    }
+    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
+    return _made(out, began, counts)
 
 
-def _began(out: Path) -> str | None:
-    """The digest of the corpus that a run began with, if it came so far."""
-    facts = read_json(out / CORPUS_FACTS) if (out / CORPUS_FACTS).is_file() else {}
-    digest = facts.get("digest") if isinstance(facts, dict) else None
-    return digest if isinstance(digest, str) else None
+def _word2vec(
+    sources: list[Source], out: PathLike, recipe: Word2VecRecipe, *, force: bool, watch: Watch
+) -> Pretrained:
+    began = time.monotonic()
+    texts = texts_of(sources, recipe.corpus.sources)
+    vectors = pretrain_word2vec(
+        texts,
+        out,
+        settings=recipe.word2vec,
+        text=recipe.text,
+        column=recipe.corpus.column,
+        force=force,
+        progress=watch.say.progress,
+    )
+    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
+    return _made(out, began, {"words": float(len(vectors.words))})
 
 
-def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretrained:
-    recipe, model = workshop.recipe, workshop.model
-    asked, fills = _first_fills(workshop)
-    with ExitStack() as stack:
-        state = stack.enter_context(beginning(workshop, team))
-        identity = _identity(recipe, workshop)
-        if resume(state, out / STATE, identity):
-            workshop.batches.sizes[:] = state.notes["epoch_sizes"]
-        if team.first:
-            _write_summary(out, workshop)  # of the corpus that whoever resumes goes on with
-        budget = recipe.run.budget(lambda: workshop.batches.epoch(0).packing.tokens)
-        judge = _judge(state, workshop)
-        if workshop.teacher is not None and not state.progress.step:
-            _write_scores(out, state, judge())  # of the layers taken over, before they learn
-        stop = stack.enter_context(stop_on_signals())
-        steps = run(
-            state,
-            lambda first: _data(workshop, state, first),
-            budget=budget,
-            schedule=recipe.schedule,
-            stop=stop,
-        )
-        steps = evaluating(steps, judge, every=recipe.run.evaluate_every)
-        steps = saving(
-            steps,
-            lambda: save(state, out / STATE, identity, keep=recipe.run.keep),
-            every=recipe.run.save_every,
-            minutes=recipe.run.save_minutes,
-        )
-        if team.first:
-            share = workshop.batches.epoch(0).packing.real_share
-            meter = partial(Meter, budget, share, state.progress, recipe.samples.pairs)
-            steps = written(steps, out, recipe.run, meter, after=state.progress.step)
-            steps = watch.steps(steps, meter())
-        evaluated = _take(steps)
-        scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
-        trained = _whole_model(model)
-    _write_scores(out, state, {} if evaluated else scores)
-    if team.first:
-        trained.save_into(out)
-        if workshop.masking is not None:
-            write_fills(out / FILLS, asked, fills | {"after": ask(trained, asked)})
-        write_report(out)
+def _made(out: PathLike, began: float, scores: Mapping[str, float]) -> Pretrained:
+    """What was made in one go: there are no steps to tell of."""
+    seconds = time.monotonic() - began
     return Pretrained(
-        folder=out,
-        steps=state.progress.step,
-        tokens=state.progress.tokens,
-        seconds=state.progress.seconds,
-        scores=scores,
-        stopped=stop.reason,
+        folder=Path(out), steps=0, tokens=0, seconds=seconds, scores=scores, stopped=None
     )
 
 
-def _first_fills(workshop: Workshop) -> tuple[list[Probe], dict[str, Fills]]:
-    """Sentences to fill, and what the model, and its teacher, make of them before it learns."""
-    if workshop.masking is None:
-        return [], {}
-    seed = workshop.recipe.run.seed
-    asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=seed)
-    fills = {"before": ask(workshop.model, asked)}
-    if workshop.teacher is not None:
-        fills["teacher"] = ask(workshop.teacher, asked)
-    return asked, fills
+_encoder = partial(
+    Maker, recipe=Recipe, default=DEFAULT, make=pretrain_encoder, resume=resume_encoder
+)
+_language = partial(
+    Maker,
+    recipe=LanguageRecipe,
+    make=pretrain_language,
+    resume=resume_language,
+    names={"samples.length": "run.length"},
+)
 
-
-def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> None:
-    if state.team.first and scores:
-        append_metrics(out / METRICS, eval_row(state.progress.step, scores))
-
-
-@contextmanager
-def beginning(workshop: Workshop, team: Team) -> Iterator[TrainState]:
-    """The state of a run before its first step; inside, the model computes as the recipe says."""
-    again = workshop.recipe.run.recompute
-    with recompute(workshop.model.module.blocks) if again else nullcontext():
-        yield _new_state(workshop, team)
-
-
-def _new_state(workshop: Workshop, team: Team) -> TrainState:
-    recipe, module = workshop.recipe, workshop.learning()
-    if workshop.resident is not None and team.device.type == "cuda":
-        compile_parts(module)
-    learner = distribute(
-        Learner(module, workshop.objective(team.device)),
-        team,
-        way=recipe.run.parallel,
-        blocks=workshop.model.module.blocks,
-    )
-    return TrainState(
-        learner=learner,
-        model=module,
-        optimiser=optimiser(module, recipe.optimiser),
-        config=recipe.run.loop(),
-        team=team,
-    )
-
-
-def _data(
-    workshop: Workshop, state: TrainState, first: int
-) -> Iterator[Sequence[PackedBatch] | Sequence[Stretches]]:
-    """The batches of each step from one on; the sizes of epochs are noted for whoever resumes."""
-    for number in count(first):
-        batches = workshop.step(number, state.team)
-        state.notes["epoch_sizes"] = list(workshop.batches.sizes)
-        yield batches
-
-
-def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, float]]:
-    """Scores on the documents held out, beside them those of whoever knows frequencies alone."""
-    if not len(workshop.corpus.held_out):
-        return dict
-    batches = workshop.held_out()
-    judged = batches if workshop.resident is None else workshop.held_out_resident()
-    baselines = {}
-    if (targets := workshop.guessed(batches)) is not None:
-        baselines["unigram"] = unigram_accuracy(workshop.corpus.train, targets)
-    labels = np.concatenate([batch.labels for batch in batches])
-    if (commoner := commoner_label(labels)) is not None:
-        baselines["commoner"] = commoner
-
-    def judge() -> dict[str, float]:
-        means = averages(state, judged)
-        scores = {**means, **baselines}
-        for words in means.keys() & {"mlm", "lm"}:
-            scores["perplexity"] = perplexity(means[words])
-        return scores_of(scores, workshop.recipe.samples.pairs)
-
-    return judge
-
-
-def _take(steps: Iterable[Step]) -> Mapping[str, float]:
-    """Take all the steps; the scores of the last one."""
-    scores: Mapping[str, float] = {}
-    for step in steps:
-        scores = step.scores
-    return scores
-
-
-def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
-    """What must be the same for a resumed run to go on exactly."""
-    described = exact(recipe)
-    words = blake2b(workshop.tokenizer.backend.to_str().encode(), digest_size=16).hexdigest()
-    same: dict[str, Any] = {
-        "recipe": described,
-        "corpus": workshop.corpus.digest,
-        "tokenizer": words,
-    }
-    if workshop.resident is not None:
-        same["resident"] = True  # other batches and masks than the program would make
-    if workshop.teacher is not None:  # may have been moved, but must be the same
-        described["distill"].pop("teacher")
-        same["teacher"] = fingerprint(workshop.teacher.module)
-    return same
-
-
-def _whole_model(model: Model) -> Model:
-    """The model with whole weights on the CPU, wherever and in however many parts they are.
-
-    All processes must call it.
-    """
-    weights = {
-        name: whole(weight).detach().cpu() for name, weight in model.module.state_dict().items()
-    }
-    parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
-    module = on_meta(model.config, model.heads, **parts)
-    module.load_state_dict(weights, assign=True)
-    return replace(model, module=module.eval())
-
-
-def _write_summary(out: Path, workshop: Workshop) -> None:
-    summary = workshop.corpus.summary
-    digest = workshop.corpus.digest
-    values = {**asdict(summary), "unknown_rate": summary.unknown_rate, "digest": digest}
-    write_json(out / CORPUS_FACTS, values)
+MODEL_MAKERS: dict[str, Maker[Pretrained]] = {
+    "ngram": Maker(recipe=NGramRecipe, default="ngram", make=_ngram),
+    "word2vec": Maker(
+        recipe=Word2VecRecipe,
+        default="word2vec",
+        make=_word2vec,
+        names={
+            "run.seed": "word2vec.seed",
+            "run.threads": "word2vec.threads",
+            "run.epochs": "word2vec.epochs",
+            "optimiser.rate": "word2vec.rate",
+            "vocabulary.size": "text.max_words",
+        },
+    ),
+    "nnlm": _language(default="nnlm"),
+    "lstm": _language(default="lstm"),
+    "bert": _encoder(),
+    "modernbert": _encoder(base={"model": {"family": "modernbert"}, "samples": {"pairs": "none"}}),
+}
+"""By the name of `--model`; those that a recipe tells by a table of their name come first."""

@@ -229,6 +229,16 @@ def completed(
     return made
 
 
+def check_one_model(**shapes: object) -> None:
+    """Refuse a recipe that does not describe one of the models that it could."""
+    given = sum(shape is not None for shape in shapes.values())
+    if given != 1:
+        raise ConfigError(
+            "the recipe describes " + ("two models" if given else "no model"),
+            fix=f"give one table: {' or '.join(shapes)}",
+        )
+
+
 def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
     """Refuse what would change nothing: another model brings its own shape and vocabulary."""
     start = made.model.start
@@ -259,6 +269,13 @@ def recipes() -> dict[str, Path]:
     beside = Path(__file__).resolve().parents[3] / "recipes"  # in a checkout
     folder = inside if inside.is_dir() else beside
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def values_of(recipe: "DataclassInstance | PathLike") -> Mapping[str, Any]:
+    """All that a recipe, the one of a name, or a file says, as plain values."""
+    if isinstance(recipe, str | os.PathLike):
+        return read_toml(find_recipe(recipe))
+    return to_mapping(recipe)
 
 
 def find_recipe(source: PathLike) -> Path:

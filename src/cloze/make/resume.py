@@ -6,11 +6,10 @@ from typing import Any
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.make.finetune import Finetuned
-from cloze.make.kinds import KINDS, kind_of
-from cloze.make.pretrain import Pretrained
-from cloze.make.run import Watch, recipe_in
-from cloze.make.tasks import TASKS, task_of
+from cloze.make.finetune import TASK_MAKERS, task_of
+from cloze.make.finetune_encoder import Finetuned
+from cloze.make.pretrain import MODEL_MAKERS, kind_of
+from cloze.make.run import Pretrained, Watch, recipe_in
 from cloze.make.translate import Trained
 
 
@@ -35,7 +34,7 @@ def resume(
     path = recipe_in(out)
     task = task_of(path)
     name = kind_of(path) if task is None else task
-    again = (KINDS if task is None else TASKS)[name].resume
+    again = (MODEL_MAKERS if task is None else TASK_MAKERS)[name].resume
     if again is None:
         raise InputError(
             f"a model of the kind {name} is made in one go: there is nothing to go on from",

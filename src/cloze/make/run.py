@@ -1,4 +1,4 @@
-"""What every training run has: a folder with files of these names, a recipe, and onlookers."""
+"""What every training run has: a folder with files of these names, a recipe, onlookers, an end."""
 
 import os
 import sys
@@ -45,6 +45,18 @@ class Watch:
 
     say: Say = field(default_factory=Say)
     steps: Callable[[Iterator[Step], Meter], Iterator[Step]] = lambda steps, _: steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """How a run on raw text ended."""
+
+    folder: Path
+    steps: int
+    tokens: int
+    seconds: float
+    scores: Mapping[str, float]  # of the last evaluation
+    stopped: str | None  # the signal, where one ended it early
 
 
 class Logged(Protocol):

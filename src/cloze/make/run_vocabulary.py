@@ -1,6 +1,7 @@
-"""The vocabulary of a run on raw text: learned once, and learned again only where that is due."""
+"""The vocabulary of a run: learned once, and learned again only where that is due."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ ORIGIN = "origin.json"  # beside it: what it was learned from
 def run_vocabulary(
     sources: list[Source], out: Path, recipe: Recipe, base: Model | None, say: Say
 ) -> Tokenizer:
-    """The vocabulary that lies in the run's folder; else the base model's, a named or a new one."""
+    """Of a run on raw text: that in its folder; else the base model's, a named or a new one."""
     place, table = out / TOKENIZER, recipe.vocabulary
     if place.is_dir():  # of an earlier sitting of this run, or of its plan
         return Tokenizer.load(place)
@@ -54,6 +55,16 @@ def run_vocabulary(
     with whole_folder(place) as folder:
         tokenizer.with_limit(limit).save(folder)
         write_json(folder / ORIGIN, origin, indent=None)
+    return tokenizer
+
+
+def kept_vocabulary(place: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
+    """The vocabulary that lies in a run's folder; else one that is made and put there."""
+    if place.is_dir():  # of the same run, which is resumed
+        return Tokenizer.load(place)
+    tokenizer = make()
+    with whole_folder(place) as folder:
+        tokenizer.save(folder)
     return tokenizer
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
@@ -34,6 +33,7 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
+from cloze.make.run_vocabulary import kept_vocabulary
 from cloze.make.translate_judge import Judge
 from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
 from cloze.objectives.core import Learner
@@ -127,7 +127,7 @@ def resume_translator(
 def _train(
     data: Parallel, dev: Parallel | None, out: Path, recipe: TranslateRecipe, watch: Watch
 ) -> Trained:
-    tokenizer = _tokenizer(data, out, recipe, watch)
+    tokenizer = kept_vocabulary(out / VOCABULARY, lambda: _tokenizer(data, recipe, watch))
     pairs, fitting = _pairs(data, tokenizer, recipe, watch)
     model = _model(recipe, tokenizer, fitting)
     state = TrainState(
@@ -198,24 +198,18 @@ def _named_vocabulary(folder: str) -> Tokenizer:
     return tokenizer
 
 
-def _tokenizer(data: Parallel, out: Path, recipe: TranslateRecipe, watch: Watch) -> Tokenizer:
-    table, place = recipe.vocabulary, out / VOCABULARY
-    if place.is_dir():  # of the same run, which is resumed
-        return Tokenizer.load(place)
+def _tokenizer(data: Parallel, recipe: TranslateRecipe, watch: Watch) -> Tokenizer:
+    table = recipe.vocabulary
     if table.folder is not None:
-        tokenizer = _named_vocabulary(table.folder)
-    else:
-        watch.say.text(f"learning a vocabulary of {table.size:,} pieces from both sides")
-        tokenizer = learn_pieces(
-            [*data.source, *data.target],
-            table.size,
-            lowercase=table.lowercase,
-            min_count=table.min_count,
-            progress=watch.say.progress,
-        )
-    with whole_folder(place) as folder:
-        tokenizer.save(folder)
-    return tokenizer
+        return _named_vocabulary(table.folder)
+    watch.say.text(f"learning a vocabulary of {table.size:,} pieces from both sides")
+    return learn_pieces(
+        [*data.source, *data.target],
+        table.size,
+        lowercase=table.lowercase,
+        min_count=table.min_count,
+        progress=watch.say.progress,
+    )
 
 
 def _pairs(

@@ -9,7 +9,7 @@ from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
-from cloze.make.recipe import completed, recipes
+from cloze.make.recipe import check_one_model, completed, recipes
 from cloze.make.run_tables import JudgedRun
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
@@ -102,11 +102,7 @@ class TranslateRecipe:
     run: TranslateRun = field(default_factory=TranslateRun)
 
     def __post_init__(self) -> None:
-        if (self.transformer is None) == (self.seq2seq is None):
-            raise ConfigError(
-                "the recipe describes " + ("no model" if self.seq2seq is None else "two models"),
-                fix="give one table: transformer or seq2seq",
-            )
+        check_one_model(transformer=self.transformer, seq2seq=self.seq2seq)
         if self.transformer is not None and self.loss.own_words:
             raise ConfigError(
                 "a Transformer sees all target words at once, and none of its own",

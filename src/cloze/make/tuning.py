@@ -1,7 +1,7 @@
 """One run of fine-tuning: a model with a new head, labelled data, and the loop around them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawi
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.tasks.judge import judge
-from cloze.tasks.kinds import KINDS
+from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.consumers import append_metrics
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState
@@ -44,6 +44,11 @@ class Tuned:
     seconds: float
     cut: int  # texts that were too long, and were cut by the policy
     stopped: str | None = None  # the signal, where one ended it early
+
+
+def how_it_ended(ended: Tuned) -> dict[str, Any]:
+    """How a run ended, and nothing else."""
+    return {field.name: getattr(ended, field.name) for field in fields(Tuned)}
 
 
 def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch) -> Tuned:
@@ -174,7 +179,7 @@ def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
 def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
     """What shares a target: the options of a question, else every sequence alone."""
     assert model.task is not None
-    found = KINDS[model.task.name].items(model, examples, model.task)
+    found = TASK_FUNCTIONS[model.task.name].items(model, examples, model.task)
     if model.task.name == "choose":
         groups = [list(items) for items in found if items[0].targets]
     else:

@@ -57,6 +57,14 @@ class GatedFeedForward(FeedForward):
         return self.dropout(self.activation(value) * gate)
 
 
+def normed_sum(x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout) -> Tensor:
+    """LayerNorm(x + dropout(y)): how a sub-layer's answer joins what it was given."""
+    if kernels.usable(x, y):
+        share = dropout.share if dropout.training else 0.0
+        return ops.cloze.add_norm(x, y, norm.weight, norm.bias, seed(x), norm.eps, share)[0]
+    return norm(x + dropout(y))
+
+
 class PostNormBlock(nn.Module):
     """LayerNorm(x + Sublayer(x)), for attention and then for the feed-forward net."""
 
@@ -72,14 +80,8 @@ class PostNormBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
-        x = self._added(x, self.attention(x, allowed), self.attention_norm)
-        return self._added(x, self.feed_forward(x), self.feed_forward_norm)
-
-    def _added(self, x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
-        if kernels.usable(x, y):
-            share = self.dropout.share if self.training else 0.0
-            return ops.cloze.add_norm(x, y, norm.weight, norm.bias, seed(x), norm.eps, share)[0]
-        return norm(x + self.dropout(y))
+        x = normed_sum(x, self.attention(x, allowed), self.attention_norm, self.dropout)
+        return normed_sum(x, self.feed_forward(x), self.feed_forward_norm, self.dropout)
 
 
 class PreNormBlock(nn.Module):

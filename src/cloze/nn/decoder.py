@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.nn.attention import Attention, attention_weights
-from cloze.nn.blocks import FeedForward
+from cloze.nn.blocks import FeedForward, normed_sum
 from cloze.nn.dropout import Dropout
 from cloze.nn.norm import LayerNorm
 
@@ -73,7 +73,7 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.norm(x + self.dropout(sublayer(x)))
+        return normed_sum(x, sublayer(x), self.norm, self.dropout)
 
 
 class PreNorm(PostNorm):

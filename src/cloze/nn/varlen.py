@@ -54,7 +54,7 @@ def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float
         )
     query, key, value = parted(qkv, None if turn is None else turn.at(row.positions))
     if query.device.type != "cuda":
-        return _masked(query, key, value, row, dropout)
+        return masked_attention(query, key, value, row, dropout)
     if query.dtype not in (torch.bfloat16, torch.float16):
         raise ConfigError(
             f"attention over a flat row on a GPU cannot be computed in {query.dtype}",
@@ -74,7 +74,10 @@ def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float
     )[0]
 
 
-def _masked(query: Tensor, key: Tensor, value: Tensor, row: Varlen, dropout: float) -> Tensor:
+def masked_attention(
+    query: Tensor, key: Tensor, value: Tensor, row: Varlen, dropout: float
+) -> Tensor:
+    """The same with a mask of n n: slow, and right wherever torch runs."""
     n = len(query)
     token = torch.arange(n, device=query.device)
     sequence = torch.searchsorted(row.bounds[1:].long(), token, right=True)

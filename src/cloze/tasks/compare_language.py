@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.abilities import OWN, family_of
-from cloze.checkpoint.ngram import NGramModel
 from cloze.data.streams import Source, listed, rows
 from cloze.draw.numbers import percent
 from cloze.draw.page import Page, Section
@@ -17,6 +16,7 @@ from cloze.errors import InputError
 from cloze.evaluate.language import LanguageScore, score_language
 from cloze.models.language import LanguageModel
 from cloze.tasks.left_to_right import LeftToRight
+from cloze.tasks.sizes import size_of
 from cloze.text.counting import Told
 
 
@@ -141,7 +141,7 @@ def compare_language(
             LanguageEntry(
                 name=name,
                 kind=model.kind if isinstance(model, LeftToRight) else family_of(model) or "",
-                parameters=_size(model),
+                parameters=size_of(model),
                 vocabulary=len(model.words),
                 shares=alike and set(model.words) == known,
                 score=score,
@@ -162,9 +162,3 @@ def is_language(model: object) -> bool:
 
 def _pieces(score: LanguageScore) -> tuple[int, int]:
     return score.tokens, score.unknown
-
-
-def _size(model: Any) -> int:  # noqa: ANN401
-    if isinstance(model, NGramModel):
-        return sum(len(level.keys) for level in model.module.levels)
-    return sum(weight.numel() for weight in model.module.parameters())

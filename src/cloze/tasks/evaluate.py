@@ -24,12 +24,13 @@ from cloze.evaluate.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.door import loaded
-from cloze.tasks.evaluate_own import OwnOptions, Scored, evaluate_own, only
+from cloze.tasks.evaluate_own import OwnOptions, evaluate_own
 from cloze.tasks.evaluate_pretrained import evaluate_pretrained, is_pretrained
 from cloze.tasks.evaluation import Evaluation, Swapped
-from cloze.tasks.judge import Judged, gold_of, held_against, judge, kind_of, task_of
-from cloze.tasks.kinds import KINDS
+from cloze.tasks.judge import Judged, gold_of, held_against, judge, measured_as, task_of
+from cloze.tasks.scored import Scored, only
 from cloze.tasks.scoring import outcomes
+from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.text.counting import Told
 
 Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
@@ -178,7 +179,7 @@ def evaluate_labelled(
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
     if skip_bad:
         examples = _readable(model, task, examples, skipped.append)
-    kind = kind_of(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem)
     if not examples:
         raise InputError("there are no examples to score", fix="check what the data hold")
     for example in examples:  # before the time is spent
@@ -238,19 +239,21 @@ def read_labelled(
         return list(data)
     if task.name == "classify":
         options["number"] = model.config.problem == "number"
-    return list(KINDS[task.name].read(list(data) if isinstance(data, tuple) else data, **options))
+    return list(
+        TASK_FUNCTIONS[task.name].read(list(data) if isinstance(data, tuple) else data, **options)
+    )
 
 
 def _readable(
     model: Model, task: Task, examples: Sequence[Any], report: Callable[[InputError], object]
 ) -> list[Any]:
     """Those that the model can be asked about and that can be judged; the others are reported."""
-    kind = kind_of(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem)
 
     def read(some: Sequence[Any]) -> Sequence[Any]:
         for example in some:
             gold_of(kind, example)
-        return KINDS[task.name].items(model, some, task)
+        return TASK_FUNCTIONS[task.name].items(model, some, task)
 
     good = []
     for example, outcome in outcomes(read, examples):
@@ -271,7 +274,7 @@ def _check_pairs(examples: Sequence[Example]) -> None:
 
 def _swapped(model: Model, task: Task, judged: Judged, batch_tokens: int | None) -> Swapped:
     turned = [replace(one, text=one.pair, pair=one.text) for one in judged.examples]
-    told = KINDS[task.name].predict(model, turned, task=task, batch_tokens=batch_tokens)
+    told = TASK_FUNCTIONS[task.name].predict(model, turned, task=task, batch_tokens=batch_tokens)
     scored = held_against(model, task, turned, told)
     both = list(zip(judged.predictions, told, strict=True))
     number = model.config.problem == "number"

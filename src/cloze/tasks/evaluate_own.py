@@ -3,113 +3,22 @@
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import Parallel, parallel, rows_of
+from cloze.data.parallel import rows_of
 from cloze.data.streams import Source, listed, rereadable, rows
-from cloze.draw.chart import LineChart, Series
-from cloze.draw.measures import called
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Fact, Facts, Part
 from cloze.errors import InputError
-from cloze.evaluate.bleu import bleu_by_length, bleu_counts, bleu_of
 from cloze.evaluate.language import score_language
-from cloze.evaluate.pictures import score_facts
 from cloze.evaluate.words import Question, analogies, read_pairs, read_questions, similarities
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.translate import translate
+from cloze.tasks.evaluate_translator import evaluate_translator
+from cloze.tasks.scored import Scored, only
 from cloze.text.counting import Told
-
-EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of a source sentence
-_PAIR = 2
-BEAM, BLEU = 4, "13a"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scored:
-    """How a model did."""
-
-    kind: str  # language, masked, translate or words
-    scores: Mapping[str, float]  # *the* score first
-    counts: Mapping[str, int]  # what they are means over, and what was left out
-    notes: Mapping[str, str]  # such as BLEU's signature
-    pictures: tuple[LineChart, ...] = field(default=(), repr=False)
-    skipped: tuple[InputError, ...] = field(default=(), repr=False)  # rows that cannot be read
-    seconds: float = 0.0
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The same as JSON could hold it."""
-        return {
-            "kind": self.kind,
-            "scores": dict(self.scores),
-            "counts": dict(self.counts),
-            **self.notes,
-            "skipped": [error.problem for error in self.skipped],
-            "seconds": self.seconds,
-        }
-
-    def rows(self) -> list[tuple[str, str | int]]:
-        """The table: every score, count and note."""
-        return [
-            *((name, f"{value:.4f}") for name, value in self.scores.items()),
-            *self.counts.items(),
-            *self.notes.items(),
-            ("time", f"{self.seconds:.1f} s"),
-        ]
-
-    def page(self, title: str = "Evaluation") -> Page:
-        """The scores, the counts and the pictures as a page."""
-        counts = [
-            Fact(label=called(name), text=f"{count:,}", value=count)
-            for name, count in self.counts.items()
-        ]
-        scores: list[Part] = [Facts(score_facts(self.scores)), *self.pictures]
-        notes = [f"{name} {text}" for name, text in self.notes.items()]
-        return Page(
-            title=title,
-            note=" · ".join([*notes, f"{self.seconds:.1f} s"]),
-            sections=[
-                Section(title="Scores", parts=scores),
-                Section(title="Data", parts=[Facts(counts)]),
-            ],
-        )
-
-    def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
-        """The page as one file."""
-        return self.page(title).save(path)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Translated:
-    """How a translator did, line by line."""
-
-    counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
-    tokenize: str
-    too_long: int  # sentences that were left blank
-    empty: int  # other sentences of which it says nothing
-    seconds: float
-
-    measure = "bleu"
-
-    @property
-    def count(self) -> int:
-        """Sentences."""
-        return len(self.counts)
-
-    def metric(self, chosen: NDArray[np.intp]) -> float:
-        """BLEU of the lines with these numbers."""
-        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
 
 
 class OwnOptions(TypedDict, total=False):
@@ -141,7 +50,7 @@ def evaluate_own(
     """
     if isinstance(model, Translator):
         chosen = only(options, "beam", "bleu", "policy", of=model)
-        return _translator(model, data, options.get("progress"), **chosen)
+        return evaluate_translator(model, data, options.get("progress"), **chosen)
     if isinstance(model, WordVectors):
         only(options, of=model)
         return _words(model, listed(data))
@@ -151,23 +60,6 @@ def evaluate_own(
             f"a {type(model).__name__} is not scored so", fix="give a language model's folder"
         )
     return evaluate_text(model, data, **only(options, "skip_bad", of=model))
-
-
-def only(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
-    """What was chosen (neither None nor False), if a model of this kind takes it."""
-    said = {
-        name: one
-        for name, one in options.items()
-        if one is not None and one is not False and name != "progress"
-    }
-    for name in said:
-        if name not in taken:
-            what = of if isinstance(of, str) else f"a {type(of).__name__}"
-            raise InputError(
-                f"there is no {name} to choose for {what}",
-                fix=f"choose {', '.join(taken)}, or leave it out" if taken else "leave it out",
-            )
-    return said
 
 
 def evaluate_text(
@@ -189,95 +81,6 @@ def evaluate_text(
         counts={name: getattr(found, name) for name in ("texts", "tokens", "words", "unknown")},
         notes={},
         skipped=tuple(skipped),
-        seconds=time.perf_counter() - since,
-    )
-
-
-def parallel_of(data: Source | Sequence[Any]) -> Parallel:
-    """The sentences that translators are judged by."""
-    sides = listed(data)
-    if len(sides) != _PAIR:
-        raise InputError(
-            f"a translator is judged by two files, and {len(sides)} were named",
-            fix="name the source, then its translation",
-        )
-    return parallel(*sides)
-
-
-def translated(
-    model: Translator,
-    pairs: Parallel,
-    *,
-    beam: int = BEAM,
-    bleu: str = BLEU,
-    policy: str | None = None,
-    progress: Told | None = None,
-) -> Translated:
-    """What a translator makes of the source, held against the target.
-
-    A sentence that is too long counts as one that was left blank.
-    """
-    since, failed = time.perf_counter(), list[InputError]()
-    told = translate(
-        model,
-        list(pairs.source),
-        beam=beam,
-        policy=policy,
-        on_error=lambda _, error: failed.append(error),
-        progress=progress,
-    )
-    counts = bleu_counts([one.text for one in told], pairs.target, tokenize=bleu)
-    seconds = time.perf_counter() - since
-    return Translated(
-        counts=counts,
-        tokenize=bleu,
-        too_long=len(failed),
-        empty=sum(not one.text.strip() for one in told) - len(failed),
-        seconds=seconds,
-    )
-
-
-def _translator(
-    model: Translator,
-    data: Source | Sequence[Any],
-    progress: Told | None,
-    *,
-    beam: int = BEAM,
-    bleu: str = BLEU,
-    policy: str | None = None,
-) -> Scored:
-    since, pairs = time.perf_counter(), parallel_of(data)
-    made = translated(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
-    found = bleu_of(made.counts, tokenize=bleu)
-    lengths = [len(source.split()) for source in pairs.source]
-    by_length = bleu_by_length(made.counts, lengths, EDGES, tokenize=bleu)
-    middles = [
-        (sum(some) / len(some), one.score)
-        for (low, high), one in zip(pairwise(EDGES), by_length, strict=True)
-        if one is not None and (some := [size for size in lengths if low <= size < high])
-    ]
-    picture = LineChart(
-        title="BLEU by length of the source",
-        x_label="words",
-        y_label="BLEU",
-        include=(0.0,),
-        series=[Series(name="BLEU", x=[x for x, _ in middles], y=[y for _, y in middles])],
-    )
-    return Scored(
-        kind="translate",
-        scores={
-            "bleu": found.score,
-            **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
-            "brevity": found.brevity,
-        },
-        counts={
-            "sentences": len(pairs),
-            "blank_pairs_left_out": pairs.blank,
-            "too_long": made.too_long,
-            "empty_translations": made.empty,
-        },
-        notes={"signature": found.signature, "beam": str(beam)},
-        pictures=(picture,),
         seconds=time.perf_counter() - since,
     )
 

@@ -147,14 +147,14 @@ def _generated(
 ) -> Generated:
     return Generated(
         text=text,
-        continuation=_continuation(model, text, context, found.tokens),
+        continuation=continuation_of(model, text, context, found.tokens),
         tokens=tuple(model.shown(id_) for id_ in found.tokens),
         log_probability=found.log_probability,
         ended=found.ended,
     )
 
 
-def _continuation(
+def continuation_of(
     model: LanguageModel, text: str, context: Sequence[int], ids: Sequence[int]
 ) -> str:
     """What decoding all adds to decoding the text: pieces know whether a space is theirs."""

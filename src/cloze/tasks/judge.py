@@ -13,7 +13,7 @@ from cloze.errors import InputError
 from cloze.evaluate.measures import Judge, main_score
 from cloze.evaluate.measures import judge as measured
 from cloze.evaluate.squad import is_chinese
-from cloze.tasks.kinds import KINDS
+from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.text.counting import Told
 
 
@@ -53,7 +53,7 @@ def judge(
     asked = task or task_of(model)
     if chinese is None:
         chinese = asked.name == "answer" and is_chinese(example.context for example in examples)
-    predictions = KINDS[asked.name].predict(
+    predictions = TASK_FUNCTIONS[asked.name].predict(
         model, examples, task=asked, batch_tokens=batch_tokens, progress=progress
     )
     return held_against(model, asked, examples, predictions, chinese=chinese)
@@ -79,7 +79,7 @@ def held_against(
     chinese: bool = False,
 ) -> Judged:
     """Predictions beside what is right."""
-    kind = kind_of(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem)
     gold = [gold_of(kind, example) for example in examples]
     said = [_said(kind, prediction) for prediction in predictions]
     return Judged(
@@ -98,7 +98,7 @@ def held_against(
     )
 
 
-def kind_of(task: str, problem: str | None) -> str:
+def measured_as(task: str, problem: str | None) -> str:
     """What kind of thing is measured."""
     return "number" if task == "classify" and problem == "number" else task
 
@@ -106,7 +106,7 @@ def kind_of(task: str, problem: str | None) -> str:
 def measure_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
     """The name of *the* score."""
     scheme = scheme_of(labels) if task == "tag" else None
-    return main_score(kind_of(task, problem), scheme=scheme)
+    return main_score(measured_as(task, problem), scheme=scheme)
 
 
 def gold_of(kind: str, example: Any) -> Any:  # noqa: ANN401

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import TASKS, Task, task_of_head
+from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
 from cloze.config import in_range
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
@@ -104,7 +104,7 @@ def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...
 def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
     """The task given or the model's own, if its head can do it; else what it can do."""
     can(model, verb)
-    head = TASKS[verb]
+    head = TASK_HEADS[verb]
     reads = model.reader is not None and model.task is not None and model.task.name == verb
     if head not in model.heads and not reads and not (verb == "classify" and tells_next(model)):
         able = model.task or task_of_head(model.head)

@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import cloze
-from cloze.checkpoint.ngram import NGramModel, Vocabulary, load_arpa
+from cloze.checkpoint.ngram import NGramModel, load_arpa
+from cloze.checkpoint.words import Vocabulary
 from cloze.errors import ClozeError, FolderError, InputError
 from cloze.models.ngram import SYMBOLS, UNK
 from cloze.text.learn import learn

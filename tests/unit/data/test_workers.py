@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from cloze.data.encode import Recipe
-from cloze.data.workers import _send, _to_json
+from cloze.data.workers import recipe_to_json, send
 from helpers import tiny_tokenizer
 
 
 def frames(path) -> tuple[bytes, bytes]:
     """What a parent sends: the recipe, and a job of two paragraphs."""
     recipe, job = io.BytesIO(), io.BytesIO()
-    _send(recipe, _to_json(Recipe.of(tiny_tokenizer(), "lines", None)))
-    _send(job, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
+    send(recipe, recipe_to_json(Recipe.of(tiny_tokenizer(), "lines", None)))
+    send(job, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
     return recipe.getvalue(), job.getvalue()
 
 

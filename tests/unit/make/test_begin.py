@@ -11,9 +11,9 @@ from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.make.distill import distill
-from cloze.make.kinds import complete
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain import complete
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import recipe
 from cloze.make.run import Say, Watch
 from helpers import files_of
@@ -31,7 +31,7 @@ def text(tmp_path_factory):
 def made(text, tmp_path_factory):
     """A run that came to its end."""
     out = tmp_path_factory.mktemp("runs") / "made"
-    pretrain(text, out, settings=FEW)
+    pretrain_encoder(text, out, settings=FEW)
     return out
 
 
@@ -45,7 +45,7 @@ def contents(folder):
 
 
 def train(text, out, *settings, **options):
-    return pretrain(text, out, recipe(settings=FEW), settings=settings, **options)
+    return pretrain_encoder(text, out, recipe(settings=FEW), settings=settings, **options)
 
 
 # What is there already
@@ -143,10 +143,10 @@ def test_standard_input_gives_a_vocabulary_and_a_corpus(made, text, tmp_path, mo
     assert read_toml(out / "recipe.toml")["corpus"]["sources"] == ["-"]
     assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "the text is kept nowhere else"
-    assert resume_run(out).steps == 2  # from the corpus; there is nothing more to read
+    assert resume_encoder(out).steps == 2  # from the corpus; there is nothing more to read
     (out / "corpus" / "corpus.json").unlink()
     with pytest.raises(InputError, match="from a pipe .* cannot be read again\n.*--force"):
-        resume_run(out)
+        resume_encoder(out)
 
 
 def test_an_empty_pipe_overwrites_nothing(made, monkeypatch):
@@ -166,7 +166,7 @@ def test_an_iterator_is_read_once(text, tmp_path):
     train([told], tmp_path / "b")
     ours, theirs = (tmp_path / name / "model.safetensors" for name in "ab")
     assert ours.read_bytes() == theirs.read_bytes()
-    assert resume_run(tmp_path / "a").steps == 2
+    assert resume_encoder(tmp_path / "a").steps == 2
 
 
 def test_rows_that_cannot_be_read_are_passed_over_by_the_vocabulary_too(tmp_path):
@@ -219,8 +219,8 @@ def test_the_written_recipe_says_nothing_of_what_another_model_brings(made, text
     assert said["model"] == {"start": str(made)}
     assert said["vocabulary"] == {"extra_pieces": 0}
     assert load(out).config == load(made).config
-    assert resume_run(out).steps == 1
-    pretrain([], tmp_path / "again", out / "recipe.toml")
+    assert resume_encoder(out).steps == 1
+    pretrain_encoder([], tmp_path / "again", out / "recipe.toml")
     again = tmp_path / "again" / "model.safetensors"
     assert again.read_bytes() == (out / "model.safetensors").read_bytes()
 

@@ -16,7 +16,7 @@ from cloze.errors import ConfigError, FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.distill import distill
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import recipe
 from cloze.make.run import Say, Watch
 from cloze.models import BertConfig, ModernBertConfig
@@ -49,7 +49,7 @@ def text(tmp_path_factory):
 def teacher(text, tmp_path_factory):
     """A BERT of four layers that knows the stories a little."""
     out = tmp_path_factory.mktemp("models") / "teacher"
-    pretrain(text, out, recipe(settings=TEACHER))
+    pretrain_encoder(text, out, recipe(settings=TEACHER))
     return out
 
 
@@ -218,7 +218,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, 
     killed_run(teacher, text, tmp_path / "run")
     saved = next((tmp_path / "run" / "state").iterdir())
     assert not any("teacher" in path.name for path in saved.iterdir())
-    assert resume_run(tmp_path / "run").steps == 8
+    assert resume_encoder(tmp_path / "run").steps == 8
     assert_same_weights(student[1], tmp_path / "run")
     assert [row["step"] for row in rows_of(tmp_path / "run", "train")] == list(range(1, 9))
     assert [row["step"] for row in rows_of(tmp_path / "run", "eval")] == [0, 4, 8]
@@ -230,13 +230,13 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
     killed_run(moved, text, tmp_path / "run")
     shutil.rmtree(moved)
     with pytest.raises(FolderError, match="moved"):
-        resume_run(tmp_path / "run")
+        resume_encoder(tmp_path / "run")
     other = cloze.load(teacher)
     scramble(other.module)
     other.save(tmp_path / "other")
     with pytest.raises(FolderError, match="of another run: the teacher is another one"):
-        resume_run(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
-    resume_run(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
+        resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
+    resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
     assert_same_weights(student[1], tmp_path / "run")
 
 
@@ -321,4 +321,4 @@ def test_no_text(teacher, tmp_path):
 
 def test_a_recipe_that_names_no_teacher(text, tmp_path):
     with pytest.raises(ConfigError, match="names no teacher\n.*cloze distill TEACHER"):
-        pretrain(text, tmp_path / "m", "distill", settings=[*SMALL, "run.steps=1"])
+        pretrain_encoder(text, tmp_path / "m", "distill", settings=[*SMALL, "run.steps=1"])

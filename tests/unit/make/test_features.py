@@ -8,7 +8,7 @@ import torch
 
 import cloze
 from cloze.data.labelled.examples import TextExample
-from cloze.make.features import VectorBatch, _tagging
+from cloze.make.features import VectorBatch, tagging
 from cloze.make.run import Watch
 from cloze.models import BertConfig
 from tunings import body, changed, questions, tagged, texts, tune
@@ -117,9 +117,9 @@ def test_a_reader_of_words_takes_weights_and_smoothing():
     weights = torch.tensor([0.5, 1.0, 2.0])
     logs = reader(vectors, [4]).log_softmax(-1)
     right = -logs[range(4), targets]
-    found = _tagging(weights, 0.0)(reader, batch, None)["tag"]
+    found = tagging(weights, 0.0)(reader, batch, None)["tag"]
     assert found.item() == pytest.approx((weights[targets] * right).sum().item())
-    found = _tagging(None, 0.3)(reader, batch, None)["tag"]
+    found = tagging(None, 0.3)(reader, batch, None)["tag"]
     assert found.item() == pytest.approx((0.7 * right - 0.3 * logs.mean(-1)).sum().item())
 
 

@@ -9,7 +9,7 @@ import torch
 import cloze
 from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
-from cloze.make.finetune import finetune
+from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.report import report
 from cloze.make.run import Watch
@@ -83,9 +83,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     rows = "".join(f"{one.text}\t{one.label}\n" for one in texts(160))
     (tmp_path / "train.tsv").write_text(f"text\tlabel\n{rows}")
     given = {"task": "classify", "model": folder, "train": tmp_path / "train.tsv"}
-    straight = finetune(**given, out=tmp_path / "a", settings=FAST)
+    straight = finetune_encoder(**given, out=tmp_path / "a", settings=FAST)
     with pytest.raises(Killed):
-        finetune(
+        finetune_encoder(
             **given,
             out=tmp_path / "b",
             settings=[*FAST, "run.save_every=7"],
@@ -177,7 +177,7 @@ def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
     data.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": asked}]}))
     given = {"task": "answer", "model": tmp_path / "base", "train": data, "dev": data}
     out = tmp_path / "m"
-    ended = finetune(**given, out=out, settings=FAST, watch=Watch(steps=stop))
+    ended = finetune_encoder(**given, out=out, settings=FAST, watch=Watch(steps=stop))
     assert (ended.stopped, ended.steps) == ("SIGTERM", 30)
     assert cloze.load(out).task.threshold == 0.0
     assert cloze.resume(out).stopped is None
@@ -238,7 +238,7 @@ def test_frozen_parts_have_no_dropout(base, tmp_path):
     one = tune(base, tmp_path / "a", "transfer.kind=head", "run.steps=5")
     assert one.steps == 5
     settings = [s for s in FAST if "dropout" not in s and "epochs" not in s]
-    finetune(
+    finetune_encoder(
         "classify",
         base,
         texts(160),

@@ -6,7 +6,7 @@ import pytest
 
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.run import Watch, recipe_in, write_recipe
 from cloze.models import BertConfig
@@ -37,7 +37,7 @@ def test_mistakes(base, trained, tmp_path):
     with pytest.raises(InputError, match="exists already"):
         tune(base, trained[1])
     with pytest.raises(InputError, match="is no example of the task classify\n.*TextExamples"):
-        finetune("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
+        finetune_encoder("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
     with pytest.raises(InputError, match="all examples have the label 'yes'"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]

@@ -10,7 +10,7 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, FolderError
-from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.run import Watch
 from cloze.models import BertConfig
@@ -55,14 +55,14 @@ def test_a_model_that_is_open_stays_as_it_was(base, tmp_path, setting):
 
 @pytest.fixture
 def grid(monkeypatch):
-    monkeypatch.setattr("cloze.make.finetune.RATES", (1e-6, 5e-3))
-    monkeypatch.setattr("cloze.make.finetune.BATCHES", (8,))
-    monkeypatch.setattr("cloze.make.finetune.EPOCHS", (1, 2))
+    monkeypatch.setattr("cloze.make.trials.RATES", (1e-6, 5e-3))
+    monkeypatch.setattr("cloze.make.trials.BATCHES", (8,))
+    monkeypatch.setattr("cloze.make.trials.EPOCHS", (1, 2))
 
 
 def search(base, out, *settings):
     given = {"dev": texts(40, seed=1), "settings": [*QUICK, "run.search=true", *settings]}
-    return finetune("classify", base, texts(160), out, **given)
+    return finetune_encoder("classify", base, texts(160), out, **given)
 
 
 def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
@@ -148,13 +148,13 @@ SEEDS = [*FAST, "run.epochs=2.0", "run.seeds=3"]  # 10 steps to an epoch, 20 to 
 @pytest.fixture(scope="module")
 def straight(files, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "straight"
-    return finetune(**files, out=out, settings=SEEDS)
+    return finetune_encoder(**files, out=out, settings=SEEDS)
 
 
 @pytest.mark.parametrize(("at", "finished"), [(3, 0), (15, 0), (27, 1), (59, 2)])
 def test_a_signal_ends_all_runs(files, straight, tmp_path, at, finished):
     out = tmp_path / "m"
-    ended = finetune(**files, out=out, settings=SEEDS, watch=stopping(at))
+    ended = finetune_encoder(**files, out=out, settings=SEEDS, watch=stopping(at))
     assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", finished, 3)
     scores = [trial.score for trial in straight.trials[:finished]]
     assert ended.mean == (pytest.approx(np.mean(scores)) if scores else None)
@@ -196,7 +196,7 @@ def test_a_broken_list_of_runs_is_told(files, straight, tmp_path, content, said)
 
 def test_a_stopped_search_goes_on(files, tmp_path, grid):
     settings = [*QUICK, "run.search=true", "run.seeds=2", "run.steps=4"]
-    ended = finetune(**files, out=tmp_path / "m", settings=settings, watch=stopping(6))
+    ended = finetune_encoder(**files, out=tmp_path / "m", settings=settings, watch=stopping(6))
     assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", 1, 4)
     assert ended.mean is None  # of no seed
     ended = resume_finetune(tmp_path / "m", watch=stopping(3))  # in the first seed
@@ -211,8 +211,10 @@ def test_a_stopped_search_goes_on(files, tmp_path, grid):
 
 
 def test_another_begins_anew_where_one_was_stopped(files, straight, tmp_path):
-    finetune(**files, out=tmp_path / "m", settings=SEEDS, watch=stopping(27))
-    anew = finetune(**files, out=tmp_path / "m", settings=SEEDS, force=True, watch=stopping())
+    finetune_encoder(**files, out=tmp_path / "m", settings=SEEDS, watch=stopping(27))
+    anew = finetune_encoder(
+        **files, out=tmp_path / "m", settings=SEEDS, force=True, watch=stopping()
+    )
     assert [t.score for t in anew.trials] == [t.score for t in straight.trials]
     rows = (tmp_path / "m" / "seed-1" / "metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, rows) if row["kind"] == "train"]

@@ -10,7 +10,7 @@ import cloze
 from cloze.config import read_toml
 from cloze.data.labelled.examples import NOWHERE
 from cloze.errors import ClozeError, InputError
-from cloze.make.finetune import resume_finetune
+from cloze.make.finetune_encoder import resume_finetune
 from cloze.make.finetune_recipe import finetune_recipe
 from cloze.make.labelled import gather
 from cloze.make.run import UNNAMED

@@ -15,12 +15,12 @@ from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
 from cloze.make.folder import LOCK, alone, clear
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.ngram import pretrain_ngram
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.run import Watch
 from cloze.make.translate import resume_translator, train_translator
 from cloze.make.word2vec import pretrain_word2vec
@@ -66,15 +66,19 @@ def word_vectors(out, **how):
 def several(files, out, count, **how):
     settings = [*QUICK["classify"], f"run.seeds={count}"]
     rows = files / "rows.tsv"
-    return finetune("classify", files / "base", rows, out, dev=rows, settings=settings, **how)
+    return finetune_encoder(
+        "classify", files / "base", rows, out, dev=rows, settings=settings, **how
+    )
 
 
 MAKERS = {
-    "bert": lambda files, out, **how: pretrain(files / "a.txt", out, settings=QUICK["bert"], **how),
+    "bert": lambda files, out, **how: pretrain_encoder(
+        files / "a.txt", out, settings=QUICK["bert"], **how
+    ),
     "lstm": lambda files, out, **how: pretrain_language(
         files / "a.txt", out, "lstm", settings=QUICK["lstm"], **how
     ),
-    "classify": lambda files, out, **how: finetune(
+    "classify": lambda files, out, **how: finetune_encoder(
         "classify", files / "base", files / "rows.tsv", out, settings=QUICK["classify"], **how
     ),
     "transformer": lambda files, out, **how: train_translator(
@@ -85,7 +89,7 @@ MAKERS = {
 }
 STEPPED = ("bert", "lstm", "classify", "transformer")
 AGAIN = {
-    "bert": resume_run,
+    "bert": resume_encoder,
     "lstm": resume_language,
     "classify": resume_finetune,
     "transformer": resume_translator,
@@ -240,11 +244,11 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
     out = tmp_path / "m"
     base = shutil.copytree(files / "base", out / place)
     for begin in (
-        lambda: finetune("classify", base, files / "rows.tsv", out, force=True),
-        lambda: pretrain(
+        lambda: finetune_encoder("classify", base, files / "rows.tsv", out, force=True),
+        lambda: pretrain_encoder(
             *(files / "a.txt", out), settings=["run.steps=1", f"model.start={base}"], force=True
         ),
-        lambda: pretrain(
+        lambda: pretrain_encoder(
             *(files / "a.txt", out),
             settings=[*QUICK["bert"], f"vocabulary.folder={base}"],
             force=True,

@@ -98,7 +98,7 @@ def test_every_task_by_its_own_metric(made, data):
 
 def test_a_finished_task_is_not_run_again(made, base, data, monkeypatch):
     out, table = made
-    monkeypatch.setattr(room, "finetune", None)  # calling it would be an error
+    monkeypatch.setattr(room, "finetune_encoder", None)  # calling it would be an error
     again = glue(base, data, out, settings=FAST)
     assert [one.score for one in again.rows] == [one.score for one in table.rows]
     assert [one.note for one in again.rows] == ["from before"] * 3 + ["no training data"]
@@ -145,7 +145,7 @@ def test_several_runs_go_on_too(base, data, tmp_path, monkeypatch):
 
     cut = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings, watch=watch)
     assert (cut.rows, cut.stopped) == ((), "SIGTERM")
-    monkeypatch.setattr(room, "finetune", None)  # calling it would be an error
+    monkeypatch.setattr(room, "finetune_encoder", None)  # calling it would be an error
     (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings).rows
     assert (row.score, row.deviation) == (whole.score, whole.deviation)
 
@@ -158,7 +158,7 @@ def test_numbers_have_no_class_weights(base, data, tmp_path):
 
 def test_stopped(base, data, tmp_path, monkeypatch):
     ended = type("Ended", (), {"stopped": "SIGTERM"})()
-    monkeypatch.setattr(room, "finetune", lambda *_, **__: ended)
+    monkeypatch.setattr(room, "finetune_encoder", lambda *_, **__: ended)
     table = glue(base, data, tmp_path, settings=FAST)
     assert (table.rows, table.stopped, table.score) == ((), "SIGTERM", None)
     assert json.loads((tmp_path / "CoLA" / "glue.json").read_text())["row"] is None

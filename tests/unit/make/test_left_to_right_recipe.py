@@ -5,9 +5,9 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.card import _held_out
+from cloze.make.card import held_out_scores
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
 from smallruns import FAST, check_resumed, metrics, stories
 
@@ -22,7 +22,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "left"
-    pretrain(text, out, recipe(settings=ASKED))
+    pretrain_encoder(text, out, recipe(settings=ASKED))
     return out
 
 
@@ -38,7 +38,7 @@ def test_every_step_and_judgement_tells_of_next_words(made):
     for row in judged:
         assert row["perplexity"] == pytest.approx(torch.tensor(row["loss"]).exp().item())
         assert 0 < row["unigram_accuracy"] < 1
-    assert "next words right, documents held out" in _held_out(rows)
+    assert "next words right, documents held out" in held_out_scores(rows)
 
 
 def test_what_knows_frequencies_alone_is_judged_by_the_same_words(made):
@@ -73,17 +73,17 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     few = ["run.steps=1"]
     on = [*few, f"model.start={made}"]
     left = recipe(settings=ASKED)
-    assert "loss" in pretrain(text, tmp_path / "on", left, settings=on).scores
+    assert "loss" in pretrain_encoder(text, tmp_path / "on", left, settings=on).scores
     assert cloze.load(tmp_path / "on").config.causal
     plain = tmp_path / "plain"
-    pretrain(text, plain, recipe(settings=[*FAST, *few]))
+    pretrain_encoder(text, plain, recipe(settings=[*FAST, *few]))
     back = recipe(left, settings=[*few, f"model.start={plain}"])
     with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
-        pretrain(text, tmp_path / "a", back)
+        pretrain_encoder(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
         other = recipe(recipe(settings=FAST), settings=[*on, f"objective.kind={kind}"])
         with pytest.raises(ConfigError, match=f"'{kind}', .* reads left to right\n.*both sides"):
-            pretrain(text, tmp_path / kind, other)
+            pretrain_encoder(text, tmp_path / kind, other)
 
 
 def test_a_plan_foretells_it(text, tmp_path, monkeypatch):

@@ -5,8 +5,8 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.finetune import finetune
-from cloze.make.pretrain import pretrain
+from cloze.make.finetune_encoder import finetune_encoder
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
 from smallruns import SMALL, stories
 
@@ -27,7 +27,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "m"
-    pretrain(text, out, recipe(settings=MODERN))
+    pretrain_encoder(text, out, recipe(settings=MODERN))
     return out
 
 
@@ -54,7 +54,7 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
     rows = [f"the {word}.\t{label}" for word, label in [("cat sat", "a"), ("dog ran", "b")] * 12]
     data = tmp_path / "train.tsv"
     data.write_text("\n".join(rows) + "\n")
-    finetune("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
+    finetune_encoder("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
     tuned, base = cloze.load(tmp_path / "ft"), cloze.load(made)
     assert tuned.heads == ("sequence",)
     # as in the published library, the layer before the heads goes on where masked words left it
@@ -92,7 +92,7 @@ def test_a_bert_has_no_preset_of_ours():
 def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
     asked = recipe(settings=[f"model.start={made}", "samples.pairs=nsp", "run.steps=1"])
     with pytest.raises(ConfigError, match="a modernbert has no head for pairs\n.*--pairs none"):
-        pretrain(text, tmp_path / "m", asked)
+        pretrain_encoder(text, tmp_path / "m", asked)
     assert not (tmp_path / "m" / "corpus").exists()
 
 

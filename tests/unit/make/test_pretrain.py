@@ -14,9 +14,9 @@ from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune_recipe import FinetuneRecipe, finetune_recipe
-from cloze.make.kinds import kind_of
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain import kind_of
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import Recipe, recipe, recipes
 from cloze.make.run import Say, Watch
 from cloze.make.translate_recipe import RECIPES as TRANSLATORS
@@ -64,7 +64,7 @@ def small(*settings):
 
 
 def train(text, out, *settings, **options):
-    return pretrain(text, out, small(*settings), **options)
+    return pretrain_encoder(text, out, small(*settings), **options)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_the_written_recipe_is_complete_and_runs_the_same(trained, text, tmp_pat
     _, out = trained
     again = recipe(out / "recipe.toml")
     assert again == small(f'corpus.sources=["{text}"]')
-    pretrain([], tmp_path / "again", again)
+    pretrain_encoder([], tmp_path / "again", again)
     assert_same_weights(out, tmp_path / "again")
 
 
@@ -132,7 +132,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path)
 
     with pytest.raises(Killed):
         train(text, tmp_path / "run", "run.save_every=3", watch=Watch(steps=kill_after_five))
-    ended = resume_run(tmp_path / "run", settings=["run.guard=skip", "run.keep=1"])
+    ended = resume_encoder(tmp_path / "run", settings=["run.guard=skip", "run.keep=1"])
     assert ended.steps == 8
     assert_same_weights(trained[1], tmp_path / "run")
     rows = [row["step"] for row in metrics(tmp_path / "run") if row.get("kind") == "train"]
@@ -164,10 +164,10 @@ def test_budgets(text, tmp_path):
     by_tokens = train(text, tmp_path / "a", "run.steps=8").tokens
     flags = {"run": {"tokens": by_tokens}}
     values = recipe(settings=[s for s in SMALL if "steps" not in s], flags=flags)
-    ended = pretrain([text], tmp_path / "b", values)
+    ended = pretrain_encoder([text], tmp_path / "b", values)
     assert ended.steps == 8
     one = recipe(settings=[s for s in SMALL if "steps" not in s], flags={"run": {"epochs": 1.0}})
-    ended = pretrain([text], tmp_path / "c", one)
+    ended = pretrain_encoder([text], tmp_path / "c", one)
     assert ended.steps > 8
 
 
@@ -178,7 +178,7 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
     base = cloze.load(out)
     assert len(base.tokenizer.ids(["doghouse"], special=False)[0]) > 1
     start = [f'model.start="{out}"', "vocabulary.extra_pieces=2", "run.steps=1"]
-    pretrain(other, tmp_path / "m", small(), settings=start)
+    pretrain_encoder(other, tmp_path / "m", small(), settings=start)
     model = cloze.load(tmp_path / "m")
     assert model.tokenizer.size == base.tokenizer.size + 2
     (new,) = model.tokenizer.ids(["doghouse"], special=False)[0:1]
@@ -194,7 +194,7 @@ def test_a_model_to_go_on_from_has_its_own_positions(trained, text, tmp_path):
     longer = [f'model.start="{trained[1]}"', "samples.length=64"]
     message = r"samples\.length is 64, and the model has 32 positions \(model\.positions\)"
     with pytest.raises(ConfigError, match=message):
-        pretrain(text, tmp_path / "m", small(), settings=longer)
+        pretrain_encoder(text, tmp_path / "m", small(), settings=longer)
     assert not (tmp_path / "m").exists()
 
 
@@ -283,7 +283,7 @@ def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
 
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(FolderError, match="there is no run to resume in .*\n.*recipe.toml"):
-        resume_run(tmp_path)
+        resume_encoder(tmp_path)
 
 
 def test_a_run_is_not_overwritten(trained, text):
@@ -296,7 +296,7 @@ def test_a_run_is_not_overwritten(trained, text):
 
 def test_no_text(tmp_path):
     with pytest.raises(InputError, match="no text to learn from\n.*corpus.sources"):
-        pretrain([], tmp_path / "m", small())
+        pretrain_encoder([], tmp_path / "m", small())
 
 
 def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
@@ -306,13 +306,13 @@ def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
     assert changed != file.read_text()
     file.write_text(changed)
     with pytest.raises(FolderError, match=r"optimiser\.rate was 0\.0005 and is 0\.01\n"):
-        resume_run(tmp_path / "m")
+        resume_encoder(tmp_path / "m")
 
 
 def test_no_budget(text, tmp_path):
     values = recipe(settings=[s for s in SMALL if "steps" not in s])
     with pytest.raises(ConfigError, match="no budget\n.*--minutes"):
-        pretrain(text, tmp_path / "m", values)
+        pretrain_encoder(text, tmp_path / "m", values)
     assert not (tmp_path / "m").exists(), "told before any work"
 
 
@@ -338,7 +338,7 @@ def test_recipes_that_come_with_the_package():
     for name, path in recipes().items():
         if name in TRANSLATORS:  # see test_translate.py
             continue
-        if kind_of(name) != "bert":  # language models, word vectors: see test_kinds.py
+        if kind_of(name) != "bert":  # language models, word vectors: see test_pretrain_kinds.py
             continue
         if name in ("finetune", "features"):
             assert isinstance(finetune_recipe(name), FinetuneRecipe)

@@ -10,7 +10,7 @@ import torch
 import cloze
 from cloze.data.prepare import prepare
 from cloze.errors import FolderError, InputError
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.probes import probes
 from cloze.make.recipe import recipe
 from cloze.make.run import Say, Watch
@@ -33,19 +33,19 @@ def half(text, out, *settings):
 
     made = recipe(settings=[*SMALL, "run.save_every=2", *settings])
     with pytest.raises(KeyboardInterrupt):
-        pretrain(text, out, made, watch=Watch(steps=kill))
+        pretrain_encoder(text, out, made, watch=Watch(steps=kill))
     return out
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
-    pretrain(stories(folder), folder / "m", recipe(settings=SMALL))
+    pretrain_encoder(stories(folder), folder / "m", recipe(settings=SMALL))
     return (folder / "m" / "model.safetensors").read_bytes()
 
 
 def check(out, straight, **options):
-    assert resume_run(out, **options).steps == 6
+    assert resume_encoder(out, **options).steps == 6
     assert (out / "model.safetensors").read_bytes() == straight
 
 
@@ -87,14 +87,14 @@ def test_a_damaged_corpus_is_mended_from_text_that_has_moved(straight, tmp_path)
     shard.write_bytes(damaged)
     moved = (tmp_path / "a.txt").rename(tmp_path / "b.txt")
     with pytest.raises(InputError, match=r"a\.txt: there is no such file"):
-        resume_run(out)
+        resume_encoder(out)
     check(out, straight, sources=moved)
 
 
 def test_a_shared_corpus_that_became_another_is_not_learned_from(straight, tmp_path):
     shared = f'corpus.folder="{tmp_path / "shared"}"'
     out = half(stories(tmp_path), tmp_path / "m", shared)
-    pretrain(other_text(tmp_path), tmp_path / "n", recipe(settings=[*SMALL, shared]))
+    pretrain_encoder(other_text(tmp_path), tmp_path / "n", recipe(settings=[*SMALL, shared]))
     check(out, straight)
 
 
@@ -102,14 +102,14 @@ def test_other_text_is_refused_in_words(tmp_path):
     out = half(stories(tmp_path), tmp_path / "m")
     shutil.rmtree(out / "corpus")
     with pytest.raises(FolderError, match="of another run: the corpus is another one\n"):
-        resume_run(out, sources=other_text(tmp_path))
-    assert resume_run(out).steps == 6, "and nothing is lost"
+        resume_encoder(out, sources=other_text(tmp_path))
+    assert resume_encoder(out).steps == 6, "and nothing is lost"
 
 
 def test_another_setting_is_named_alone(tmp_path):
     out = half(stories(tmp_path), tmp_path / "m")
     with pytest.raises(FolderError, match=r"another run: run\.seed was 0 and is 1\n"):
-        resume_run(out, settings=["run.seed=1"])
+        resume_encoder(out, settings=["run.seed=1"])
 
 
 def test_text_that_a_recipe_cannot_name(tmp_path):
@@ -133,7 +133,7 @@ def test_a_run_that_the_guard_stopped_goes_on_as_it_advises(straight, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr("cloze.train.update.is_bad", third)
         with pytest.raises(BadStepError, match="step 3") as stopped:
-            pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
+            pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
     assert "--resume --set run.guard=skip" in stopped.value.fix
     check(tmp_path / "m", straight, settings=["run.guard=skip"])
 
@@ -141,7 +141,7 @@ def test_a_run_that_the_guard_stopped_goes_on_as_it_advises(straight, tmp_path, 
 @pytest.mark.parametrize("steps", [2, 15])
 def test_the_last_step_is_told_without_an_evaluation(steps, tmp_path):
     settings = [*SMALL, f"run.steps={steps}", "corpus.hold_out=0", "run.log_every=10"]
-    ended = pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
+    ended = pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
     *_, last = metrics(tmp_path / "m")
     assert (last["step"], last["tokens"]) == (steps, ended.tokens)
     page = (tmp_path / "m" / "report.html").read_text()
@@ -151,7 +151,7 @@ def test_the_last_step_is_told_without_an_evaluation(steps, tmp_path):
 
 def test_sentence_order_is_told_as_such(tmp_path):
     settings = [*SMALL, "samples.pairs=sop", "run.steps=2"]
-    ended = pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
+    ended = pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
     assert {"sop_loss", "sop_accuracy", "commoner_pair_accuracy"} <= set(ended.scores)
     names = {name for row in metrics(tmp_path / "m") for name in row}
     assert {"sop_loss", "sop_accuracy"} <= names

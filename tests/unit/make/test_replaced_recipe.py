@@ -7,7 +7,7 @@ from cloze.checkpoint.state import newest_state, read_state
 from cloze.data.packing import Batching
 from cloze.errors import ConfigError
 from cloze.make.plan import plan
-from cloze.make.pretrain import pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
 from cloze.make.recipe_tables import ObjectiveTable
 from smallruns import FAST, check_resumed, metrics, stories
@@ -24,7 +24,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def both(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "both"
-    pretrain(text, out, recipe(settings=[*BOTH, "optimiser.name=muon"]))
+    pretrain_encoder(text, out, recipe(settings=[*BOTH, "optimiser.name=muon"]))
     return out
 
 
@@ -67,7 +67,7 @@ def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
 def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
     settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
     settings += ["model.heads=4", "run.steps=2", "run.precision=bf16"]
-    ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
+    ended = pretrain_encoder(text, tmp_path / "m", recipe(settings=settings))
     assert ended.scores.keys() >= {"detection_accuracy", "generator_loss"}
     assert not any(name.startswith(("mlm", "perplexity", "unigram")) for name in ended.scores)
     assert cloze.embed(cloze.load(tmp_path / "m"), ["the cat sat."]).shape == (1, 16)
@@ -77,9 +77,9 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
     settings = [one for one in SMALL if not one.startswith(("model.family", "samples.pairs"))]
     settings += ["model.family=bert", "run.steps=2"]
     plain = recipe(settings=settings)
-    pretrain(text, tmp_path / "plain", plain)
+    pretrain_encoder(text, tmp_path / "plain", plain)
     on = [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
-    ended = pretrain(text, tmp_path / "m", plain, settings=on)
+    ended = pretrain_encoder(text, tmp_path / "m", plain, settings=on)
     assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
     assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
 
@@ -87,7 +87,9 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
 def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
     still = ["run.steps=1", "optimiser.rate=0.0"]
     plain, shared = (
-        pretrain(text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"]))
+        pretrain_encoder(
+            text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"])
+        )
         for kind in ("mlm", "both")
     )
     for name in ("mlm_loss", "mlm_accuracy", "unigram_accuracy"):

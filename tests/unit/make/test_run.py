@@ -6,21 +6,21 @@ import sys
 import pytest
 
 from cloze.errors import FolderError, MissingExtraError
-from cloze.make.finetune import finetune, resume_finetune
+from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
 from cloze.make.language import pretrain_language, resume_language
-from cloze.make.pretrain import pretrain, resume_run
+from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import recipes
 from cloze.make.run import RECIPE, named, placed
 from cloze.make.translate import resume_translator, train_translator
 
 BEGIN = {
-    "pretrain": lambda out, **how: pretrain("none.txt", out, **how),
+    "pretrain": lambda out, **how: pretrain_encoder("none.txt", out, **how),
     "language": lambda out, **how: pretrain_language("none.txt", out, "lstm", **how),
-    "finetune": lambda out, **how: finetune("classify", "none", "none.tsv", out, **how),
+    "finetune": lambda out, **how: finetune_encoder("classify", "none", "none.tsv", out, **how),
     "translate": lambda out, **how: train_translator("none.en", "none.de", out, **how),
 }
 AGAIN = {
-    "laptop": resume_run,
+    "laptop": resume_encoder,
     "lstm": resume_language,
     "finetune": resume_finetune,
     "transformer": resume_translator,

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from cloze.nn import kernels
 from cloze.nn.rotary import parted, turn_of
-from cloze.nn.varlen import Varlen, _masked
+from cloze.nn.varlen import Varlen, masked_attention
 
 pytestmark = pytest.mark.gpu
 
@@ -110,7 +110,7 @@ def test_tile_attention(lengths, turns, causal, window, dtype):
     qkv = drawn(sum(lengths), 6, 64, dtype=dtype)
 
     def plain(qkv):
-        return _masked(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
+        return masked_attention(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
 
     for a, b in both_ways(lambda x: tiled(x, row, turn), plain, qkv):
         torch.testing.assert_close(a, b, **CLOSE[dtype])

@@ -8,7 +8,8 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_questions
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.answer import items, predict, widened
+from cloze.tasks.answer import predict, widened
+from cloze.tasks.answer_items import items
 from helpers import tiny_model
 
 WINDOW = Task(name="answer", policy="window")

@@ -13,7 +13,7 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.evaluate.numbers import pearson, spearman
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.pretrain import pretrain
+from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.tasks.left_to_right import as_language
 from grams import text_model
 from helpers import tiny_model
@@ -66,7 +66,7 @@ def test_hidden_words_of_running_text(text, tmp_path):
 @pytest.mark.parametrize("pairs", ["none", "nsp"])
 def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
     source, out = stories(tmp_path), tmp_path / "run"
-    ended = pretrain(source, out, "laptop", settings=[*SMALL, f"samples.pairs={pairs}"])
+    ended = pretrain_encoder(source, out, "laptop", settings=[*SMALL, f"samples.pairs={pairs}"])
     documents = source.read_text().split("\n\n")
     kept = [documents[number] for number in Corpus.open(out / "corpus").held_out.documents]
     held = tmp_path / "held.txt"

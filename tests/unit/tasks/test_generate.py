@@ -6,7 +6,7 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.generate import _continuation
+from cloze.tasks.generate import continuation_of
 from cloze.text.learn import learn
 from grams import TEXT, text_model
 from helpers import tiny_model
@@ -68,7 +68,7 @@ def test_pieces_know_whether_a_space_is_theirs():
     for more in (" mat", "s and", " 猫"):
         ids = model.begin(f"the cat{more}")
         assert ids[: len(context)] == context
-        assert _continuation(model, "the cat", context, ids[len(context) :]) == more
+        assert continuation_of(model, "the cat", context, ids[len(context) :]) == more
 
 
 def test_what_is_wrong():

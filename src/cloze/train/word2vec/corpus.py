@@ -19,8 +19,6 @@ from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
 IDS, ENDS = "ids.i32", "ends.i64"
 CHUNK = 10_000  # words between two looks at the rate, as in gensim and word2vec.c
 _BUFFER = 1 << 20  # words between two writes
-_CAP = 1 << 32  # bytes of the list of words
-_AGAIN = "delete the folder and run again"
 
 
 @dataclass(frozen=True, kw_only=True)

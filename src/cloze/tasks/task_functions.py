@@ -11,11 +11,11 @@ from cloze.data.labelled.choices import read_choices
 from cloze.data.labelled.questions import read_questions
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
-from cloze.tasks import answer, choose, classify, tag
+from cloze.tasks import answer, answer_items, choose, classify, tag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class TaskFunctions:
     """What one task consists of, beside the head of the model."""
 
     read: Callable[..., Iterator[Any]]  # files to examples
@@ -24,13 +24,15 @@ class Kind:
     told: Callable[..., Sequence[Any]]  # the same from the scores of the sequences
 
 
-KINDS: dict[str, Kind] = {
-    "classify": Kind(
+TASK_FUNCTIONS: dict[str, TaskFunctions] = {
+    "classify": TaskFunctions(
         read=read_texts, items=classify.items, predict=classify.predict, told=classify.told
     ),
-    "tag": Kind(read=read_tags, items=tag.items, predict=tag.predict, told=tag.told),
-    "answer": Kind(
-        read=read_questions, items=answer.items, predict=answer.predict, told=answer.told
+    "tag": TaskFunctions(read=read_tags, items=tag.items, predict=tag.predict, told=tag.told),
+    "answer": TaskFunctions(
+        read=read_questions, items=answer_items.items, predict=answer.predict, told=answer.told
     ),
-    "choose": Kind(read=read_choices, items=choose.items, predict=choose.predict, told=choose.told),
+    "choose": TaskFunctions(
+        read=read_choices, items=choose.items, predict=choose.predict, told=choose.told
+    ),
 }

@@ -4,8 +4,9 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.kinds import KINDS, complete, has_setting, kind_of
 from cloze.make.language_recipe import LanguageRecipe, NGramRecipe
+from cloze.make.maker import has_setting
+from cloze.make.pretrain import MODEL_MAKERS, complete, kind_of
 from cloze.make.recipe import Recipe, recipes
 from grams import TEXT
 
@@ -77,9 +78,9 @@ def test_settings_that_a_kind_has():
     assert has_setting(NGramRecipe, "vocabulary.size")
     assert not has_setting(NGramRecipe, "run.steps")
     assert not has_setting(LanguageRecipe, "run.steps.more")
-    assert KINDS["word2vec"].path("run.epochs") == "word2vec.epochs"
-    assert KINDS["lstm"].path("samples.length") == "run.length"
-    assert KINDS["lstm"].path("samples.pairs") is None
+    assert MODEL_MAKERS["word2vec"].path("run.epochs") == "word2vec.epochs"
+    assert MODEL_MAKERS["lstm"].path("samples.length") == "run.length"
+    assert MODEL_MAKERS["lstm"].path("samples.pairs") is None
 
 
 @pytest.mark.parametrize(

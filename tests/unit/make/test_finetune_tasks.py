@@ -4,19 +4,19 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
+from cloze.make.finetune import TASK_MAKERS, complete, task_of
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.recipe import recipes
-from cloze.make.tasks import TASKS, complete, task_of
 from cloze.make.translate_recipe import TranslateRecipe, translate_recipe
 
 
 def test_a_task_has_its_recipe():
-    assert [*TASKS] == ["classify", "tag", "answer", "choose", "translate"]
+    assert [*TASK_MAKERS] == ["classify", "tag", "answer", "choose", "translate"]
     assert complete(task="tag")[1] == complete("finetune", task="tag")[1]
     assert isinstance(complete(task="translate")[1], TranslateRecipe)
     assert isinstance(complete()[1], FinetuneRecipe)
-    assert TASKS["translate"].path("data.length") == "data.limit"
-    assert TASKS["translate"].path("transfer.pooling") is None
+    assert TASK_MAKERS["translate"].path("data.length") == "data.limit"
+    assert TASK_MAKERS["translate"].path("transfer.pooling") is None
     with pytest.raises(ConfigError, match="task 'sing' is unknown"):
         complete(task="sing")
 

@@ -1,0 +1,136 @@
+"""`evaluate` for translators: BLEU of what they make of the source, as a whole and by length."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.checkpoint.translator import Translator
+from cloze.data.parallel import Parallel, parallel
+from cloze.data.streams import Source, listed
+from cloze.draw.chart import LineChart, Series
+from cloze.errors import InputError
+from cloze.evaluate.bleu import bleu_by_length, bleu_counts, bleu_of
+from cloze.tasks.scored import Scored
+from cloze.tasks.translate import translate
+from cloze.text.counting import Told
+
+EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of a source sentence
+_PAIR = 2
+BEAM, BLEU = 4, "13a"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Translated:
+    """How a translator did, line by line."""
+
+    counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
+    tokenize: str
+    too_long: int  # sentences that were left blank
+    empty: int  # other sentences of which it says nothing
+    seconds: float
+
+    measure = "bleu"
+
+    @property
+    def count(self) -> int:
+        """Sentences."""
+        return len(self.counts)
+
+    def metric(self, chosen: NDArray[np.intp]) -> float:
+        """BLEU of the lines with these numbers."""
+        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
+
+
+def evaluate_translator(
+    model: Translator,
+    data: Source | Sequence[Any],
+    progress: Told | None,
+    *,
+    beam: int = BEAM,
+    bleu: str = BLEU,
+    policy: str | None = None,
+) -> Scored:
+    """BLEU of a translator on two files, source and target."""
+    since, pairs = time.perf_counter(), parallel_of(data)
+    made = translated(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
+    found = bleu_of(made.counts, tokenize=bleu)
+    lengths = [len(source.split()) for source in pairs.source]
+    by_length = bleu_by_length(made.counts, lengths, EDGES, tokenize=bleu)
+    middles = [
+        (sum(some) / len(some), one.score)
+        for (low, high), one in zip(pairwise(EDGES), by_length, strict=True)
+        if one is not None and (some := [size for size in lengths if low <= size < high])
+    ]
+    picture = LineChart(
+        title="BLEU by length of the source",
+        x_label="words",
+        y_label="BLEU",
+        include=(0.0,),
+        series=[Series(name="BLEU", x=[x for x, _ in middles], y=[y for _, y in middles])],
+    )
+    return Scored(
+        kind="translate",
+        scores={
+            "bleu": found.score,
+            **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
+            "brevity": found.brevity,
+        },
+        counts={
+            "sentences": len(pairs),
+            "blank_pairs_left_out": pairs.blank,
+            "too_long": made.too_long,
+            "empty_translations": made.empty,
+        },
+        notes={"signature": found.signature, "beam": str(beam)},
+        pictures=(picture,),
+        seconds=time.perf_counter() - since,
+    )
+
+
+def parallel_of(data: Source | Sequence[Any]) -> Parallel:
+    """The sentences that translators are judged by."""
+    sides = listed(data)
+    if len(sides) != _PAIR:
+        raise InputError(
+            f"a translator is judged by two files, and {len(sides)} were named",
+            fix="name the source, then its translation",
+        )
+    return parallel(*sides)
+
+
+def translated(
+    model: Translator,
+    pairs: Parallel,
+    *,
+    beam: int = BEAM,
+    bleu: str = BLEU,
+    policy: str | None = None,
+    progress: Told | None = None,
+) -> Translated:
+    """What a translator makes of the source, held against the target.
+
+    A sentence that is too long counts as one that was left blank.
+    """
+    since, failed = time.perf_counter(), list[InputError]()
+    told = translate(
+        model,
+        list(pairs.source),
+        beam=beam,
+        policy=policy,
+        on_error=lambda _, error: failed.append(error),
+        progress=progress,
+    )
+    counts = bleu_counts([one.text for one in told], pairs.target, tokenize=bleu)
+    seconds = time.perf_counter() - since
+    return Translated(
+        counts=counts,
+        tokenize=bleu,
+        too_long=len(failed),
+        empty=sum(not one.text.strip() for one in told) - len(failed),
+        seconds=seconds,
+    )
