@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import torch
 
+from cloze.checkpoint.abilities import OWN
 from cloze.config import one_of, override, read_toml, to_mapping
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
@@ -26,6 +27,7 @@ from cloze.errors import ConfigError
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.ngram import pretrain_ngram
+from cloze.make.onward import family_in
 from cloze.make.pretrain import Pretrained, resume_run
 from cloze.make.pretrain import pretrain as pretrain_encoder
 from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, find_recipe
@@ -36,6 +38,8 @@ from cloze.train.parallel import processes
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
 Ended = TypeVar("Ended")
+
+START = "model.start"  # the model to go on from
 
 LABELLED = {"task", "data", "transfer", "transformer", "seq2seq"}  # in recipes of finetune alone
 
@@ -92,6 +96,10 @@ def complete(
     """The kind that is asked for and its complete recipe, with flags and settings on top."""
     if model is not None:
         one_of("model", model, KINDS)
+    asked = {**(flags or {})}
+    start = override(asked, settings).get("model", {}).get("start")
+    if recipe is None and model is None:
+        model = kind_in(start)
     if recipe is None:
         recipe = default_recipe(flags, settings) if model is None else KINDS[model].default
     else:
@@ -104,7 +112,8 @@ def complete(
             )
         model = model or said
     kind = KINDS[model or "bert"]
-    asked = {**(flags or {})}
+    if start is not None and kind.path(START) is None:
+        raise made_in_one_go(model or kind_of(recipe))
     for table, values in kind.base.items():
         asked[table] = {**values, **asked.get(table, {})}
     made: AnyRecipe = completed(kind.recipe, recipe, asked, settings)
@@ -127,6 +136,25 @@ def kind_of(recipe: AnyRecipe | PathLike) -> str:
     """The kind of model that a recipe makes: the table that describes it tells."""
     values = _values(recipe)
     return next((name for name in KINDS if name in values), "bert")
+
+
+def kind_in(start: object) -> str | None:
+    """The kind of the model to go on from; None: an encoder, or none."""
+    family = family_in(start)
+    if family is not None and family not in KINDS:
+        raise ConfigError(
+            f"{start} holds {OWN[family].name}, which learns from aligned text",
+            fix="go on with it by cloze finetune translate MODEL --train SRC TGT",
+        )
+    return family
+
+
+def made_in_one_go(kind: str) -> ConfigError:
+    """What is wrong where such a kind of model is to go on."""
+    return ConfigError(
+        f"{OWN[kind].name} cannot go on from others: that kind is made in one go",
+        fix="make a new one, of the old text and the new together, without --from",
+    )
 
 
 def _values(recipe: AnyRecipe | PathLike) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from cloze.config import check_choices, from_mapping, in_range, number, to_mappi
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.recipe import completed
-from cloze.make.run_tables import JudgedRun
+from cloze.make.run_tables import JudgedRun, StartTable
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
 from cloze.models.nnlm import NNLMShape
@@ -109,6 +109,7 @@ class LanguageRun(JudgedRun):
 class LanguageRecipe:
     """One run; the shape that is there says which kind of model it makes."""
 
+    model: StartTable = field(default_factory=StartTable)
     corpus: JudgedTable = field(default_factory=JudgedTable)
     vocabulary: WordsTable = field(default_factory=WordsTable)
     nnlm: NNLMShape | None = None

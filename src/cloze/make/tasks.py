@@ -3,7 +3,7 @@
 | task | recipe | makes |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | a model with a head (`make/finetune.py`) |
-| translate | transformer(-base), seq2seq | a translator, from nothing (`make/translate.py`) |
+| translate | transformer(-base), seq2seq | a translator, new or going on (`make/translate.py`) |
 """
 
 import os
@@ -21,6 +21,7 @@ from cloze.make.finetune import finetune as teach
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.make.kinds import Kind
 from cloze.make.labelled import listed_sources
+from cloze.make.onward import family_in
 from cloze.make.recipe import find_recipe
 from cloze.make.run import Watch
 from cloze.make.translate import Trained, resume_translator, train_translator
@@ -35,9 +36,9 @@ Data = PathLike | Iterable[Any]
 
 
 @overload
-def finetune(
+def finetune(  # type: ignore[overload-overlap]  # a task that is no literal is not known
     task: Literal["translate"],
-    model: None,
+    model: PathLike | None,
     train: Sequence[Any],
     out: PathLike,
     recipe: TranslateRecipe | PathLike | None = None,
@@ -79,7 +80,7 @@ def finetune(
 
     Args:
         task: what it is to learn.
-        model: that it begins with; None for a translator.
+        model: that it begins with; for a new translator None.
         train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
             or a list of mappings with the same columns; or examples of `cloze.data.labelled`; of a
             translator two, the source and its translation: files, or lists of sentences.
@@ -90,7 +91,7 @@ def finetune(
         force: overwrite what is there.
         watch: who wants to see it.
     """
-    kind, made = complete(recipe, task=task, settings=settings)
+    kind, made = complete(recipe, task=task, model=model, settings=settings)
     ended: Finetuned | Trained = kind.make(
         task, model, train, out, made, dev=dev, force=force, watch=watch
     )
@@ -101,12 +102,20 @@ def complete(
     recipe: TaskRecipe | PathLike | None = None,
     *,
     task: str | None = None,
+    model: Model | PathLike | None = None,
     flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> tuple[Kind[Any], Any]:
-    """How a task is taught, and the complete recipe, with flags and settings on top."""
+    """How a task is taught, and the complete recipe, with flags and settings on top.
+
+    A translator to go on from, `model`, is one of the settings, and says the kind of the recipe.
+    """
     kind = kind_for(task, recipe)
     translates = kind.recipe is TranslateRecipe
+    if translates and model is not None:
+        start = _translator_in(model)
+        flags = {**(flags or {}), "model": {"start": start}}
+        recipe = recipe or family_in(start)
     if recipe is None:
         features = override(flags or {}, settings).get("transfer", {}).get("kind") == FEATURES
         recipe = FEATURES if features and not translates else kind.default
@@ -154,7 +163,7 @@ def _labelled(
 
 def _translator(
     _: str | None,
-    model: object,
+    model: object,  # noqa: ARG001 (the recipe has it)
     train: Data,
     out: PathLike,
     recipe: TranslateRecipe,
@@ -163,11 +172,6 @@ def _translator(
     force: bool,
     watch: Watch | None,
 ) -> Trained:
-    if model is not None:
-        raise InputError(
-            "a translator begins from nothing, and a model was named",
-            fix="leave it out; which kind it is to be: recipe transformer or seq2seq",
-        )
     sides = _sides("train", listed_sources(train) or recipe.data.train)
     judged = listed_sources(dev) or recipe.data.dev
     return train_translator(
@@ -178,6 +182,22 @@ def _translator(
         force=force,
         watch=watch,
     )
+
+
+def _translator_in(model: Model | PathLike) -> str:
+    """The folder of a translator to go on from; anything else is told apart here."""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(
+            f"a translator goes on from a folder, and was given a {type(model).__name__}",
+            fix="save it, and name the folder",
+        )
+    start = os.fspath(model)
+    if family_in(start) not in translator.CONFIGS:
+        raise InputError(
+            f"{start} is no translator, and a translator goes on from nothing else",
+            fix="leave it out to make a new one; which kind: --recipe transformer or seq2seq",
+        )
+    return start
 
 
 def _sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:
