@@ -28,6 +28,7 @@ from typing import Any
 from rich.table import Table
 from tasks import add_options, scored, settings, told
 
+from cloze.draw.numbers import percent
 from common import tell
 
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -87,7 +88,7 @@ def cells(ended: dict[str, Any]) -> list[str]:
     return [
         f"{ended['tokens'] / 1e6:,.1f} M",
         f"{rate:,.0f}" if rate else "",
-        *("" if share is None else f"{share:.1%}" for share in shares),
+        *("" if share is None else percent(share) for share in shares),
     ]
 
 

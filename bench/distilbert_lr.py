@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 import cloze
 from cloze.data.labelled.tables import read_texts
+from cloze.draw.numbers import percent
 from cloze.sklearn import Embedder
 from common import DATA, minilm, tell, versions
 
@@ -65,7 +66,7 @@ def main() -> None:
             results.append({"model": name, "pooling": pooling, **found})
     table = Table("model", "pooling", "accuracy", "seconds", title="SST-2, frozen vectors")
     for row in results:
-        score = f"{row['accuracy']:.1%} ± {row['error']:.1%}"
+        score = f"{percent(row['accuracy'])} ± {percent(row['error'])}"
         table.add_row(row["model"], row["pooling"], score, f"{row['seconds']:.1f}")
     tell(
         table,

@@ -28,6 +28,7 @@ from rich.table import Table
 
 import cloze
 from cloze.data.streams import rows
+from cloze.draw.numbers import percent
 from common import TEXT, minilm, tell, versions
 
 LIMIT = 256
@@ -250,7 +251,7 @@ def main() -> None:
     padding = padding_share(texts)
     tell(
         table,
-        f"padding in the peers' batches: {padding:.1%}; cloze: none (packed)",
+        f"padding in the peers' batches: {percent(padding)}; cloze: none (packed)",
         f"{versions(*PACKAGES)}, {given.threads} threads",
         results={"rows": results, "padding": padding},
         file=given.json,

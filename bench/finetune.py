@@ -32,6 +32,7 @@ from rich.table import Table
 import cloze
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
+from cloze.draw.numbers import percent
 from cloze.evaluate.measures import scores as measured
 from cloze.make.finetune_encoder import finetune_encoder
 from cloze.make.finetune_recipe import finetune_recipe
@@ -291,7 +292,7 @@ def main() -> None:
             f"{peer['seconds']:.1f}",
             f"{own['seconds']:.1f}",
             f"{row['faster']:.2f}",
-            f"{row['padding']:.1%}",
+            percent(row["padding"]),
         )
         if given.json:
             given.json.write_text(json.dumps(results, indent=1))

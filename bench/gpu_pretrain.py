@@ -35,6 +35,7 @@ from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Sampling
+from cloze.draw.numbers import percent
 from cloze.models import BertConfig, ModernBertConfig, fresh
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
@@ -327,7 +328,7 @@ def main() -> None:
             table.add_row(
                 *(size, str(length), kind, who, f"{row['tokens_per_second']:,.0f}"),
                 f"{row['times_eager']:.2f}" if row["times_eager"] else "",
-                *(f"{row['mfu']:.1%}", f"{row['real']:.1%}", f"{row.get('gib', 0):.1f}"),
+                *(percent(row["mfu"]), percent(row["real"]), f"{row.get('gib', 0):.1f}"),
             )
         if args.json:
             args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))

@@ -28,6 +28,7 @@ from cloze.data.packing import Batches, Batching
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.streams import rows
+from cloze.draw.numbers import percent
 from cloze.models import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
@@ -194,7 +195,7 @@ def main() -> None:
             str(row["row"]),
             f"{row['tokens_per_second']:,.0f}",
             f"{row['ratio']:.2f}",
-            f"{row['padding']:.1%}",
+            percent(row["padding"]),
         )
     tell(
         table,

@@ -26,6 +26,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
 from cloze.data.streams import rows
+from cloze.draw.numbers import percent
 from cloze.models import ModernBertConfig, on_meta
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
@@ -181,7 +182,7 @@ def judged(
         right += int((scores.argmax(-1) == wanted).sum())
         loss += float(torch.nn.functional.cross_entropy(scores, wanted, reduction="sum"))
     return {
-        "masked words right": f"{right / len(targets):.3%}",
+        "masked words right": percent(right / len(targets), 3),
         "loss": round(loss / len(targets), 4),
     }
 

@@ -34,6 +34,7 @@ from torch import nn
 import cloze
 from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import rows_of
+from cloze.draw.numbers import percent
 from cloze.models.transformer import Transformer
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.translate import padded, translate
@@ -317,7 +318,7 @@ def main() -> None:
             name,
             f"{one['sentences_per_second']:.1f}",
             f"{one['ratio']:.2f}",
-            f"{100 * one['equal']:.1f} %",
+            percent(one["equal"]),
         )
     tell(
         shown,

@@ -9,17 +9,23 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from cloze import __version__
+from cloze.checkpoint.vectors import WordModel
 from cloze.cli import common
 from cloze.cli.app import app
 from cloze.errors import InputError
+from grams import text_model
 from helpers import tiny_model
+from languages import language_model
+from translators import translator
 
 VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "pyarrow", "zstandard")
@@ -33,23 +39,47 @@ class Terminal(io.StringIO):
 # --- help
 
 
-@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+def heavy(*arguments: str | Path) -> tuple[str, str]:
+    """What a command prints, and which of the heavy packages it has imported."""
     script = f"""
 import sys
 from cloze.cli import main
-sys.argv = ["cloze", *{arguments}, "--help"]
+sys.argv = ["cloze", *{[str(argument) for argument in arguments]}]
 try:
     main()
 except SystemExit as end:
     assert end.code == 0
-print("HEAVY", [name for name in {HEAVY} if name in sys.modules])
+print("HEAVY", *(name for name in {HEAVY} if name in sys.modules))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert "Usage: cloze" in done.stdout
-    assert done.stdout.endswith("HEAVY []\n")
+    printed, _, found = done.stdout.rpartition("HEAVY")
+    return printed, found
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    printed, found = heavy(*arguments, "--help")
+    assert "Usage: cloze" in printed
+    assert found.split() == []
+
+
+@pytest.mark.parametrize("kind", ["words", "ngram", "lstm", "transformer"])
+def test_what_needs_no_net_starts_without_torch(kind: str, tmp_path: Path) -> None:
+    if kind == "words":
+        words = WordModel(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
+        folder = words.save(tmp_path / "model")
+        printed, found = heavy("similar", folder, "cat")
+        assert "dog" in printed
+        assert "torch" not in found.split()
+    else:
+        made = {"ngram": text_model, "lstm": partial(language_model, "lstm")}
+        model = made.get(kind, partial(translator, "transformer"))()
+        folder = model.save(tmp_path / "model")
+    printed, found = heavy("info", folder)
+    assert "what it can do" in printed
+    assert "torch" not in found.split()
 
 
 def test_help_lists_every_verb_with_one_line(run) -> None:

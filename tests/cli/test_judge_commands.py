@@ -6,6 +6,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.task import Task
+from cloze.draw.measures import called
 from helpers import scramble, tiny_model
 
 ROWS = [("a b", "no"), ("the cat sat", "yes"), ("c d", "no"), ("cat", "yes"), ("b a", "yes")]
@@ -53,7 +54,7 @@ def test_evaluate(run, place, tmp_path):
     made = cloze.evaluate(model, place / "dev.tsv")
     found = dict(line for line in lines(ran) if len(line) == 2)
     for name, value in made.scores.items():
-        assert found[name] == f"{value:.4f}"
+        assert found[called(name)] == f"{value:.4f}"
     assert found["examples"] == "5"
     worst = made.worst(1)[0]
     assert [worst.text, worst.gold, worst.said] in [line[:3] for line in lines(ran)]
@@ -86,7 +87,7 @@ def test_evaluate_tags_and_answers(run, place, tmp_path):
     ran = run(
         "evaluate", place / "tagger", place / "tags.conll", "--predictions", tmp_path / "p.tsv"
     )
-    assert {"f1", "precision", "recall"} <= {line[0] for line in lines(ran)}
+    assert {"F1", "precision", "recall"} <= {line[0] for line in lines(ran)}
     words = [line.split("\t") for line in (tmp_path / "p.tsv").read_text().splitlines()]
     assert [word[:2] for word in words if len(word) == 3] == [
         ["a", "B-X"],
@@ -98,7 +99,7 @@ def test_evaluate_tags_and_answers(run, place, tmp_path):
         "evaluate", place / "reader", place / "q.jsonl", "--predictions", tmp_path / "p.json",
         "--chinese",
     )  # fmt: skip
-    assert {"f1", "exact"} <= {line[0] for line in lines(ran)}
+    assert {"F1", "exact"} <= {line[0] for line in lines(ran)}
     assert list(json.loads((tmp_path / "p.json").read_text())) == ["q1"]
     assert ["rules", "CMRC's"] in lines(ran)
 
@@ -182,7 +183,7 @@ def test_a_model_without_a_task(run, place, tmp_path):
     asked = ("evaluate", place / "words", place / "held.txt", "--length", "16")
     found = dict(lines(run(*asked)))
     for name, value in made.scores.items():
-        assert found[name] == f"{value:.4f}"
+        assert found[called(name)] == f"{value:.4f}"
     said = json.loads(run(*asked, "--json", "--report", tmp_path / "page.html").stdout)
     assert said["scores"] == made.scores
     assert "MLM accuracy" in (tmp_path / "page.html").read_text()
@@ -196,7 +197,7 @@ def test_vectors_on_scored_pairs(run, place, tmp_path):
     ran = run("evaluate", place / "bare", place / "scored.tsv", "--predictions", out)
     made = cloze.evaluate(cloze.load(place / "bare", device="cpu"), place / "scored.tsv")
     found = dict(line for line in lines(ran) if len(line) == 2)
-    assert found["spearman"] == f"{made.scores['spearman']:.4f}"
+    assert found["Spearman"] == f"{made.scores['spearman']:.4f}"
     rows = [line.split("\t") for line in out.read_text().splitlines()[1:]]
     told = [one.score for one in made.predictions]
     assert [float(row[4]) for row in rows] == pytest.approx(told, abs=1e-5)

@@ -83,6 +83,19 @@ def test_a_flag_that_a_kind_does_not_know(run, folder):
     assert not out.exists()
 
 
+def test_going_on_with_new_text(folder, models):
+    counted, lstm = map(str, models)
+    asked = ["pretrain", str(folder / "dev.txt"), "--out", str(folder / "on"), "--steps", "2"]
+    ran = CliRunner().invoke(app, [*asked, "--from", lstm, "--quiet", "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["steps"] == 2
+    for more in ([], ["--model", "ngram"]):
+        ran = CliRunner().invoke(app, [*asked[:-2], *more, "--from", counted])
+        assert ran.exit_code == 1
+        assert "an n-gram model cannot go on" in ran.output
+        assert "the old text and the new together" in ran.output
+
+
 def test_the_report_of_a_run_is_drawn_again(run, models):
     page = models[1] / "report.html"
     page.unlink()
@@ -141,6 +154,11 @@ def test_a_translator_from_two_files(run, folder):
     )
     assert "kept\tthe last, as nothing was held out" in alone.stdout
     assert "best after step" not in alone.stdout
+    onward = run(
+        *("finetune", "translate", folder / "mt", "--train", *sides, "--out", folder / "mt3"),
+        *("--steps", "1", "--quiet"),
+    )
+    assert onward.returncode == 0, onward.stderr
     table = run("compare", folder / "mt", folder / "mt2", *sides, "--quiet", "--resamples", "50")
     assert table.returncode == 0, table.stderr
     header, first, second = (line.split("\t") for line in table.stdout.splitlines())
@@ -157,8 +175,8 @@ def test_a_translator_from_two_files(run, folder):
         (["--train", "a.en"], 1, "train is not two files"),
         (["--train", "a.en", "a.de", "--dev", "b.en"], 1, "dev is not two files"),
         (["--train", "a.en", "a.de", "--pooling", "cls"], 2, "a translator does not know it"),
-        (["runs/bert", "--train", "a.en", "a.de"], 1, "a translator begins from nothing"),
-        (["seq2seq", "--train", "a.en", "a.de"], 1, "recipe transformer or seq2seq"),
+        (["runs/bert", "--train", "a.en", "a.de"], 1, "runs/bert is no translator"),
+        (["seq2seq", "--train", "a.en", "a.de"], 1, "--recipe transformer or seq2seq"),
     ],
 )
 def test_what_a_translator_is_not_told(arguments, code, said):

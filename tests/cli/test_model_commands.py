@@ -1,5 +1,6 @@
 """`fill`, `embed`, `info` and `demo` as a user runs them."""
 
+import io
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.cli.app import app
 from cloze.models import BertConfig, fresh
 from helpers import PIECES, scramble, tiny_tokenizer
 
@@ -132,6 +134,35 @@ def test_embed_tokens(run, folder, model, tmp_path):
     ran = run("embed", folder, "a", "--pooling", "none", "--out", tmp_path / "t.npy")
     assert ran.returncode == 1
     assert "write tokens to .jsonl or .parquet" in ran.stderr
+
+
+def test_embed_prints_all_numbers_where_a_program_reads_them(run, folder, model, tmp_path):
+    ran = run("embed", folder, *TEXTS)
+    assert ran.returncode == 0, ran.stderr
+    found = np.loadtxt(ran.stdout.splitlines(), np.float32)
+    assert np.array_equal(found, cloze.embed(model, TEXTS))
+    (tmp_path / "t.txt").write_text(f"{LONG}\na\n")
+    ran = run("embed", folder, "-f", tmp_path / "t.txt")
+    assert ran.returncode == 1
+    found = np.loadtxt(ran.stdout.splitlines(), np.float32)
+    assert np.isnan(found[0]).all()
+    assert np.array_equal(found[1], cloze.embed(model, "a")[0])
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--skip-bad", "--pooling", "none")
+    (tokens,) = cloze.embed(model, ["a"], pooling="none")
+    rows = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [["1", piece] for piece in tokens.encoding.pieces]
+    assert np.array_equal(np.array([row[2:] for row in rows], np.float32), tokens.vectors)
+
+
+def test_embed_shows_the_first_numbers_on_a_terminal(folder, monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with pytest.raises(SystemExit):
+        app(["embed", str(folder), "the cat sat."])
+    shown = terminal.getvalue()
+    assert "the cat sat." in shown
+    assert "…" in shown
 
 
 def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tmp_path):

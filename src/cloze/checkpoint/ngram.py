@@ -13,10 +13,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from cloze.checkpoint.own import read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
@@ -39,6 +38,9 @@ from cloze.models.ngram import (
 )
 from cloze.text.spaced import spaced
 from cloze.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 FAMILY = "ngram"
 _KINDS = {"I64": "<i8", "F32": "<f4"}
@@ -106,7 +108,7 @@ def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
 def open_ngram(
     folder: Path,
     *,
-    device: str | torch.device | None = None,  # noqa: ARG001 - its tables stay where they are
+    device: "str | torch.device | None" = None,  # noqa: ARG001 - its tables stay where they are
 ) -> NGramModel:
     """The model in a folder. The tables are looked through once, then read when asked."""
     config, counts = _read_settings(folder)

@@ -3,10 +3,7 @@
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
-
-from safetensors.torch import save_file
-from torch import nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.atomic import model_told, whole_files, whole_folder
@@ -15,6 +12,9 @@ from cloze.config import to_mapping
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
 from cloze.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn  # word vectors are no net, and start without torch
 
 CONFIG = "config.json"
 FORMAT_VERSION = 1
@@ -53,12 +53,14 @@ class Saved:
 
 def write_own(
     work: Path,
-    module: nn.Module,
+    module: "nn.Module",
     config: Any,  # noqa: ANN401 (of any family of ours)
     tokenizer: Tokenizer,
     **facts: int,
 ) -> None:
     """The three files; `facts` stand in config.json beside the configuration."""
+    from safetensors.torch import save_file
+
     tensors = {name: one.cpu().contiguous() for name, one in module.state_dict().items()}
     save_file(tensors, work / SINGLE, metadata={"format": "pt"})
     write_settings(work, config.family, {**facts, **to_mapping(config)})
@@ -95,7 +97,7 @@ def check_version(version: object, file: str) -> None:
         )
 
 
-def put_weights(module: nn.Module, folder: Path) -> None:
+def put_weights(module: "nn.Module", folder: Path) -> None:
     """A folder's weights into a net without memory; names and shapes are checked before."""
     stored, ours = stored_weights(folder), module.state_dict()
     if stored.keys() != ours.keys():

@@ -10,15 +10,14 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from cloze.checkpoint.own import CONFIG, Saved, read_settings, write_settings
-from cloze.checkpoint.weights import SINGLE, Stored, check, file_weights, read_weights
+from cloze.checkpoint.weights import SINGLE, check, file_weights, read_table
 from cloze.config import from_mapping, in_range, to_mapping
 from cloze.data.files import PathLike, endings
 from cloze.data.unpack import open_bytes
@@ -32,6 +31,9 @@ from cloze.interop.word2vec import (
     write_vectors,
 )
 from cloze.models.word2vec import Grams, WordVectors
+
+if TYPE_CHECKING:
+    import torch
 
 FAMILY = "word2vec"
 ENDINGS = (".txt", ".vec", ".bin")  # of others' files, which may be packed
@@ -59,7 +61,7 @@ class WordModel(WordVectors, Saved):
         save_file(tensors, work / SINGLE, metadata={"format": "np"})
 
 
-def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) -> WordModel:  # noqa: ARG001 (they stay with the processor)
+def open_vectors(folder: PathLike, *, device: "str | torch.device | None" = None) -> WordModel:  # noqa: ARG001 (they stay with the processor)
     """The word vectors in a folder of ours."""
     place = Path(folder)
     config = _config(place)
@@ -73,7 +75,7 @@ def open_vectors(folder: PathLike, *, device: str | torch.device | None = None) 
         if name not in stored:
             raise FolderError(f"{SINGLE} holds no {name}", fix="fetch or save the folder again")
         check(name, stored[name], shape)
-    tables = {name: _table(name, stored[name]) for name in wanted}
+    tables = {name: read_table(name, stored[name]) for name in wanted}
     return WordModel(
         words=words,
         vectors=tables["vectors"],
@@ -231,7 +233,3 @@ def _columns(vectors: WordVectors) -> tuple[list[str], list[int | None]]:
 
 def _line(word: str, count: int | None) -> str:
     return f"{word}\t{'' if count is None else count}\n"
-
-
-def _table(name: str, stored: Stored) -> NDArray[np.float32]:
-    return read_weights({name: stored})[name].float().numpy()

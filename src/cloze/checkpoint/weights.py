@@ -11,13 +11,18 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from cloze.errors import FolderError
 from cloze.files import read_json
+
+if TYPE_CHECKING:  # what only looks at headers and tables starts without torch
+    import torch
+    from torch import Tensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -67,7 +72,7 @@ def stored_weights(folder: Path) -> dict[str, Stored]:
     return found
 
 
-def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> dict[str, Tensor]:
+def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> "dict[str, Tensor]":
     """The tensors themselves, file by file; one that holds NaN or ∞ is refused.
 
     With `mapped` nothing is read through, and so nothing refused: tables may be larger than memory.
@@ -88,11 +93,30 @@ def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> dict[
     return tensors
 
 
-def _check_finite(name: str, tensor: Tensor, file: Path) -> None:
+def read_table(name: str, stored: Stored) -> NDArray[np.float32]:
+    """The same of one tensor for numpy, in float32; without torch where numpy knows its kind."""
+    if stored.kind not in ("F64", "F32", "F16"):
+        return read_weights({name: stored})[name].float().numpy()
+    try:
+        with safe_open(stored.file, framework="numpy") as opened:
+            table: NDArray[np.floating[Any]] = opened.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise _broken(stored.file, str(error)) from None
+    if table.size:
+        _check_ends(name, float(table.min()), float(table.max()), stored.file)
+    return table.astype(np.float32, copy=False)
+
+
+def _check_finite(name: str, tensor: "Tensor", file: Path) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
-    least, most = tensor.aminmax()  # a NaN is both; unlike isfinite, it needs no memory
-    if not (most.isfinite() and least.isfinite()):
+    least, most = tensor.aminmax()
+    _check_ends(name, least.item(), most.item(), file)
+
+
+def _check_ends(name: str, least: float, most: float, file: Path) -> None:
+    # a NaN is both of them; unlike isfinite of all, they need no memory
+    if not (math.isfinite(most) and math.isfinite(least)):
         raise FolderError(
             f"{name} in {file.name} holds numbers that are none (NaN or infinite)",
             fix="its training may have gone astray, or the file is damaged; "
@@ -100,7 +124,7 @@ def _check_finite(name: str, tensor: Tensor, file: Path) -> None:
         )
 
 
-def check(name: str, stored: Stored, shape: torch.Size | tuple[int, ...]) -> None:
+def check(name: str, stored: Stored, shape: "torch.Size | tuple[int, ...]") -> None:
     """Refuse a tensor that is not what the configuration implies."""
     if stored.kind not in WEIGHT_KINDS:
         raise FolderError(

@@ -25,6 +25,7 @@ from cloze.cli.common import (
     Texts,
     print_json,
     print_table,
+    printable,
     progress,
     texts_from,
 )
@@ -33,7 +34,7 @@ from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.streams import Row
-    from cloze.data.vectors import Record, Vectors
+    from cloze.data.vectors import Record, Vectors, Writer
 
 TERMINATED = 143  # as shells report SIGTERM
 SHOWN = 6  # numbers of a vector on the screen
@@ -75,7 +76,12 @@ def embed(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn texts, or their tokens, into vectors."""
+    """Turn texts, or their tokens, into vectors.
+
+    A terminal shows the first numbers. In a pipe or a file each text is a line
+    of all its numbers, parted by tabs (nan where it failed); with --pooling none
+    each token is one: the number of its text, the piece, the numbers.
+    """
     told = Outcomes("texts", skip_bad=skip_bad)
     inputs = texts_from(texts, files, column, on_error=told.on_error)
 
@@ -93,7 +99,9 @@ def embed(
     with ExitStack() as stack:
         stack.enter_context(_tidy())
         show = stack.enter_context(progress(quiet))
-        print_records = _print_json if as_json else _print
+        print_records: Writer = _print if sys.stdout.isatty() else _Lines(by_token=by_token)
+        if as_json:
+            print_records = _print_json
         write = stack.enter_context(vector_file(out, by_token=by_token)) if out else print_records
         for records in embed_stream(
             opened,
@@ -144,6 +152,28 @@ def _texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:
 def _print_json(records: "Sequence[Record]") -> None:
     for record in records:
         print_json(record.plain())
+
+
+class _Lines:
+    """Prints vectors for other programs: numbers and tabs, as exact as they are."""
+
+    def __init__(self, *, by_token: bool) -> None:
+        self._by_token = by_token  # then a text that failed has no lines, and a number
+        self._width = 1
+        self._texts = 0
+
+    def __call__(self, records: "Sequence[Record]") -> None:
+        known = (len(one.vectors) for one in records if one.vectors is not None)
+        self._width = next(known, self._width)
+        for record in records:
+            self._texts += 1
+            if record.vectors is not None and record.encoding is not None:
+                for piece, vector in zip(record.encoding.pieces, record.vectors, strict=True):
+                    print(self._texts, printable(piece), *vector, sep="\t")
+            elif record.vectors is not None:
+                print(*record.vectors, sep="\t")
+            elif not self._by_token:
+                print(*["nan"] * self._width, sep="\t")
 
 
 def _print(records: "Sequence[Record]") -> None:

@@ -199,15 +199,17 @@ def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
 
 
 def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
-    yield from ((name, f"{value:.4f}") for name, value in made.scores.items())
+    from cloze.draw.measures import called
+
+    yield from ((called(name), f"{value:.4f}") for name, value in made.scores.items())
     if made.calibration is not None:
         yield "calibration error", f"{made.calibration.error:.4f}"
     if made.swapped is not None:
         if made.swapped.same is not None:
-            yield "same, A and B exchanged", f"{made.swapped.same:.4f}"
+            yield "same answer, A and B exchanged", f"{made.swapped.same:.4f}"
         yield "difference, exchanged", f"{made.swapped.difference:.4f}"
         main = made.swapped.scores[made.measure]
-        yield f"{made.measure}, exchanged", f"{main:.4f}"
+        yield f"{called(made.measure)}, exchanged", f"{main:.4f}"
     yield "examples", made.count
     if made.cut:
         yield "cut, too long", made.cut

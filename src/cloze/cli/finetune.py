@@ -51,7 +51,11 @@ def finetune(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help='A model folder, a built-in model, or "org/name".'),
+        typer.Argument(
+            metavar="MODEL",
+            help='A model folder, a built-in model, or "org/name"; translate: one to go on from, '
+            "or none.",
+        ),
     ] = None,
     *,
     train: Annotated[
@@ -182,7 +186,9 @@ def finetune(
             ended = go_on(out, settings=changed, watch=watch)
         else:
             own = nested(_own(flags, task, recipe))
-            kind, made = complete(recipe, task=task, flags=own, settings=settings or [])
+            kind, made = complete(
+                recipe, task=task, model=model, flags=own, settings=settings or []
+            )
             files = {"train": train or [], "dev": dev or []}
             ended = kind.make(task, model, out=out, recipe=made, **files, force=force, watch=watch)
     print_end(ended, as_json, verb="finetune")

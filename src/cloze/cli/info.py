@@ -4,6 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from cloze.cli.common import Json, ModelFolder, print_json, print_table
+from cloze.draw.numbers import percent
 
 if TYPE_CHECKING:
     from cloze.tasks.info import Info
@@ -38,7 +39,7 @@ def _show(found: "Info") -> None:
     ]
     print_table(("", found.folder), [row for row in rows if row[1]])
     parts = [
-        (part, count, f"{count / found.total:.1%}") for part, count in found.parameters.items()
+        (part, count, percent(count / found.total)) for part, count in found.parameters.items()
     ]
     print_table(("part", "parameters", "share"), [*parts, ("all", found.total, "")])
     print_table(("what it can do", ""), found.verbs.items())

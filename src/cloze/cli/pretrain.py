@@ -31,7 +31,7 @@ from cloze.cli.training import (
     nested,
     watching,
 )
-from cloze.draw.numbers import duration
+from cloze.draw.numbers import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,17 +206,22 @@ def pretrain(
 def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> dict[str, Any]:
     """The flags as this kind of model calls them; those it does not know are bad usage."""
     from cloze.config import one_of
-    from cloze.make.pretrain import MODEL_MAKERS, kind_of
+    from cloze.make.pretrain import MODEL_MAKERS, START, kind_in, kind_of, made_in_one_go
 
     if model is not None:
         one_of("model", model, MODEL_MAKERS)
-    name = model or ("bert" if recipe is None else kind_of(recipe))
+    if recipe is None:
+        name = model or kind_in(flags.get(START)) or "bert"
+    else:
+        name = model or kind_of(recipe)
     own: dict[str, Any] = {}
     for setting, value in flags.items():
         path = MODEL_MAKERS[name].path(setting)
         if path is not None:
             whole = isinstance(value, float) and value.is_integer()
             own[path] = int(value) if whole else value
+        elif setting == START:
+            raise made_in_one_go(name)
         elif setting not in ANYONES:
             raise typer.BadParameter(f"--model {name} does not know it", param_hint=FLAGS[setting])
     return own
@@ -241,7 +246,7 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("documents", made.documents),
         ("tokens in an epoch", made.tokens_per_epoch),
         ("tokens in a step", made.tokens_per_step),
-        ("places filled with tokens", f"{made.real_share:.1%}"),
+        ("places filled with tokens", percent(made.real_share)),
         ("tokens a second, in a trial", round(made.tokens_per_second)),
         ("steps", made.steps),
         ("tokens", made.tokens),

@@ -3,9 +3,10 @@
 | task | recipe | makes |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | model and head (`make/finetune_encoder.py`) |
-| translate | transformer(-base), seq2seq | a translator, from nothing (`make/translate.py`) |
+| translate | transformer(-base), seq2seq | a translator, new or going on (`make/translate.py`) |
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -19,6 +20,7 @@ from cloze.make.finetune_encoder import Finetuned, finetune_encoder, resume_fine
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.make.labelled import listed_sources
 from cloze.make.maker import Maker
+from cloze.make.onward import family_in
 from cloze.make.recipe import values_of
 from cloze.make.run import Watch
 from cloze.make.translate import Trained, resume_translator, train_translator
@@ -33,9 +35,9 @@ Data = PathLike | Iterable[Any]
 
 
 @overload
-def finetune(
+def finetune(  # type: ignore[overload-overlap]  # a task that is no literal is not known
     task: Literal["translate"],
-    model: None,
+    model: PathLike | None,
     train: Sequence[Any],
     out: PathLike,
     recipe: TranslateRecipe | PathLike | None = None,
@@ -77,7 +79,7 @@ def finetune(
 
     Args:
         task: what it is to learn.
-        model: that it begins with; None for a translator.
+        model: that it begins with; for a new translator None.
         train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
             or a list of mappings with the same columns; or examples of `cloze.data.labelled`; of a
             translator two, the source and its translation: files, or lists of sentences.
@@ -88,7 +90,7 @@ def finetune(
         force: overwrite what is there.
         watch: who wants to see it.
     """
-    maker, made = complete(recipe, task=task, settings=settings)
+    maker, made = complete(recipe, task=task, model=model, settings=settings)
     ended: Finetuned | Trained = maker.make(
         task, model, train, out, made, dev=dev, force=force, watch=watch
     )
@@ -99,12 +101,20 @@ def complete(
     recipe: TaskRecipe | PathLike | None = None,
     *,
     task: str | None = None,
+    model: Model | PathLike | None = None,
     flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> tuple[Maker[Any], Any]:
-    """How a task is taught, and the complete recipe, with flags and settings on top."""
+    """How a task is taught, and the complete recipe, with flags and settings on top.
+
+    A translator to go on from, `model`, is one of the settings, and says the kind of the recipe.
+    """
     maker = maker_for(task, recipe)
     translates = maker.recipe is TranslateRecipe
+    if translates and model is not None:
+        start = _translator_in(model)
+        flags = {**(flags or {}), "model": {"start": start}}
+        recipe = recipe or family_in(start)
     if recipe is None:
         features = override(flags or {}, settings).get("transfer", {}).get("kind") == FEATURES
         recipe = FEATURES if features and not translates else maker.default
@@ -149,7 +159,7 @@ def _labelled(
 
 def _translator(
     _: str | None,
-    model: object,
+    model: object,  # noqa: ARG001 (the recipe has it)
     train: Data,
     out: PathLike,
     recipe: TranslateRecipe,
@@ -158,11 +168,6 @@ def _translator(
     force: bool,
     watch: Watch | None,
 ) -> Trained:
-    if model is not None:
-        raise InputError(
-            "a translator begins from nothing, and a model was named",
-            fix="leave it out; which kind it is to be: recipe transformer or seq2seq",
-        )
     sides = _sides("train", listed_sources(train) or recipe.data.train)
     judged = listed_sources(dev) or recipe.data.dev
     return train_translator(
@@ -173,6 +178,22 @@ def _translator(
         force=force,
         watch=watch,
     )
+
+
+def _translator_in(model: Model | PathLike) -> str:
+    """The folder of a translator to go on from; anything else is told apart here."""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(
+            f"a translator goes on from a folder, and was given a {type(model).__name__}",
+            fix="save it, and name the folder",
+        )
+    start = os.fspath(model)
+    if family_in(start) not in translator.CONFIGS:
+        raise InputError(
+            f"{start} is no translator, and a translator goes on from nothing else",
+            fix="leave it out to make a new one; which kind: --recipe transformer or seq2seq",
+        )
+    return start
 
 
 def _sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloze.checkpoint.language import NeuralModel
+from cloze.checkpoint.language import NeuralModel, open_language
 from cloze.checkpoint.words import Vocabulary
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
@@ -30,6 +30,7 @@ from cloze.make.folder import alone, check_apart, clear
 from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
 from cloze.make.ngram import learn_words
+from cloze.make.onward import base_of, fitted, said
 from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
@@ -65,6 +66,7 @@ def pretrain_language(
 ) -> Pretrained:
     """Learn an NNLM or an LSTM from running text, a sentence to a line.
 
+    It is a new one, or goes on from the recipe's `model.start`, whose words and shape it keeps.
     Every epoch the model is judged by text it does not learn from, and the folder holds the best in
     the end. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly where the budget is in
     epochs, steps or tokens.
@@ -82,6 +84,8 @@ def pretrain_language(
     texts = texts_of(sources, made.corpus.sources)
     dev = named(made.corpus.dev)
     made = replace(made, corpus=replace(made.corpus, sources=named(texts), dev=dev))
+    base = base_of(made, open_language)
+    made = fitted(made, base, Path(out))
     # whether all is there that is named, before anything is overwritten
     device_of(made.run.device)
     if made.vocabulary.folder is not None:
@@ -91,8 +95,8 @@ def pretrain_language(
     folder = fresh_path(out, force)
     with alone(folder):
         clear(folder)
-        write_recipe(folder, made)
-        return _train(lines, folder, made, watch or Watch())
+        write_recipe(folder, said(made))
+        return _train(lines, folder, made, base, watch or Watch())
 
 
 def resume_language(
@@ -110,15 +114,23 @@ def resume_language(
     check_extras(made.run)
     texts = texts_of(sources, made.corpus.sources)
     check_named(texts)
+    base = base_of(made, open_language)
     with alone(Path(out)):
-        return _train(read_lines(texts, made.corpus), Path(out), made, watch or Watch())
+        return _train(read_lines(texts, made.corpus), Path(out), made, base, watch or Watch())
 
 
-def _train(lines: Lines, out: Path, recipe: LanguageRecipe, watch: Watch) -> Pretrained:
+def _train(
+    lines: Lines, out: Path, recipe: LanguageRecipe, base: NeuralModel | None, watch: Watch
+) -> Pretrained:
     place = out / VOCABULARY
-    tokenizer = kept_vocabulary(place, lambda: _tokenizer(lines.train, recipe, watch))
+    tokenizer = (
+        base.tokenizer
+        if base
+        else kept_vocabulary(place, lambda: _tokenizer(lines.train, recipe, watch))
+    )
     text = RunningText.of(lines.train, tokenizer)
-    model = _model(recipe, tokenizer, text)
+    model = base or _model(recipe, tokenizer, text)
+    model.module.to(device_of(recipe.run.device))
     batches = _batches(text, recipe)
     watch.say.text(
         f"{len(text.ids):,} tokens to learn from, {len(model.words):,} words, "
@@ -201,7 +213,6 @@ def _model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText) -> N
     config = recipe.config(len(Vocabulary(tokenizer).words))
     made = NeuralModel.new(config, tokenizer, rng=rng)
     made.module.expect(torch.from_numpy(text.frequencies(config.vocab_size)))
-    made.module.to(device_of(recipe.run.device))
     return made
 
 

@@ -8,7 +8,7 @@ from cloze.checkpoint.language import CONFIGS, Config
 from cloze.config import check_choices, from_mapping, in_range, number, to_mapping
 from cloze.data.files import PathLike
 from cloze.make.recipe import check_one_model, completed
-from cloze.make.run_tables import JudgedRun
+from cloze.make.run_tables import JudgedRun, StartTable
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
 from cloze.models.nnlm import NNLMShape
@@ -108,6 +108,7 @@ class LanguageRun(JudgedRun):
 class LanguageRecipe:
     """One run; the shape that is there says which kind of model it makes."""
 
+    model: StartTable = field(default_factory=StartTable)
     corpus: JudgedTable = field(default_factory=JudgedTable)
     vocabulary: WordsTable = field(default_factory=WordsTable)
     nnlm: NNLMShape | None = None

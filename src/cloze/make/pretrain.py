@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from cloze.checkpoint.abilities import OWN
 from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
@@ -26,6 +27,7 @@ from cloze.make.language import pretrain_language, resume_language
 from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.maker import Maker
 from cloze.make.ngram import pretrain_ngram
+from cloze.make.onward import family_in
 from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
 from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, values_of
 from cloze.make.run import Pretrained, Watch, named, texts_of, write_recipe
@@ -35,6 +37,7 @@ from cloze.train.parallel import processes
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
 
+START = "model.start"  # the model to go on from
 # what only recipes of finetune have
 FINETUNE_TABLES = {"task", "data", "transfer", "transformer", "seq2seq"}
 
@@ -74,6 +77,10 @@ def complete(
     """Who makes what is asked for, and its complete recipe, with flags and settings on top."""
     if model is not None:
         one_of("model", model, MODEL_MAKERS)
+    asked = {**(flags or {})}
+    start = override(asked, settings).get("model", {}).get("start")
+    if recipe is None and model is None:
+        model = kind_in(start)
     if recipe is None:
         recipe = default_recipe(flags, settings) if model is None else MODEL_MAKERS[model].default
     else:
@@ -86,7 +93,8 @@ def complete(
             )
         model = model or said
     maker = MODEL_MAKERS[model or "bert"]
-    asked = {**(flags or {})}
+    if start is not None and maker.path(START) is None:
+        raise made_in_one_go(model or kind_of(recipe))
     for table, values in maker.base.items():
         asked[table] = {**values, **asked.get(table, {})}
     made: AnyRecipe = completed(maker.recipe, recipe, asked, settings)
@@ -109,6 +117,25 @@ def kind_of(recipe: AnyRecipe | PathLike) -> str:
     """The kind of model that a recipe makes: the table that describes it tells."""
     values = values_of(recipe)
     return next((name for name in MODEL_MAKERS if name in values), "bert")
+
+
+def kind_in(start: object) -> str | None:
+    """The kind of the model to go on from; None: an encoder, or none."""
+    family = family_in(start)
+    if family is not None and family not in MODEL_MAKERS:
+        raise ConfigError(
+            f"{start} holds {OWN[family].name}, which learns from aligned text",
+            fix="go on with it by cloze finetune translate MODEL --train SRC TGT",
+        )
+    return family
+
+
+def made_in_one_go(kind: str) -> ConfigError:
+    """What is wrong where such a kind of model is to go on."""
+    return ConfigError(
+        f"{OWN[kind].name} cannot go on from others: that kind is made in one go",
+        fix="make a new one, of the old text and the new together, without --from",
+    )
 
 
 def _check_verb(recipe: AnyRecipe | PathLike) -> None:

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cloze.checkpoint.abilities import OWN
 from cloze.checkpoint.load import open_folder
 from cloze.config import (
     from_mapping,
@@ -33,7 +34,7 @@ from cloze.make.recipe_tables import (
     ShapeTable,
     VocabularyTable,
 )
-from cloze.make.run_tables import UNITS, RunTable
+from cloze.make.run_tables import UNITS, RunTable, StartTable
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 
@@ -226,6 +227,8 @@ def completed(
     made = from_mapping(kind, merge(values, asked))
     if isinstance(made, Recipe):
         _check_asked(made, asked)
+    elif isinstance(model := getattr(made, "model", None), StartTable):
+        _check_brought(model.start, asked)
     return made
 
 
@@ -261,6 +264,17 @@ def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
                 fix="leave it out"
                 + ("; --extra-pieces adds words of the new text" if table == "vocabulary" else ""),
             )
+
+
+def _check_brought(start: str | None, asked: Mapping[str, Any]) -> None:
+    """The same for language models and translators, whose shapes are tables of their names."""
+    for table in ("vocabulary", *OWN) if start is not None else ():
+        for name, value in asked.get(table, {}).items():
+            if value is not None:
+                raise ConfigError(
+                    f"{table}.{name} changes nothing: the model to go on from has its own",
+                    fix="leave it out",
+                )
 
 
 def recipes() -> dict[str, Path]:

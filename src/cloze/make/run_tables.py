@@ -41,6 +41,13 @@ FREE = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartTable:
+    """The table `model` of a language model or a translator: one to go on from, if any."""
+
+    start: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnyRun:
     """What every run is told."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from cloze.checkpoint.translator import Translator, learn_pieces, sentences
+from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
 from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.device import device_of
@@ -22,6 +22,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
+from cloze.make.onward import base_of, fitted, said
 from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
@@ -83,7 +84,8 @@ def train_translator(
         target: the same of their translations, line by line.
         out: the run's and the model's folder.
         recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
-            its file.
+            its file. Its `model.start` is a translator to go on from, which keeps its pieces and
+            its shape.
         dev: source and target to judge by.
         settings: such as "transformer.layers=4", on top of the recipe.
         force: overwrite what is there.
@@ -93,6 +95,8 @@ def train_translator(
     check_extras(made.run)
     data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
     made = replace(made, data=data)
+    base = base_of(made, load_translator)
+    made = fitted(made, base, Path(out))
     check_piped([*data.train, *data.dev])
     # whether all is there that is named, before anything is overwritten
     device_of(made.run.device)
@@ -103,8 +107,8 @@ def train_translator(
     folder = fresh_path(out, force)
     with alone(folder):
         clear(folder)
-        write_recipe(folder, made)
-        return _train(train, judged, folder, made, watch or Watch())
+        write_recipe(folder, said(made))
+        return _train(train, judged, folder, made, base, watch or Watch())
 
 
 def resume_translator(
@@ -120,16 +124,26 @@ def resume_translator(
         )
     check_piped([*made.data.train, *made.data.dev], again=True)
     judged = parallel(*made.data.dev) if made.data.dev else None
+    train, base = parallel(*made.data.train), base_of(made, load_translator)
     with alone(Path(out)):
-        return _train(parallel(*made.data.train), judged, Path(out), made, watch or Watch())
+        return _train(train, judged, Path(out), made, base, watch or Watch())
 
 
 def _train(
-    data: Parallel, dev: Parallel | None, out: Path, recipe: TranslateRecipe, watch: Watch
+    data: Parallel,
+    dev: Parallel | None,
+    out: Path,
+    recipe: TranslateRecipe,
+    base: Translator | None,
+    watch: Watch,
 ) -> Trained:
-    tokenizer = kept_vocabulary(out / VOCABULARY, lambda: _tokenizer(data, recipe, watch))
+    tokenizer = (
+        base.tokenizer
+        if base
+        else kept_vocabulary(out / VOCABULARY, lambda: _tokenizer(data, recipe, watch))
+    )
     pairs, fitting = _pairs(data, tokenizer, recipe, watch)
-    model = _model(recipe, tokenizer, fitting)
+    model = _model(recipe, tokenizer, fitting, base)
     state = TrainState(
         learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
         model=model.module,
@@ -244,11 +258,13 @@ def _pairs(
     return pairs, _Fitting(kept=len(fits), longest=max(sizes[n] for n in fits))
 
 
-def _model(recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting) -> Translator:
+def _model(
+    recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting, base: Translator | None
+) -> Translator:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    made = Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
+    made = base or Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
     made.module.to(device_of(recipe.run.device))
-    return replace(made, longest=fitting.longest)
+    return replace(made, longest=max(fitting.longest, made.longest))
 
 
 def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:

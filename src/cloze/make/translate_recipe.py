@@ -10,7 +10,7 @@ from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.evaluate.bleu import TOKENIZERS
 from cloze.make.recipe import check_one_model, completed, recipes
-from cloze.make.run_tables import JudgedRun
+from cloze.make.run_tables import JudgedRun, StartTable
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape
 from cloze.text.learn import check_pieces
@@ -92,6 +92,7 @@ class TranslateRun(JudgedRun):
 class TranslateRecipe:
     """One run; the shape that is there says which kind of model it makes."""
 
+    model: StartTable = field(default_factory=StartTable)
     data: PairsTable = field(default_factory=PairsTable)
     vocabulary: PiecesTable = field(default_factory=PiecesTable)
     transformer: TransformerShape | None = None

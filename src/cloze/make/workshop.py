@@ -17,6 +17,7 @@ from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.streams import Source
+from cloze.draw.numbers import percent
 from cloze.evaluate.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
@@ -241,7 +242,8 @@ def described(summary: Summary) -> str:
     return (
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "
         f"{summary.sentences:,} sentences, {summary.tokens:,} tokens, "
-        f"{summary.unknown_rate:.3%} unknown, longest sentence {summary.longest_sentence:,} tokens"
+        f"{percent(summary.unknown_rate, 3)} unknown, "
+        f"longest sentence {summary.longest_sentence:,} tokens"
         + (f"; {summary.skipped:,} rows could not be read" if summary.skipped else "")
     )
 

@@ -1,16 +1,16 @@
-"""The systems, one file each; none imports another."""
+"""The systems, one file each; none imports another.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+The encoders' names are looked up when they are first used: n-grams and word vectors need no torch.
+"""
 
-import torch
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from cloze.models.bert import Bert, BertConfig
-from cloze.models.distilbert import DistilBert, DistilBertConfig
-from cloze.models.modernbert import ModernBert, ModernBertConfig
-from cloze.nn.encoder import Encoder
-from cloze.nn.meta import without_memory
-from cloze.nn.shape import EncoderConfig
+if TYPE_CHECKING:
+    from cloze.models.bert import Bert, BertConfig
+    from cloze.models.distilbert import DistilBert, DistilBertConfig
+    from cloze.models.encoders import MODELS, Family, fresh, on_meta
+    from cloze.models.modernbert import ModernBert, ModernBertConfig
 
 __all__ = [
     "MODELS",
@@ -26,31 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Family:
-    """A kind of model: what describes it, and what it is."""
-
-    config: type[BertConfig] | type[DistilBertConfig] | type[ModernBertConfig]
-    module: type[Bert] | type[DistilBert] | type[ModernBert]
-
-
-MODELS = {
-    "bert": Family(BertConfig, Bert),
-    "distilbert": Family(DistilBertConfig, DistilBert),
-    "modernbert": Family(ModernBertConfig, ModernBert),
-}
-
-
-def on_meta(config: EncoderConfig, heads: Iterable[str] = (), **parts: bool) -> Encoder:
-    """The module without memory behind it: shapes to check or count, weights to be put in."""
-    with without_memory():
-        return MODELS[config.family].module(config, heads, **parts)  # type: ignore[arg-type]
-
-
-def fresh(
-    config: EncoderConfig, heads: Iterable[str] = (), *, rng: torch.Generator, **parts: bool
-) -> Encoder:
-    """A new module with random weights, drawn from `rng` and nothing else."""
-    module = on_meta(config, heads, **parts).to_empty(device=rng.device)
-    module.initialise(config.deviation, rng)
-    return module
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("cloze.models.encoders"), name)

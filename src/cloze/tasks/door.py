@@ -4,12 +4,11 @@ import os
 from typing import Any, TypeVar, cast
 
 from cloze.checkpoint.abilities import can, cannot, no_model, verbs_of
-from cloze.checkpoint.families import load
-from cloze.checkpoint.model import Model
 from cloze.checkpoint.own import Saved
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.left_to_right import as_language
+
+# what needs torch is imported where it is used: word vectors start without it
 
 M = TypeVar("M")
 
@@ -17,6 +16,8 @@ M = TypeVar("M")
 def loaded(model: object) -> Any:  # noqa: ANN401 (as of `load`)
     """The model itself, or that of the folder that is named."""
     if isinstance(model, str | os.PathLike):
+        from cloze.checkpoint.families import load
+
         return load(model)
     if isinstance(model, Saved | WordVectors) or _is_language(model):
         return model
@@ -33,6 +34,9 @@ def opened(model: object, verb: str, kind: type[M]) -> M:
 
 def opened_language(model: object, verb: str) -> LanguageModel:
     """The same, where any language model will do, one of the user's own too."""
+    from cloze.checkpoint.model import Model
+    from cloze.tasks.left_to_right import as_language
+
     found = loaded(model)
     if isinstance(found, Model):
         return as_language(found)
@@ -47,6 +51,9 @@ def _is_language(model: object) -> bool:
 
 def _refuse(model: object, verb: str) -> None:
     can(model, verb)
+
+    from cloze.checkpoint.model import Model
+
     if isinstance(model, Model):
         raise cannot("an encoder", verb, verbs_of(model.heads, causal=model.module.causal))
     raise no_model(model)

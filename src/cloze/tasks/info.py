@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.abilities import OWN, own_family, verbs_of
-from cloze.checkpoint.load import open_folder
-from cloze.checkpoint.model import token_limit
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
 from cloze.checkpoint.source import find_folder
@@ -20,9 +18,7 @@ from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
 from cloze.data.files import endings
 from cloze.errors import InputError
 from cloze.files import expanded, read_json
-from cloze.interop.huggingface import architecture
 from cloze.interop.sentence_transformers import Pooling
-from cloze.tasks.scoring import NEXT
 from cloze.text.tokenizer import Tokenizer
 
 NOT_SHAPE = (
@@ -83,6 +79,15 @@ def info(folder: str | os.PathLike[str]) -> Info:
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:
         return _own(place, described)
+    return _encoder(place)
+
+
+def _encoder(folder: Path) -> Info:
+    """An encoder's parts are those of its net, which torch lays out, without memory behind it."""
+    from cloze.checkpoint.load import open_folder
+    from cloze.checkpoint.model import token_limit
+    from cloze.interop.huggingface import architecture
+
     contents = open_folder(folder)
     published, tokenizer, pooling = contents.published, contents.tokenizer, contents.pooling
     config, heads = published.config, published.heads
@@ -129,6 +134,8 @@ def info(folder: str | os.PathLike[str]) -> Info:
 def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
     if {"sequence", "token"} & set(heads):
         return labels
+    from cloze.tasks.scoring import NEXT
+
     return NEXT if "nsp" in heads else ()
 
 

@@ -41,8 +41,8 @@ class Scored:
     def rows(self) -> list[tuple[str, str | int]]:
         """The table: every score, count and note."""
         return [
-            *((name, f"{value:.4f}") for name, value in self.scores.items()),
-            *self.counts.items(),
+            *((called(name), f"{value:.4f}") for name, value in self.scores.items()),
+            *((called(name), count) for name, count in self.counts.items()),
             *self.notes.items(),
             ("time", f"{self.seconds:.1f} s"),
         ]

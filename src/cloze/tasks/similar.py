@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.draw.cells import Cells
+from cloze.draw.numbers import percent
 from cloze.draw.scatter import Dot, Scatter
 from cloze.errors import InputError
 from cloze.models.word2vec import Floats, WordVectors, normalised
@@ -139,7 +140,7 @@ def words_picture(
         Dot(name=name, x=float(x), y=float(y), colour=colour, strong=number < asked)
         for number, ((name, colour), (x, y)) in enumerate(zip(colours.items(), places, strict=True))
     ]
-    detail = f"two of {model.width} directions: {explained:.0%} of the variance"
+    detail = f"two of {model.width} directions: {percent(explained, 0)} of the variance"
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, dots=dots)
 
 

@@ -48,7 +48,7 @@ def test_a_full_disk_is_told_and_the_old_model_stays(old, error, monkeypatch):
         raise error
 
     model = language_model("lstm")
-    monkeypatch.setattr("cloze.checkpoint.own.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     for write in (lambda: model.save(old, overwrite=True), lambda: model.save_into(old)):
         with pytest.raises(
             FolderError, match="the disk is full: the model was not written.*\n.*--resume"

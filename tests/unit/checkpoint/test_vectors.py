@@ -3,6 +3,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import cloze
 from cloze.checkpoint.vectors import (
@@ -163,6 +165,16 @@ def test_vectors_that_are_no_numbers_are_told(tmp_path):
     folder = broken.save(tmp_path / "words")
     with pytest.raises(FolderError, match="vectors in .* holds numbers that are none"):
         open_vectors(folder)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_vectors_of_other_precisions_are_read(folder, dtype):
+    kind = getattr(torch, dtype)
+    tables = load_file(folder / "model.safetensors")
+    save_file({name: one.to(kind) for name, one in tables.items()}, folder / "model.safetensors")
+    found = open_vectors(folder).vectors
+    assert found.dtype == np.float32
+    assert np.array_equal(found, tables["vectors"].to(kind).float().numpy())
 
 
 def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):

@@ -10,6 +10,7 @@ from cloze.data.labelled.questions import read_questions
 from cloze.data.labelled.schemes import spans_of
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
+from cloze.errors import InputError
 
 pytestmark = pytest.mark.data
 
@@ -74,6 +75,20 @@ def test_entities(data_dir, file, sentences, documents, spans):
     assert len({one.document for one in found}) == documents
     counted = Counter(label for one in found for _, _, label in spans_of(one.tags, "IOB2"))
     assert spans.items() <= counted.items()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "sst2/dev.tsv",
+        "chinese/ChnSentiCorp/dev.tsv",
+        "chinese/tnews/dev.tsv",
+        "chinese/AFQMC/dev.txt",
+    ],
+)
+def test_tables_of_texts_are_not_taken_for_tagged_words(data_dir, file):
+    with pytest.raises(InputError, match=r"looks like texts with a label each"):
+        list(read_tags(data_dir / file))
 
 
 def test_the_text_of_conllu_is_that_of_its_comments(data_dir):

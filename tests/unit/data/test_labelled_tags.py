@@ -315,6 +315,29 @@ def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
         list(read_tags(path))
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        "这部电影真的很好看\t正面\n服务太差，再也不来\t负面\n不错\t正面\n",
+        "text\tlabel\n很好！\tpos\n太差。\tneg\n还行，不贵\tpos\n",
+        "花呗支持高铁票吗\t为什么不支持花呗\t0\n花呗账单有没有结清\t下月花呗账单\t1\n",
+        "อาหารที่ร้านนี้อร่อยมากๆเลย\tpos\nบริการแย่มากไม่กลับไปอีกแล้ว\tneg\n",
+    ],
+)
+def test_texts_that_are_written_without_blanks_are_no_words_either(
+    tmp_path: Path, data: str
+) -> None:
+    problem = r"a\.tsv:\d: .* is no word.* looks like texts with a label each\n.*e classify\)"
+    with pytest.raises(InputError, match=problem):
+        list(read_tags(write(tmp_path / "a.tsv", data)))
+
+
+def test_a_few_long_words_are_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "中华人民共和国\tNR\n成立\tVV\n了\tAS\n。\tPU\n")
+    (one,) = read_tags(path)
+    assert words(one) == ["中华人民共和国", "成立", "了", "。"]
+
+
 def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
     with pytest.raises(InputError, match=r"a\.conll:1: there is no column 4, there are 3"):

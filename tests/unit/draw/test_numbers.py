@@ -1,4 +1,6 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,12 @@ def test_labels_of_an_axis_agree(ticks: list[float], labels: list[str]) -> None:
 
 def test_labels_in_per_cent() -> None:
     assert tick_labels([0.1, 0.105], percents=True) == ["10.0\xa0%", "10.5\xa0%"]
+
+
+def test_shares_are_written_in_one_way():
+    root = Path(__file__).parents[3]
+    files = [*root.glob("src/**/*.py"), *root.glob("bench/*.py")]
+    others = [
+        file.name for file in files if re.search(r":[.,\d]*%}|\d?f} ?%", file.read_text("utf-8"))
+    ]
+    assert others == []

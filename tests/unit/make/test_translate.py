@@ -99,7 +99,7 @@ def test_it_is_a_task_of_finetune(files, tmp_path):
     assert (ended.score, ended.steps) == (straight.score, straight.steps)
     again = cloze.finetune("translate", None, (), tmp_path / "c", tmp_path / "a/recipe.toml")
     assert again.score == ended.score  # the recipe names its files
-    with pytest.raises(InputError, match="a translator begins from nothing"):
+    with pytest.raises(InputError, match="runs/bert is no translator"):
         cloze.finetune("translate", "runs/bert", train, tmp_path / "d")
     with pytest.raises(InputError, match="train is not two files"):
         cloze.finetune("translate", None, files / "train.en", tmp_path / "d")

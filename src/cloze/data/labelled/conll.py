@@ -12,12 +12,18 @@ from cloze.data.labelled.words import Words, join
 from cloze.data.readers import each_line, ragged, whole_file
 from cloze.data.unpack import Lines
 from cloze.errors import InputError
+from cloze.text.ideographs import IDEOGRAPHS
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _ID = re.compile(
     r"[0-9]{1,9}(?:[-.][0-9]{1,9})?"
 )  # of a word; with - of a range of them, with . of none
 _NEW = re.compile(r"#\s*newdoc\b")
+# What words without blanks between them are told from a text by: of ten Chinese words nine have
+# one to three characters, and marks stand alone.
+_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
+_MARK = re.compile("[，。！？；：、,!?;]")
+_MANY, _LONG = 4, 20
 
 Line: TypeAlias = tuple[int, str | InputError]
 Row: TypeAlias = list[str]
@@ -120,22 +126,31 @@ def _rows(lines: Iterable[Line]) -> Iterator[tuple[int, Row]]:
 
 
 def _check_words(file: str, lines: Iterable[Line]) -> None:
-    """Texts with a label each look like words with their tags, but for the blanks inside.
+    """Texts with a label each look like words with their tags, but for what is inside them.
 
-    Some words have them (New York, and many in Vietnamese), most have not.
+    Some words look like a text too (New York, and many in Vietnamese; 中华人民共和国), most do not.
     """
     count, texts = 0, []
     for number, row in _rows(lines):
         count += 1
-        if len(_split(row[0])) > 1:
+        if len(row) > 1 and _is_text(row[0]):
             texts.append((number, row[0]))
     if 2 * len(texts) > count:
         number, text = texts[0]
         raise InputError(
-            f"{file}:{number}: {text[:40]!r} is no word, nor are most in the first column",
+            f"{file}:{number}: {text[:40]!r} is no word, nor are most in the first column; "
+            "this looks like texts with a label each",
             fix="give a word and its tag on each line, and a blank line behind each sentence; "
             "whole texts with a label are for classify (cloze finetune classify)",
         )
+
+
+def _is_text(cell: str) -> bool:
+    """Whether it has several words: by its blanks, or where none are written by its characters."""
+    if len(_split(cell)) > 1 or len(cell) > _LONG:
+        return True
+    ideographs = len(_IDEOGRAPH.findall(cell))
+    return ideographs > _MANY or bool(ideographs and _MARK.search(cell))
 
 
 def _is_start(line: str) -> bool:

@@ -1,0 +1,112 @@
+"""Going on from a language model or a translator: its weights, its words and its shape."""
+
+from itertools import islice
+
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError, InputError
+from cloze.make.run import Watch
+from grams import TEXT, text_model
+from helpers import tiny_model
+from languages import language_model
+from translators import TEXTS, translator
+
+STILL = ["optimiser.rate=1e-12", "optimiser.decay=0.0"]  # so that a step moves nothing
+KINDS = {
+    "nnlm": lambda: language_model("nnlm"),
+    "lstm": lambda: language_model("lstm"),
+    "transformer": lambda: translator("transformer"),
+    "seq2seq": lambda: translator("bahdanau"),
+}
+
+
+@pytest.fixture(params=KINDS)
+def base(request, tmp_path):
+    return KINDS[request.param]().save(tmp_path / "base")
+
+
+def on(base, out, *settings, **options):
+    """A run that goes on with new text, by the door of its kind."""
+    if cloze.load(base).config.family in ("nnlm", "lstm"):
+        start, small = f'model.start="{base}"', ["run.batch=4", "run.length=5"]
+        lines = [[*TEXT, "a word it never saw"]]
+        return cloze.pretrain(lines, out, settings=[start, *small, *settings], **options)
+    return cloze.finetune("translate", base, (TEXTS, TEXTS), out, settings=settings, **options)
+
+
+def weights(folder):
+    return cloze.load(folder, device="cpu").module.state_dict()
+
+
+def test_it_begins_with_the_weights_and_keeps_words_and_shape(base, tmp_path):
+    ended = on(base, tmp_path / "on", "run.steps=1", *STILL)
+    assert ended.steps == 1
+    before, after = weights(base), weights(tmp_path / "on")
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-6)
+    old, new = cloze.load(base), cloze.load(tmp_path / "on")
+    assert new.config == old.config
+    assert new.tokenizer.ids(["a new word"]) == old.tokenizer.ids(["a new word"])
+    assert new.tokenizer.size == old.tokenizer.size
+    on(base, tmp_path / "further", "run.steps=3", "optimiser.rate=0.01")
+    assert any(
+        not torch.equal(before[name], one) for name, one in weights(tmp_path / "further").items()
+    )
+
+
+@pytest.mark.parametrize("kind", ["lstm", "transformer"])
+def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
+    base = KINDS[kind]().save(tmp_path / "base")
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for file in files:
+        file.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+
+    def trained(out, **options):
+        settings = ["run.steps=5", "run.save_every=1", "optimiser.rate=0.01"]
+        if kind == "lstm":
+            settings += [f'model.start="{base}"', "run.batch=4", "run.length=5"]
+            return cloze.pretrain(files[0], out, settings=settings, **options)
+        return cloze.finetune("translate", base, files, out, settings=settings, **options)
+
+    straight = trained(tmp_path / "straight")
+    trained(tmp_path / "cut", watch=Watch(steps=lambda steps, _: islice(steps, 2)))
+    resumed = cloze.resume(tmp_path / "cut")
+    assert (straight.steps, resumed.steps) == (5, 5)
+    one, other = weights(tmp_path / "straight"), weights(tmp_path / "cut")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
+    family = cloze.load(base).config.family
+    for setting in (f"{family}.width=8", "vocabulary.size=300"):
+        if family == "nnlm":
+            setting = setting.replace("width", "hidden")
+        with pytest.raises(ConfigError, match=r"changes nothing: the model to go on from has its"):
+            on(base, tmp_path / "on", "run.steps=1", setting)
+    with pytest.raises(InputError, match="lies where the run would write its own"):
+        on(base, base, "run.steps=1", force=True)
+    assert weights(base)
+
+
+def test_models_that_cannot_go_on_say_why(tmp_path):
+    grams = text_model().save(tmp_path / "ngram")
+    for options in ({}, {"model": "ngram"}):
+        with pytest.raises(
+            ConfigError, match=r"an n-gram model cannot go on.*\n.*old text and the"
+        ):
+            cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.start="{grams}"'], **options)
+    pairs = translator("transformer").save(tmp_path / "mt")
+    with pytest.raises(ConfigError, match="holds a translator.*\n.*cloze finetune translate"):
+        cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.start="{pairs}"'])
+    lstm = language_model("lstm").save(tmp_path / "lstm")
+    with pytest.raises(ConfigError, match="the recipe is one for nnlm, .* holds an LSTM"):
+        cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.start="{lstm}"'])
+    bert = tiny_model("mlm").save(tmp_path / "bert")
+    for model in (bert, lstm):
+        with pytest.raises(InputError, match="is no translator"):
+            cloze.finetune("translate", model, (TEXTS, TEXTS), tmp_path / "x")
+    with pytest.raises(InputError, match="goes on from a folder, and was given a Translator"):
+        cloze.finetune("translate", translator("transformer"), (TEXTS, TEXTS), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
