@@ -1,13 +1,14 @@
 """What a small form of a model's weights costs: bytes, held-out masked words, vectors.
 
-    python bench/storage.py runs/bert held-out.txt --json out.json
+    python bench/storage.py runs/bert held-out.txt --fit text.txt --json out.json
     python bench/storage.py --shapes              # bytes of 12 × 320 by vocabulary, no model needed
 
 Each form is written to a folder and opened from it as everyone would (`int8 by row`, whole numbers
 with one scale a row, is not built: its rounding is done in memory). Then each fills the same
 masked pieces, all of them hidden behind [MASK], and embeds the same texts. DATA is text that the
-model has not learned from. `cosine` is with the float32 vectors of the same text: mean and least;
-`nearest`: the share of texts whose nearest other text stays the same.
+model has not learned from; `--fit` is text on which `float8, fitted` is rounded. `cosine` is with
+the float32 vectors of the same text: mean and least; `nearest`: the share of texts whose nearest
+other text stays the same.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from builtin import fitting
 from rich.table import Table
 
 import cloze
@@ -27,6 +29,7 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
 from cloze.data.streams import rows
 from cloze.draw.numbers import percent
+from cloze.make.rounding import rounded_on
 from cloze.models import ModernBertConfig, on_meta
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
@@ -45,6 +48,7 @@ def main() -> None:
     )
     parser.add_argument("model", nargs="?")
     parser.add_argument("data", nargs="*")
+    parser.add_argument("--fit", nargs="*", default=[])
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--length", type=int, default=128, help="tokens of a text that are read")
     parser.add_argument("--device")
@@ -91,7 +95,7 @@ def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     exact: np.ndarray | None = None
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, size, model in forms(base, Path(folder)):
+        for name, size, model in forms(base, Path(folder), given.fit):
             row: dict[str, object] = {"stored as": name, "MB": round(size / 1e6, 2)}
             if asked is not None:
                 row |= judged(model, *asked)
@@ -107,7 +111,7 @@ def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     return results
 
 
-def forms(base: Model, folder: Path) -> Iterator[tuple[str, int, Model]]:
+def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int, Model]]:
     """Each form's name, the bytes of its weights, and the model as it comes back."""
     device = base.device
 
@@ -119,6 +123,9 @@ def forms(base: Model, folder: Path) -> Iterator[tuple[str, int, Model]]:
     half = replace(base, module=copy.deepcopy(base.module).bfloat16())
     yield "bfloat16", *opened(half.save(folder / "bfloat16"))
     yield "float8", *opened(save_small(base, folder / "float8"))
+    if fit:
+        close = rounded_on(base, fitting(fit))
+        yield "float8, fitted", *opened(save_small(close, folder / "fitted"))
     size, model = opened(folder / "float8")
     scales = 0
     with torch.no_grad():

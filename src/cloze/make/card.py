@@ -202,13 +202,13 @@ def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
 
 
 def _training(runs: Sequence[Path], machine: str) -> str:
-    parts = [f"On {machine}, with cloze {__version__}."]
+    parts = [f"On {machine}, with cloze {__version__}:"]
     for number, run in enumerate(runs):
         recipe = read_text(_needed(run, RECIPE))
         # folders are those of the machine that it ran on, and mean nothing elsewhere
         plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
-        begun = "then, from those weights, " if number else ""
-        parts += [f"{begun}{extent(_rows(run))}:", f"```toml\n{plain}\n```"]
+        begun = "then, from those weights: " if number else ""
+        parts += [f"{begun}{extent(_rows(run))}", f"```toml\n{plain}\n```"]
     return "\n\n".join(parts)
 
 

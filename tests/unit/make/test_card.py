@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import cloze
 from cloze.checkpoint.store import save_small
 from cloze.errors import FolderError, InputError
 from cloze.make.card import About, Text, card, read_scores, write_card
@@ -74,7 +75,8 @@ def test_everything_that_was_measured_is_told(run, model):
         "numbers as F8_E4M3); 0.1 points lost",
         "| English \\| Wikipedia | CC BY-SA 3.0 | its authors |",
         "2,544 documents, 320,742 sentences, 8,720,638 words, 11,051,469 tokens; 26 of the",
-        "1,234 steps · 1,234,567 tokens · 20:00 of training, on one card, with cloze ",
+        f"On one card, with cloze {cloze.__version__}:",
+        "1,234 steps · 1,234,567 tokens · 20:00 of training\n\n```toml\n",
         "| masked words right, documents held out | 61.2\N{NO-BREAK SPACE}% |",
         "| the same by the commonest word | 4.8\N{NO-BREAK SPACE}% |",
         "| perplexity of masked words, documents held out | 7.254 |",
@@ -83,6 +85,19 @@ def test_everything_that_was_measured_is_told(run, model):
         "- It reads at most 24 tokens at once.\n- It knows cats.\n- Words it finds likely",
     ):
         assert fact in text
+
+
+def test_the_runs_before_are_told_in_their_order(run, model, tmp_path):
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "recipe.toml").write_text("[samples]\nlength = 96\n")
+    (first / "metrics.jsonl").write_text(json.dumps(ROWS[0] | {"step": 5678, "tokens": 999}))
+    text = card(run, model, ABOUT, {}, earlier=[first])
+    before, found, after = text.partition("\n\nthen, from those weights: 1,234 steps")
+    assert found
+    assert "5,678 steps · 999 tokens" in before
+    assert "length = 96" in before
+    assert "length = 96" not in after
 
 
 def test_no_folder_of_the_machine_is_told(run, model):

@@ -1,0 +1,68 @@
+"""Weights in eight bits, rounded with an eye on the text they read."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cloze
+from cloze.checkpoint.store import save_small, small
+from cloze.make.rounding import rounded_columns, rounded_on
+from helpers import tiny_model
+
+TEXTS = [
+    "the cat sat.",
+    "abc the cats, def",
+    "[MASK] sat the a",
+    "j i h g f e d c b a",
+    "猫 the 猫",
+]
+
+
+def loss(weight, other, inputs):
+    return float(((weight - other).double() @ inputs.double().T).square().sum())
+
+
+def drawn(seed, rows=24, width=16, count=200):
+    rng = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(width, width, generator=rng)
+    inputs = torch.randn(count, width, generator=rng) @ mixing  # columns that lean on each other
+    return torch.randn(rows, width, generator=rng) / 8, inputs
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_what_it_says_is_nearer_than_with_the_nearest_numbers(seed):
+    weight, inputs = drawn(seed)
+    fitted = rounded_columns(weight, inputs.T @ inputs)
+    assert torch.equal(small(fitted).float(), fitted)  # eight bits hold it
+    assert loss(fitted, weight, inputs) < loss(small(weight).float(), weight, inputs)
+
+
+def test_inputs_that_never_come_do_no_harm():
+    weight, inputs = drawn(0)
+    inputs[:, 3:] = 0
+    assert torch.isfinite(rounded_columns(weight, inputs.T @ inputs)).all()
+    near = rounded_columns(weight, torch.zeros(16, 16))
+    assert torch.equal(near, small(weight).float())  # nothing to lean on: the nearest
+
+
+def test_a_model_keeps_its_vectors_through_the_file(tmp_path):
+    model = tiny_model("mlm", family="modernbert")
+    before = {name: one.clone() for name, one in model.module.state_dict().items()}
+    exact = cloze.embed(model, TEXTS)
+    off = {}
+    for name, one in (("nearest", model), ("fitted", rounded_on(model, TEXTS))):
+        opened = cloze.load(save_small(one, tmp_path / name), device="cpu")
+        off[name] = np.abs(cloze.embed(opened, TEXTS) - exact).mean()
+    assert off["fitted"] < off["nearest"]
+    for name, one in model.module.state_dict().items():
+        assert torch.equal(one, before[name]), name
+
+
+def test_it_tells_how_far_it_is():
+    told = []
+    rounded_on(
+        tiny_model("mlm", family="modernbert"), TEXTS, progress=lambda *said: told.append(said)
+    )
+    assert [count for _, count, _ in told] == list(range(1, 1 + told[-1][-1]))
