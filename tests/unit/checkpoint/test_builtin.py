@@ -95,3 +95,15 @@ def test_what_comes_with_the_package_is_small_and_whole(name):
     model = cloze.load(folder)
     assert not model.report
     assert "mlm" in model.heads
+
+
+def test_the_english_one_knows_some_english():
+    model = cloze.load("cloze-en")
+    assert cloze.fill(model, "The capital of France is [MASK].").best.endswith("paris.")
+    assert cloze.fill(model, "She is one [MASK] the best.").blanks[0].guesses[0].word == "of"
+    music, tune, shares = cloze.embed(
+        model,
+        ["A man plays a guitar.", "Someone is playing an instrument.", "Stocks fell on Friday."],
+        normalize=True,
+    )
+    assert music @ tune > music @ shares + 0.05
