@@ -169,8 +169,8 @@ def _use(name: str, found: Info) -> str:
         "The folder opens in `transformers` (5.0 or newer) as it is:\n\n"
         f"```python\nfrom transformers import AutoTokenizer, {kind}\n\n"
         f'folder = "{name}"  # where it lies; of a built-in model: cloze.builtin()["{name}"]\n'
-        f"model, tokenizer = {kind}.from_pretrained(folder), "
-        "AutoTokenizer.from_pretrained(folder)\n```"
+        f"model = {kind}.from_pretrained(folder)\n"
+        "tokenizer = AutoTokenizer.from_pretrained(folder)\n```"
     )
 
 
