@@ -34,8 +34,9 @@ lint: $(VENV)/.dev       ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A thread to each process: more than there are cores wait for each other, ten times as long on a busy machine.
 test: lint               ## lint and every quick test
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 stress: $(VENV)/.dev     ## the long counts
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s
