@@ -25,8 +25,8 @@ from cloze.make.card import About, Text, read_scores, write_card
 from cloze.make.rounding import rounded_on
 
 ROOM = 24_000_000  # bytes
-FITTED = 400  # texts
-SHORTEST, LONGEST = 80, 600  # characters of each
+SHORTEST = 80  # characters of a text
+FITTED, LONGEST = 400, 600  # texts to round weights on, and characters of each
 TEXTS = [
     Text(
         what="English Wikipedia, long and short articles of 2015",
@@ -87,17 +87,17 @@ def main() -> None:
 
 def fitting(sources: list[str]) -> list[str]:
     """Texts to round weights on, as many of each file; half of them with words that are hidden."""
-    texts = [text for source in sources for text in islice(_texts(source), FITTED // len(sources))]
-    return [blanked(text) if number % 2 else text for number, text in enumerate(texts)]
+    each = FITTED // len(sources)
+    texts = [text[:LONGEST] for source in sources for text in islice(long_texts(source), each)]
+    return [_blanked(text) if number % 2 else text for number, text in enumerate(texts)]
 
 
-def _texts(source: str) -> Iterator[str]:
-    for row in rows(source):
-        if len(row.text) >= SHORTEST:
-            yield row.text[:LONGEST]
+def long_texts(sources: str | list[str]) -> Iterator[str]:
+    """Those with some words in them."""
+    return (row.text for row in rows(sources) if len(row.text) >= SHORTEST)
 
 
-def blanked(text: str) -> str:
+def _blanked(text: str) -> str:
     words = text.split()
     return " ".join("[MASK]" if n % 7 == 3 else word for n, word in enumerate(words))
 

@@ -16,18 +16,18 @@ import copy
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
-from builtin import fitting
+from builtin import ROOM, fitting, long_texts
 from rich.table import Table
 
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
-from cloze.data.streams import rows
 from cloze.draw.numbers import percent
 from cloze.make.rounding import rounded_on
 from cloze.models import ModernBertConfig, on_meta
@@ -36,8 +36,6 @@ from cloze.tasks.batches import by_tokens
 from common import tell, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
-ROOM = 24_000_000  # bytes
-SHORTEST = 80  # characters of a text
 RATE = 0.15
 BATCH_TOKENS = 4096
 
@@ -90,7 +88,7 @@ def shape(vocabulary: int) -> dict[str, object]:
 def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
     base = replace(base, tokenizer=base.tokenizer.with_limit(min(given.length, base.limit)))
-    texts = list(read(given.data, given.texts))
+    texts = list(islice(long_texts(given.data), given.texts))
     asked = masked(base, texts) if "mlm" in base.heads else None
     exact: np.ndarray | None = None
     results: list[dict[str, object]] = []
@@ -135,16 +133,6 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
                 weight.copy_((theirs / scale).round() * scale)
                 scales += 2 * len(scale)
     yield "int8 by row", size + scales, model
-
-
-def read(sources: list[str], count: int) -> Iterator[str]:
-    found = 0
-    for row in rows(sources):
-        if len(row.text) >= SHORTEST:
-            yield row.text
-            found += 1
-        if found == count:
-            return
 
 
 def masked(model: Model, texts: list[str]) -> tuple[list[list[int]], list[list[int]], list[int]]:

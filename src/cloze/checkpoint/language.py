@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.checkpoint.own import put_weights, read_settings, write_own
-from cloze.checkpoint.words import Vocabulary, Worded
+from cloze.checkpoint.words import ReadsWords, Vocabulary
 from cloze.config import from_mapping
 from cloze.device import device_of
 from cloze.errors import ConfigError, FolderError
@@ -40,7 +40,7 @@ _SCORED = 512  # of them, whose scores of all words are held at a time
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NeuralModel(Worded):
+class NeuralModel(ReadsWords):
     """A net with its tokenizer; a `LanguageModel`.
 
     An NNLM reads every sentence from its begin symbol. An LSTM knows none: it reads the text as one

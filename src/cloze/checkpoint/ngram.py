@@ -19,7 +19,7 @@ import numpy as np
 
 from cloze.checkpoint.own import read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
-from cloze.checkpoint.words import Worded
+from cloze.checkpoint.words import ReadsWords
 from cloze.data.files import endings, fresh_path
 from cloze.data.unpack import open_text
 from cloze.errors import ConfigError, FolderError
@@ -49,7 +49,7 @@ _ROWS = 1 << 20  # checked at once
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NGramModel(Worded):
+class NGramModel(ReadsWords):
     """An n-gram model with its tokenizer; a `LanguageModel`."""
 
     module: NGram

@@ -59,7 +59,7 @@ class Vocabulary:
         return self.tokenizer.decode([id_ for id_ in ids if id_ is not None], skip_special=False)
 
 
-class Worded(Saved):
+class ReadsWords(Saved):
     """How a model over such words reads and writes text: that part of a `LanguageModel`."""
 
     tokenizer: Tokenizer

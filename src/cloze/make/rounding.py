@@ -63,7 +63,7 @@ def rounded_columns(weight: Tensor, square: Tensor) -> Tensor:
     square = square.double()
     order = square.diagonal().argsort(descending=True)  # the busiest first: many can make up for it
     w, h = weight.double()[:, order], square[order][:, order]
-    h += DAMPING * h.diagonal().mean().clamp_min(1e-12) * torch.eye(len(h), dtype=h.dtype)
+    h.diagonal().add_(DAMPING * h.diagonal().mean().clamp_min(1e-12))
     ahead = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(h)), upper=True)
     for column in range(len(h)):
         exact = w[:, column].clone()
