@@ -24,13 +24,13 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.activated(self.inner(x)))  # t d -> t f -> t d
+        return self.outer(self.activated(x))  # t d -> t f -> t d
 
-    def activated(self, inner: Tensor) -> Tensor:
-        """The non-linearity."""
-        if self.activation is F.gelu and kernels.usable(inner):
-            return ops.cloze.gelu(inner, gated=False)
-        return self.activation(inner)
+    def activated(self, x: Tensor) -> Tensor:
+        """activation(inner(x)); a kernel adds inner's bias itself, and finds its gradient."""
+        if self.activation is F.gelu and kernels.usable(x):
+            return ops.cloze.gelu(F.linear(x, self.inner.weight), self.inner.bias, gated=False)
+        return self.activation(self.inner(x))
 
 
 class GatedFeedForward(FeedForward):
@@ -49,11 +49,12 @@ class GatedFeedForward(FeedForward):
         self.inner = nn.Linear(width, 2 * hidden, bias=bias)
         self.dropout = Dropout(dropout)
 
-    def activated(self, inner: Tensor) -> Tensor:
-        """The gated unit, t 2f -> t f."""
-        if self.activation is F.gelu and kernels.usable(inner):
-            return self.dropout(ops.cloze.gelu(inner, gated=True))
-        value, gate = inner.chunk(2, -1)
+    def activated(self, x: Tensor) -> Tensor:
+        """The gated unit, t d -> t f."""
+        if self.activation is F.gelu and kernels.usable(x):
+            inner = F.linear(x, self.inner.weight)
+            return self.dropout(ops.cloze.gelu(inner, self.inner.bias, gated=True))
+        value, gate = self.inner(x).chunk(2, -1)
         return self.dropout(self.activation(value) * gate)
 
 

@@ -43,15 +43,15 @@ def attend(qkv: Tensor, row: Varlen, turn: Turn | None = None, *, dropout: float
     """softmax(QKᵀ/√d)·V within each sequence, n h d, of queries, keys and values n 3h d.
 
     `turn` has the angles of the places of a sequence. On a GPU one kernel does it, in bfloat16 or
-    float16: our own where sequences are short, else flash attention (Dao 2023). Elsewhere the whole
-    square of the row is computed and masked: right, and of use for small rows only.
+    float16: our own up to `kernels.LONGEST` tokens, else flash attention (Dao 2023). Elsewhere the
+    whole square of the row is computed and masked: right, and of use for small rows only.
     """
-    if kernels.tiles(qkv, row.longest):
+    if kernels.attends(qkv, row.longest):
         cos, sin = (qkv.new_empty(0), qkv.new_empty(0)) if turn is None else turn
         window = row.longest if row.window is None else row.window
-        return torch.ops.cloze.tile_attention(
+        return torch.ops.cloze.attention(
             *(qkv, row.bounds, cos, sin, seed(qkv), row.longest, window, dropout, row.causal)
-        )
+        )[0]
     query, key, value = parted(qkv, None if turn is None else turn.at(row.positions))
     if query.device.type != "cuda":
         return masked_attention(query, key, value, row, dropout)

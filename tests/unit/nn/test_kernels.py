@@ -4,6 +4,8 @@ They need CUDA; or Triton on any machine, with TRITON_INTERPRET=1 and `pytest -m
 (the interpreter of Triton 3.6 cannot count with numpy 2.4: it needs an older one).
 """
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,6 +13,8 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 from cloze.nn import kernels
+from cloze.nn.attention import Attention
+from cloze.nn.blocks import FeedForward, GatedFeedForward
 from cloze.nn.rotary import parted, turn_of
 from cloze.nn.varlen import Varlen, masked_attention
 
@@ -49,26 +53,47 @@ def both_ways(kernel, plain, *inputs):
 
 
 @pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("rows", [37, 150])
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
-def test_gelu(gated, dtype):
-    def plain(inner):
+def test_gelu(gated, biased, rows, dtype):
+    def plain(inner, bias=0.0):
+        inner = inner.float() + bias
         if not gated:
-            return F.gelu(inner)
+            return F.gelu(inner).to(dtype)
         value, gate = inner.chunk(2, -1)
-        return F.gelu(value) * gate
+        return (F.gelu(value) * gate).to(dtype)
 
-    inner = 4 * drawn(37, 2 * 1100, dtype=dtype).detach()
-    for a, b in both_ways(lambda x: torch.ops.cloze.gelu(x, gated), plain, inner):
-        torch.testing.assert_close(a, b, **CLOSE[dtype])
+    def kernel(inner, bias=None):
+        return torch.ops.cloze.gelu(inner, bias, gated)
+
+    inner = 4 * drawn(rows, 2 * 550, dtype=dtype).detach()
+    biases = [drawn(2 * 550, seed=1)] if biased else []
+    for a, b in both_ways(kernel, plain, inner, *biases):
+        near = CLOSE[dtype] | ({"atol": 0.3} if a.ndim == 1 else {})  # sums over all rows
+        torch.testing.assert_close(a, b, **near)
 
 
 def test_gelu_is_exact_to_a_millionth():
     x = torch.linspace(-12, 12, 4096, device=DEVICE).view(4, 1024)
-    torch.testing.assert_close(torch.ops.cloze.gelu(x, False), F.gelu(x), rtol=0, atol=2e-6)
+    torch.testing.assert_close(torch.ops.cloze.gelu(x, None, False), F.gelu(x), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
+def test_a_net_is_the_same_with_kernels(kind, monkeypatch):
+    net, x, found = kind(48, 80, F.gelu).to(DEVICE), drawn(13, 48), []
+    for usable in (False, True):
+        monkeypatch.setattr(kernels, "usable", lambda *_, answer=usable: answer)
+        net.zero_grad()
+        out = net(x)
+        out.backward(drawn(13, 48, seed=1).detach())
+        found.append([out.detach(), *(one.grad.clone() for one in net.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", KINDS)
-@pytest.mark.parametrize("shape", [(1, 48), (13, 768), (3, 700, 320)])
+@pytest.mark.parametrize("shape", [(1, 48), (13, 768), (3, 700, 320), (9, 1030)])
 def test_add_norm(shape, dtype):
     width = shape[-1]
     weight, bias = drawn(width, seed=3), drawn(width, seed=4)
@@ -86,6 +111,7 @@ def test_add_norm(shape, dtype):
 
 
 LENGTHS = (7, 128, 1, 50, 0, 0)
+LONG = (7, 300, 1, 0, 129, 0)
 
 
 def row_of(lengths=LENGTHS, window=None, causal=False):
@@ -94,29 +120,104 @@ def row_of(lengths=LENGTHS, window=None, causal=False):
     return Varlen(bounds, positions, max(lengths), window, causal)
 
 
-def tiled(qkv, row, turn=None, share=0.0, number=7):
+def attended(qkv, row, turn=None, share=0.0):
     none = qkv.new_empty(0)
     cos, sin = (none, none) if turn is None else turn
     window = row.longest if row.window is None else row.window
-    return torch.ops.cloze.tile_attention(
-        qkv, row.bounds, cos, sin, seed(number), row.longest, window, share, row.causal
-    )
+    return torch.ops.cloze.attention(
+        qkv, row.bounds, cos, sin, seed(), row.longest, window, share, row.causal
+    )[0]
+
+
+def compare_attention(row, turns, width, dtype):
+    turn = turn_of(row.longest, width, device=DEVICE) if turns else None
+    qkv = drawn(len(row.positions), 6, width, dtype=dtype)
+
+    def plain(qkv):
+        return masked_attention(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
+
+    for a, b in both_ways(lambda x: attended(x, row, turn), plain, qkv):
+        torch.testing.assert_close(a, b, **CLOSE[dtype])
 
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("lengths", [LENGTHS, (3, 9)])
-def test_tile_attention(lengths, turns, causal, window, dtype):
-    row = row_of(lengths, window, causal)
-    turn = turn_of(row.longest, 64, device=DEVICE) if turns else None
-    qkv = drawn(sum(lengths), 6, 64, dtype=dtype)
+@pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
+def test_attention(lengths, turns, causal, window, dtype):
+    compare_attention(row_of(lengths, window, causal), turns, 64, dtype)
+
+
+@pytest.mark.parametrize("window", [None, 70])
+@pytest.mark.parametrize("width", [32, 128])
+@pytest.mark.parametrize("lengths", [(40, 64), (130, 200)])
+def test_attention_of_heads_of_any_width(lengths, width, window):
+    compare_attention(row_of(lengths, window), True, width, KINDS[0])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of keys past the end
+@pytest.mark.parametrize("lengths", [(5, 100), (5, 200)])
+def test_attention_of_very_low_scores(lengths):
+    row = row_of(lengths)
+    qkv = drawn(sum(lengths), 6, 64, dtype=KINDS[0]).detach()
+    qkv[:, :2], qkv[:, 2:4] = -30.0, 1.0  # all at −240
+    for a, b in both_ways(
+        lambda x: attended(x, row), lambda x: masked_attention(*parted(x, None), row, 0.0), qkv
+    ):
+        torch.testing.assert_close(a, b, **CLOSE[KINDS[0]])
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the layer calls the kernels on a GPU only")
+@pytest.mark.parametrize("longest", [100, 300])
+def test_an_attention_layer(longest):
+    row, x = row_of((20, longest)), drawn(20 + longest, 128, dtype=torch.bfloat16)
+    layer = Attention(128, 2).to(DEVICE)
+    found = []
+    for kind, one in ((torch.bfloat16, layer), (torch.float32, deepcopy(layer).cpu())):
+        given = x.detach().to(kind).to(one.out.weight.device).requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=kind == torch.bfloat16):
+            out = one(given, Varlen(*(move(part, given.device) for part in row)))
+        (out.float() ** 2).sum().backward()
+        found.append([given.grad, *(weight.grad for weight in one.parameters())])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours.float().cpu(), plain, rtol=3e-2, atol=1e-1)
+
+
+def move(part, device):
+    return part.to(device) if isinstance(part, torch.Tensor) else part
+
+
+def kept_places(row, share, width, dtype):
+    """Which places are not dropped, n h k: with rows of 1 as values the result is the weights."""
+    qkv = drawn(len(row.positions), 6, width, dtype=dtype, seed=3).detach()
+    qkv[:, 4:] = torch.eye(width, device=DEVICE, dtype=dtype)[row.positions][:, None]
+    return attended(qkv, row, share=share) != 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("longest", [128, 200])  # back in one kernel, or in two
+def test_attention_drops_the_same_both_ways(longest, causal):
+    lengths, width, share, dtype = (20, 128, 77), 128, 0.3, KINDS[0]
+    row = row_of(lengths, causal=causal)._replace(longest=longest)
+    kept = kept_places(row, share, width, dtype)
+    seen = sum(n * (n + 1) / 2 if causal else n * n for n in lengths) * 2
+    assert kept.sum().item() / seen == pytest.approx(0.7, abs=0.01)
 
     def plain(qkv):
-        return masked_attention(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
+        mixed = []
+        parts = zip(qkv.float().split(lengths), kept.split(lengths), strict=True)
+        for part, stays in parts:
+            query, key, value = part.transpose(0, 1).chunk(3)  # h t d
+            scores = query @ key.transpose(1, 2) / width**0.5
+            if causal:
+                scores = scores.masked_fill(torch.ones_like(scores[0]).triu(1) > 0, -torch.inf)
+            weights = scores.softmax(-1) * stays.transpose(0, 1)[..., : len(part)]
+            mixed.append((weights @ value / (1 - share)).transpose(0, 1))
+        return torch.cat(mixed).to(qkv.dtype)
 
-    for a, b in both_ways(lambda x: tiled(x, row, turn), plain, qkv):
+    qkv = drawn(sum(lengths), 6, width, dtype=dtype)
+    for a, b in both_ways(lambda x: attended(x, row, share=share), plain, qkv):
         torch.testing.assert_close(a, b, **CLOSE[dtype])
 
 
@@ -143,37 +244,6 @@ def test_the_way_back_draws_the_same_dropout(what):
     assert by_steps == pytest.approx(by_gradient, rel=0.03, abs=0.3)
 
 
-def kept_places(row, share, width, dtype):
-    """Which places are not dropped, n h k: with rows of 1 as values the result is the weights."""
-    qkv = drawn(len(row.positions), 6, width, dtype=dtype, seed=3).detach()
-    qkv[:, 4:] = torch.eye(width, device=DEVICE, dtype=dtype)[row.positions][:, None]
-    return tiled(qkv, row, share=share) != 0
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_drops_the_same_both_ways(causal):
-    lengths, width, share, dtype = (20, 64, 50), 64, 0.3, KINDS[0]
-    row = row_of(lengths, causal=causal)
-    kept = kept_places(row, share, width, dtype)
-    seen = sum(n * (n + 1) / 2 if causal else n * n for n in lengths) * 2
-    assert kept.sum().item() / seen == pytest.approx(0.7, abs=0.02)
-
-    def plain(qkv):
-        mixed = []
-        for part, stays in zip(qkv.float().split(lengths), kept.split(lengths), strict=True):
-            query, key, value = part.transpose(0, 1).chunk(3)  # h t d
-            scores = query @ key.transpose(1, 2) / width**0.5
-            if causal:
-                scores = scores.masked_fill(torch.ones_like(scores[0]).triu(1) > 0, -torch.inf)
-            weights = scores.softmax(-1) * stays.transpose(0, 1)[..., : len(part)]
-            mixed.append((weights @ value / (1 - share)).transpose(0, 1))
-        return torch.cat(mixed).to(qkv.dtype)
-
-    qkv = drawn(sum(lengths), 6, width, dtype=dtype)
-    for a, b in both_ways(lambda x: tiled(x, row, share=share), plain, qkv):
-        torch.testing.assert_close(a, b, **CLOSE[dtype])
-
-
 def dropped(number, share=0.1):
     zeros, ones = torch.zeros(400, 768, device=DEVICE), torch.ones(400, 768, device=DEVICE)
     weight = torch.ones(768, device=DEVICE)
@@ -198,6 +268,6 @@ def test_where_they_are_used():
     there = DEVICE == "cuda"
     assert kernels.usable(qkv) == there
     assert not kernels.usable(qkv.float())
-    assert kernels.tiles(qkv, 128) == there
-    assert not kernels.tiles(qkv, 129)
-    assert not kernels.tiles(torch.empty_like(qkv)[..., :48], 128)
+    assert kernels.attends(qkv, kernels.LONGEST) == there
+    assert not kernels.attends(qkv, kernels.LONGEST + 1)
+    assert not kernels.attends(torch.empty_like(qkv)[..., :48], 128)

@@ -12,7 +12,9 @@ from torch import Tensor
 
 _AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
 _HALF = (torch.bfloat16, torch.float16)
-_LONGEST, _WIDTHS = 128, (32, 64, 128)  # of a sequence and of a head that a tile can hold
+_WIDTHS = 32, 64, 128  # of a head that `attention` can hold
+# tokens of a sequence; longer ones go through torch's flash attention, as ours is not timed there
+LONGEST = 512
 
 if _AVAILABLE:
     from cloze.nn.kernels import add_norm, attention, gelu  # noqa: F401 (registers the operators)
@@ -23,6 +25,6 @@ def usable(*tensors: Tensor) -> bool:
     return _AVAILABLE and all(one.is_cuda and one.dtype in _HALF for one in tensors)
 
 
-def tiles(qkv: Tensor, longest: int) -> bool:
-    """Whether sequences of up to so many tokens fit `tile_attention`; qkv is n 3h d."""
-    return longest <= _LONGEST and qkv.shape[-1] in _WIDTHS and usable(qkv)
+def attends(qkv: Tensor, longest: int) -> bool:
+    """Whether `attention` is there for sequences of up to so many tokens; qkv is n 3h d."""
+    return longest <= LONGEST and qkv.shape[-1] in _WIDTHS and usable(qkv)

@@ -3,17 +3,36 @@
 The mask is drawn again on the way back, so all that is kept is the sum.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from cloze.nn.kernels.bits import factors
+from cloze.nn.kernels.bits import factors, lots
 
-_NUMBERS = 4096  # of a tile
-_TEAMS = 512  # that share the rows on the way back, each with its part of the weights' gradients
+
+class Tile(NamedTuple):
+    """What a program takes on the way there."""
+
+    numbers: int  # of whole rows
+    warps: int
+
+
+class Teams(NamedTuple):
+    """How the way back is shared out; `python bench/kernels.py --sweep` times others."""
+
+    amount: int  # that share the rows, each with its part of the weights' gradients
+    warps: int
+    stages: int  # rows that are on their way at once
+    registers: int | None = None  # a thread may have; fewer let more teams run side by side
+
+
+# Chosen by what the compiler makes of it (registers, barriers, instructions), not timed yet.
+FORWARD = Tile(2048, 2)
+REVERSE = Teams(264, 4, 3)
+_FEW = 4  # parts of a row; with more, a thread needs all the registers it can have
 
 
 @triton.jit
@@ -27,7 +46,7 @@ def _add_norm_forward(
     at = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
     y = tl.load(added + at, real, 0.0).to(tl.float32)
     if SHARE > 0:
-        y *= factors(seed, rows, columns, SHARE)
+        y *= factors(lots(seed, rows), 0, BLOCK, SHARE)
     kind = total.dtype.element_ty
     z = (tl.load(x + at, real, 0.0).to(tl.float32) + y).to(kind).to(tl.float32)
     mu = tl.sum(z, 1) / WIDTH
@@ -43,41 +62,71 @@ def _add_norm_forward(
 
 
 @triton.jit
+def _more(parts, part):
+    return parts + (part,)  # noqa: RUF005 (Triton knows no *)
+
+
+@triton.jit
+def _nothing(ROWS: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr):
+    parts = ()
+    for _ in tl.static_range(PARTS):
+        parts = _more(parts, tl.zeros((ROWS, PART), tl.float32))
+    return parts
+
+
+@triton.jit
 def _add_norm_reverse(
     slope, total, weight, seed, mean, scale, of_x, of_added, of_weight, of_bias, n,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, SHARE: tl.constexpr,
+    WIDTH: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr,
+    STAGES: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    team, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    inside = (columns < WIDTH)[None, :]
-    w = tl.load(weight + columns, columns < WIDTH, 0.0).to(tl.float32)[None, :]
-    weights = tl.zeros((ROWS, BLOCK), tl.float32)
-    biases = tl.zeros((ROWS, BLOCK), tl.float32)
+    """A row is cut into parts that a warp reads at once, so that it adds up without the others."""
+    team, columns = tl.program_id(0), tl.arange(0, PART)
+    weights, biases = _nothing(ROWS, PART, PARTS), _nothing(ROWS, PART, PARTS)
     kind = of_x.dtype.element_ty
-    for first in range(team * ROWS, n, tl.num_programs(0) * ROWS):
+    for first in tl.range(team * ROWS, n, tl.num_programs(0) * ROWS, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
-        real = (rows < n)[:, None] & inside
-        at = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
-        dy = tl.load(slope + at, real, 0.0).to(tl.float32)
         mu, r = tl.load(mean + rows, rows < n, 0.0), tl.load(scale + rows, rows < n, 0.0)
-        z = tl.load(total + at, real, 0.0).to(tl.float32)
-        normed = tl.where(real, (z - mu[:, None]) * r[:, None], 0.0)
-        weights += dy * normed
-        biases += dy
-        dy *= w
-        along = tl.sum(dy * normed, 1) / WIDTH
-        dz = (dy - normed * along[:, None] - (tl.sum(dy, 1) / WIDTH)[:, None]) * r[:, None]
-        tl.store(of_x + at, dz.to(kind), real)
-        if SHARE > 0:
-            tl.store(of_added + at, (dz * factors(seed, rows, columns, SHARE)).to(kind), real)
-    at = team * WIDTH + columns
-    tl.store(of_weight + at, tl.sum(weights, 0), columns < WIDTH)
-    tl.store(of_bias + at, tl.sum(biases, 0), columns < WIDTH)
+        at = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
+        along, level = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+        slopes, normed, more_weights, more_biases = (), (), (), ()
+        for part in tl.static_range(PARTS):
+            column = part * PART + columns
+            real = (rows < n)[:, None] & (column < WIDTH)[None, :]
+            dy = tl.load(slope + at + part * PART, real, 0.0).to(tl.float32)
+            z = tl.load(total + at + part * PART, real, 0.0).to(tl.float32)
+            z = (z - mu[:, None]) * r[:, None]
+            more_weights = _more(more_weights, weights[part] + dy * z)
+            more_biases = _more(more_biases, biases[part] + dy)
+            dy *= tl.load(weight + column, column < WIDTH, 0.0).to(tl.float32)[None, :]
+            along += tl.sum(dy * z, 1)
+            level += tl.sum(dy, 1)
+            slopes, normed = _more(slopes, dy), _more(normed, z)
+        weights, biases = more_weights, more_biases
+        along, level, lot = along / WIDTH, level / WIDTH, lots(seed, rows)
+        for part in tl.static_range(PARTS):
+            column = part * PART + columns
+            real = (rows < n)[:, None] & (column < WIDTH)[None, :]
+            dz = (slopes[part] - normed[part] * along[:, None] - level[:, None]) * r[:, None]
+            tl.store(of_x + at + part * PART, dz.to(kind), real)
+            if SHARE > 0:
+                dz *= factors(lot, part * PART, PART, SHARE)
+                tl.store(of_added + at + part * PART, dz.to(kind), real)
+    for part in tl.static_range(PARTS):
+        column = part * PART + columns
+        at = team * WIDTH + column
+        tl.store(of_weight + at, tl.sum(weights[part], 0), column < WIDTH)
+        tl.store(of_bias + at, tl.sum(biases[part], 0), column < WIDTH)
 
 
-def _tile(width: int, share: float) -> dict[str, Any]:
-    block = triton.next_power_of_2(width)
-    rows = max(1, _NUMBERS // block)
-    return {"WIDTH": width, "BLOCK": block, "ROWS": rows, "SHARE": share}
+def _parts(width: int) -> tuple[int, int]:
+    """How wide the parts of a row are, and how many.
+
+    A power of 2 that leaves few idle, no wider than a warp reads at once; but no more than 8 parts.
+    """
+    size = min(width & -width, 256)
+    size = max(16, size, triton.next_power_of_2(triton.cdiv(width, 8)))
+    return size, triton.cdiv(width, size)
 
 
 @torch.library.custom_op("cloze::add_norm", mutates_args=())
@@ -87,10 +136,17 @@ def add_norm(
     """The normed sum, then what the way back needs: the sum, its means and its scales."""
     x, added = x.contiguous(), added.contiguous()
     found = _found(x)
-    tile = _tile(x.shape[-1], share)
-    n = x.numel() // x.shape[-1]
-    grid = (triton.cdiv(n, tile["ROWS"]),)
-    _add_norm_forward[grid](x, added, weight, bias, seed, *found, n, eps, **tile, num_warps=4)
+    width = x.shape[-1]
+    block = triton.next_power_of_2(width)
+    n, rows = x.numel() // width, max(1, FORWARD.numbers // block)
+    _add_norm_forward[(triton.cdiv(n, rows),)](
+        *(x, added, weight, bias, seed, *found, n, eps),
+        WIDTH=width,
+        BLOCK=block,
+        ROWS=rows,
+        SHARE=share,
+        num_warps=FORWARD.warps,
+    )
     return found
 
 
@@ -112,13 +168,21 @@ def _add_norm_backward(
     """Of x, of what is added (nothing where it is the same), of weight and bias."""
     slope = slope.contiguous()
     width = total.shape[-1]
-    tile = _tile(width, share)
-    n = total.numel() // width
-    teams = min(_TEAMS, triton.cdiv(n, tile["ROWS"]))
+    size, amount = _parts(width)
+    n, rows = total.numel() // width, max(1, REVERSE.warps * 256 // size)  # 8 numbers a thread
+    teams = min(REVERSE.amount, triton.cdiv(n, rows))
     of_x, of_added, *_ = _grads(slope, total, weight, seed, mean, scale, share)
     parts = mean.new_empty(2, teams, width)
     _add_norm_reverse[(teams,)](
-        *(slope, total, weight, seed, mean, scale, of_x, of_added, *parts, n), **tile, num_warps=8
+        *(slope, total, weight, seed, mean, scale, of_x, of_added, *parts, n),
+        WIDTH=width,
+        PART=size,
+        PARTS=amount,
+        ROWS=rows,
+        STAGES=REVERSE.stages,
+        SHARE=share,
+        num_warps=REVERSE.warps,
+        maxnreg=REVERSE.registers if amount <= _FEW else None,
     )
     of_weight, of_bias = parts.sum(1).to(weight.dtype).unbind()
     return of_x, of_added, of_weight.clone(), of_bias.clone()
