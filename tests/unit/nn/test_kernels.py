@@ -244,6 +244,30 @@ def test_the_way_back_draws_the_same_dropout(what):
     assert by_steps == pytest.approx(by_gradient, rel=0.03, abs=0.3)
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("words", [10, 1000, 5000])
+def test_cross_entropy(words, dtype):
+    scores = drawn(33, words, dtype=dtype)
+    scores.data[:, -1] = -torch.inf  # a word that never scores
+    targets = torch.randint(0, words - 1, (33,), generator=torch.Generator().manual_seed(1))
+    targets = targets.to(DEVICE)
+    targets[:4] = scores[:4].argmax(-1)
+    targets[::5] = -100
+    plain = scores.detach().float().requires_grad_()
+    losses = F.cross_entropy(plain, targets, reduction="none")
+    losses.sum().backward()
+    loss, hits, slope = torch.ops.cloze.cross_entropy(scores.detach(), targets)
+    torch.testing.assert_close(loss, losses.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(slope.float(), plain.grad, rtol=1e-2, atol=1e-4)
+    assert torch.equal(hits.bool(), (scores.argmax(-1) == targets) & (targets >= 0))
+
+
+def test_of_words_with_one_score_the_first_is_highest():
+    scores = torch.tensor([[0.0, 2.0, 2.0, 1.0]] * 3, device=DEVICE)
+    targets = torch.tensor([1, 2, 3], device=DEVICE)
+    assert torch.ops.cloze.cross_entropy(scores, targets)[1].tolist() == [1.0, 0.0, 0.0]
+
+
 def dropped(number, share=0.1):
     zeros, ones = torch.zeros(400, 768, device=DEVICE), torch.ones(400, 768, device=DEVICE)
     weight = torch.ones(768, device=DEVICE)

@@ -17,7 +17,12 @@ _WIDTHS = 32, 64, 128  # of a head that `attention` can hold
 LONGEST = 512
 
 if _AVAILABLE:
-    from cloze.nn.kernels import add_norm, attention, gelu  # noqa: F401 (registers the operators)
+    from cloze.nn.kernels import (  # noqa: F401 (registers the operators)
+        add_norm,
+        attention,
+        cross_entropy,
+        gelu,
+    )
 
 
 def usable(*tensors: Tensor) -> bool:

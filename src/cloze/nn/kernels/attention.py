@@ -123,24 +123,28 @@ def _attention_forward(
     mixed = tl.zeros((QUERIES, D), tl.float32)
     low, whole, high = _keys_seen(first, size, window, QUERIES, KEYS, NEAR, CAUSAL)
     for MASKED in tl.static_range(2):
-        for start in range(whole if MASKED else low, high if MASKED else whole, KEYS):
-            keys = start + tl.arange(0, KEYS)
-            there = _there(keys, size, MASKED)[:, None]
-            key = at + keys[:, None] * ROW
-            k = read(key + HEADS * D, cos, sin, keys, there, HALF, TURNS)
-            v = tl.load(key + 2 * HEADS * D + columns, there, 0.0)
-            scores = tl.dot(q, tl.trans(k))
-            if MASKED:
-                visible = _visible(places, keys, size, window, NEAR, CAUSAL)
-                scores = tl.where(visible, scores, -float("inf"))
-            higher = tl.maximum(top, tl.max(scores, 1) * steep)
-            p = tl.exp2(scores * steep - higher[:, None])
-            less = tl.exp2(top - higher)
-            total = total * less + tl.sum(p, 1)
-            if SHARE > 0:  # `zero`, as a constant, would move behind the rounding and cost thrice
-                p = tl.where(kept(lot, start, KEYS, SHARE, 8), p, zero)
-            mixed = tl.dot(p.to(v.dtype), v, mixed * less[:, None])
-            top = higher
+        since, until = (whole, high) if MASKED else (low, whole)
+        if since < until:  # else a loop that never runs would still fetch its first tiles
+            for start in range(since, until, KEYS):
+                keys = start + tl.arange(0, KEYS)
+                there = _there(keys, size, MASKED)[:, None]
+                key = at + keys[:, None] * ROW
+                k = read(key + HEADS * D, cos, sin, keys, there, HALF, TURNS)
+                v = tl.load(key + 2 * HEADS * D + columns, there, 0.0)
+                scores = tl.dot(q, tl.trans(k))
+                if MASKED:
+                    visible = _visible(places, keys, size, window, NEAR, CAUSAL)
+                    scores = tl.where(visible, scores, -float("inf"))
+                higher = tl.maximum(top, tl.max(scores, 1) * steep)
+                p = tl.exp2(scores * steep - higher[:, None])
+                less = tl.exp2(top - higher)
+                total = total * less + tl.sum(p, 1)
+                if (
+                    SHARE > 0
+                ):  # `zero`, as a constant, would move behind the rounding and cost thrice
+                    p = tl.where(kept(lot, start, KEYS, SHARE, 8), p, zero)
+                mixed = tl.dot(p.to(v.dtype), v, mixed * less[:, None])
+                top = higher
     total = tl.maximum(total, 1e-30)  # rows past the end may see nothing
     mixed *= (1.0 / (total * (1.0 - SHARE)))[:, None]
     rows = (begin + places).to(tl.int64)
@@ -223,24 +227,26 @@ def _attention_queries(
     dq = tl.zeros((QUERIES, D), tl.float32)
     low, whole, high = _keys_seen(first, size, window, QUERIES, KEYS, NEAR, CAUSAL)
     for MASKED in tl.static_range(2):
-        for start in range(whole if MASKED else low, high if MASKED else whole, KEYS):
-            keys = start + tl.arange(0, KEYS)
-            there = _there(keys, size, MASKED)[:, None]
-            key = at + keys[:, None] * ROW
-            k = read(key + HEADS * D, cos, sin, keys, there, HALF, TURNS)
-            v = tl.load(key + 2 * HEADS * D + columns, there, 0.0)
-            p, seen, dp = _again(
-                q, k, v, dy, log, lot, places, keys, start, size, window, steep, zero,
-                KEYS, SHARE, MASKED, NEAR, CAUSAL,
-            )  # fmt: skip
-            ds = (p * (dp - along[:, None])).to(k.dtype)
-            if ALONE:
-                dk, dv = tl.dot(tl.trans(q), ds), tl.dot(tl.trans(dy), seen.to(v.dtype))
-                _write(
-                    to + HEADS * D + keys[:, None] * ROW, dk, dv, cos, sin, keys, there, scale,
-                    HEADS, HALF, TURNS, SHARE,
+        since, until = (whole, high) if MASKED else (low, whole)
+        if since < until:  # else a loop that never runs would still fetch its first tiles
+            for start in range(since, until, KEYS):
+                keys = start + tl.arange(0, KEYS)
+                there = _there(keys, size, MASKED)[:, None]
+                key = at + keys[:, None] * ROW
+                k = read(key + HEADS * D, cos, sin, keys, there, HALF, TURNS)
+                v = tl.load(key + 2 * HEADS * D + columns, there, 0.0)
+                p, seen, dp = _again(
+                    q, k, v, dy, log, lot, places, keys, start, size, window, steep, zero,
+                    KEYS, SHARE, MASKED, NEAR, CAUSAL,
                 )  # fmt: skip
-            dq = tl.dot(ds, k, dq)
+                ds = (p * (dp - along[:, None])).to(k.dtype)
+                if ALONE:
+                    dk, dv = tl.dot(tl.trans(q), ds), tl.dot(tl.trans(dy), seen.to(v.dtype))
+                    _write(
+                        to + HEADS * D + keys[:, None] * ROW, dk, dv, cos, sin, keys, there, scale,
+                        HEADS, HALF, TURNS, SHARE,
+                    )  # fmt: skip
+                dq = tl.dot(ds, k, dq)
     dq *= scale * (1.0 / (1.0 - SHARE))
     write(to + places[:, None] * ROW, dq, cos, sin, places, real[:, None], HALF, TURNS)
 
@@ -275,21 +281,23 @@ def _attention_keys(
     rows += head.to(tl.int64) * n
     whole = high // QUERIES * QUERIES
     for MASKED in tl.static_range(2):
-        for start in range(whole if MASKED else low, high if MASKED else whole, QUERIES):
-            places = start + tl.arange(0, QUERIES)
-            real = _there(places, size, MASKED)
-            q = read(at + places[:, None] * ROW, cos, sin, places, real[:, None], HALF, TURNS)
-            dy = tl.load(slope + places[:, None] * (HEADS * D) + columns, real[:, None], 0.0)
-            log = tl.load(logs + rows + places, real, 0.0)
-            along = tl.load(alongs + rows + places, real, 0.0)
-            lot = lots(seed, (sequence * HEADS + head) * longest + places)
-            p, seen, dp = _again(
-                q, k, v, dy, log, lot, places, keys, first, size, window, steep, zero,
-                KEYS, SHARE, NEAR or CAUSAL, NEAR, CAUSAL,
-            )  # fmt: skip
-            dv = tl.dot(tl.trans(dy), seen.to(v.dtype), dv)
-            ds = (p * (dp - along[:, None])).to(k.dtype)
-            dk = tl.dot(tl.trans(q), ds, dk)
+        since, until = (whole, high) if MASKED else (low, whole)
+        if since < until:  # else a loop that never runs would still fetch its first tiles
+            for start in range(since, until, QUERIES):
+                places = start + tl.arange(0, QUERIES)
+                real = _there(places, size, MASKED)
+                q = read(at + places[:, None] * ROW, cos, sin, places, real[:, None], HALF, TURNS)
+                dy = tl.load(slope + places[:, None] * (HEADS * D) + columns, real[:, None], 0.0)
+                log = tl.load(logs + rows + places, real, 0.0)
+                along = tl.load(alongs + rows + places, real, 0.0)
+                lot = lots(seed, (sequence * HEADS + head) * longest + places)
+                p, seen, dp = _again(
+                    q, k, v, dy, log, lot, places, keys, first, size, window, steep, zero,
+                    KEYS, SHARE, NEAR or CAUSAL, NEAR, CAUSAL,
+                )  # fmt: skip
+                dv = tl.dot(tl.trans(dy), seen.to(v.dtype), dv)
+                ds = (p * (dp - along[:, None])).to(k.dtype)
+                dk = tl.dot(tl.trans(q), ds, dk)
     _write(to + key, dk, dv, cos, sin, keys, there, scale, HEADS, HALF, TURNS, SHARE)
 
 
