@@ -102,7 +102,7 @@ def normed(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float) 
 
 def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float) -> Tensor:
     seed = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    return ops.cloze.add_norm(x, y, weight, bias, seed, 1e-5, share)[0]
+    return ops.cloze.add_norm(x, y, weight, bias, seed, None, 1e-5, share)[0]
 
 
 def pairs(lengths: list[int]) -> dict[str, tuple[Function, Function, list[Tensor]]]:
@@ -262,10 +262,12 @@ def other_call(constant: str) -> Callable[[], object]:
         x, y, slope = (torch.randn(TOKENS, 768, device=DEVICE, dtype=KIND) for _ in range(3))
         weight, seed = torch.ones(768, device=DEVICE), torch.zeros(1, device=DEVICE).int()
         if "FORWARD" in constant:
-            return lambda: ops.cloze.add_norm(x, y, weight, weight, seed, 1e-5, 0.1)
-        _, *kept = ops.cloze.add_norm(x, y, weight, weight, seed, 1e-5, 0.1)
+            return lambda: ops.cloze.add_norm(x, y, weight, weight, seed, weight, 1e-5, 0.1)
+        _, *kept = ops.cloze.add_norm(x, y, weight, weight, seed, weight, 1e-5, 0.1)
         total, mean, scale = kept
-        return lambda: ops.cloze.add_norm_backward(slope, total, weight, seed, mean, scale, 0.1)
+        return lambda: ops.cloze.add_norm_backward(
+            slope, total, weight, seed, weight, mean, scale, 0.1
+        )
     inner, slope = (torch.randn(TOKENS, 3072, device=DEVICE, dtype=KIND) for _ in range(2))
     bias = torch.randn(3072, device=DEVICE)
     if constant == "gelu.FORWARD":

@@ -40,15 +40,26 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, allowed: Allowed = None, turn: Turn | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        allowed: Allowed = None,
+        turn: Turn | None = None,
+        *,
+        projected: bool = True,
+    ) -> Tensor:
+        """Without `projected` the heads side by side, as they are before `out`."""
+        mixed = self._mixed(x, allowed, turn)
+        return self.out(mixed) if projected else mixed
+
+    def _mixed(self, x: Tensor, allowed: Allowed, turn: Turn | None) -> Tensor:
         if isinstance(allowed, Varlen):
             share = self.dropout if self.training else 0.0
-            mixed = attend(self._joined(x), allowed, turn, dropout=share)
-            return self.out(mixed.flatten(-2))  # n h d -> n (h d)
+            return attend(self._joined(x), allowed, turn, dropout=share).flatten(-2)
         parts = self._project(x, turn)
         if isinstance(allowed, Packed):
-            return self.out(self._packed(parts, allowed))
-        return self.out(self._attend(*parts, allowed))
+            return self._packed(parts, allowed)
+        return self._attend(*parts, allowed)
 
     def weights(self, x: Tensor, allowed: Tensor | None = None, turn: Turn | None = None) -> Tensor:
         """The attention of every head, computed aloud: b h q k."""

@@ -23,8 +23,10 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.outer = nn.Linear(hidden, width, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.activated(x))  # t d -> t f -> t d
+    def forward(self, x: Tensor, *, projected: bool = True) -> Tensor:
+        """From t d to t f and back; without `projected` t f, as it is before `outer`."""
+        inner = self.activated(x)
+        return self.outer(inner) if projected else inner
 
     def activated(self, x: Tensor) -> Tensor:
         """activation(inner(x)); a kernel adds inner's bias itself, and finds its gradient."""
@@ -58,12 +60,21 @@ class GatedFeedForward(FeedForward):
         return self.dropout(self.activation(value) * gate)
 
 
-def normed_sum(x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout) -> Tensor:
-    """LayerNorm(x + dropout(y)): how a sub-layer's answer joins what it was given."""
-    if kernels.usable(x, y):
-        share = dropout.share if dropout.training else 0.0
-        return ops.cloze.add_norm(x, y, norm.weight, norm.bias, seed(x), norm.eps, share)[0]
-    return norm(x + dropout(y))
+def normed_sum(
+    x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout, last: nn.Linear | None = None
+) -> Tensor:
+    """LayerNorm(x + dropout(last(y))): how a sub-layer's answer joins what it was given.
+
+    `last` is its last product, if that is still to do: a kernel finds the gradient of the product's
+    bias by the way, which by itself would read all of y's gradient once more.
+    """
+    if not kernels.usable(x, y):
+        return norm(x + dropout(y if last is None else last(y)))
+    bias: Tensor | None = None if last is None else last.bias
+    if last is not None:
+        y = F.linear(y, last.weight, None if bias is None else bias.detach())
+    share = dropout.share if dropout.training else 0.0
+    return ops.cloze.add_norm(x, y, norm.weight, norm.bias, seed(x), bias, norm.eps, share)[0]
 
 
 class PostNormBlock(nn.Module):
@@ -81,8 +92,10 @@ class PostNormBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
-        x = normed_sum(x, self.attention(x, allowed), self.attention_norm, self.dropout)
-        return normed_sum(x, self.feed_forward(x), self.feed_forward_norm, self.dropout)
+        mixed, out = self.attention(x, allowed, projected=False), self.attention.out
+        x = normed_sum(x, mixed, self.attention_norm, self.dropout, out)
+        inner, outer = self.feed_forward(x, projected=False), self.feed_forward.outer
+        return normed_sum(x, inner, self.feed_forward_norm, self.dropout, outer)
 
 
 class PreNormBlock(nn.Module):

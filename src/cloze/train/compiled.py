@@ -27,10 +27,12 @@ def compile_parts(learning: nn.Module) -> None:
 
 
 def _compile(model: Encoder) -> None:
+    from cloze.train.added_products import IN_PLACE  # here: it loads torch's compiler, in a second
+
     # torch 2.11 fuses sums over rows and over columns into one kernel, which with dropout takes ten
     # times as long as both
     model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
     for block in model.blocks:
-        block.compile(dynamic=False)
+        block.compile(dynamic=False, options=IN_PLACE)
     if "mlm" in model.heads:
         model.word_factors = torch.compile(model.word_factors, dynamic=False)  # type: ignore[method-assign]

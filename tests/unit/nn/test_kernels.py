@@ -100,7 +100,7 @@ def test_add_norm(shape, dtype):
     x, y = drawn(*shape, dtype=dtype, seed=1), drawn(*shape, dtype=dtype, seed=2)
 
     def kernel(x, y, weight, bias):
-        return torch.ops.cloze.add_norm(x, y, weight, bias, seed(), 1e-5, 0.0)[0]
+        return torch.ops.cloze.add_norm(x, y, weight, bias, seed(), None, 1e-5, 0.0)[0]
 
     def plain(x, y, weight, bias):
         return F.layer_norm((x + y).float(), (width,), weight, bias, 1e-5).to(x.dtype)
@@ -221,6 +221,18 @@ def test_attention_drops_the_same_both_ways(longest, causal):
         torch.testing.assert_close(a, b, **CLOSE[dtype])
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("width", [64, 768])
+def test_a_normed_sum_finds_the_gradient_of_the_bias(width, share):
+    x, y = (drawn(500, width, dtype=KINDS[0], seed=one) for one in (1, 2))
+    ones = torch.ones(width, device=DEVICE)
+    bias = torch.zeros(width, device=DEVICE, requires_grad=True)
+    out = torch.ops.cloze.add_norm(x, y, ones, ones, seed(), bias, 1e-5, share)[0]
+    out.backward(drawn(500, width, seed=99).detach().to(out.dtype))
+    # of numbers that are rounded to bfloat16
+    torch.testing.assert_close(bias.grad, y.grad.float().sum(0), rtol=1e-2, atol=0.1)
+
+
 def slope_along(function, x, way, step=1e-2):
     """The derivative in one direction: by differences, and by the gradient."""
     x = x.detach().requires_grad_()
@@ -238,7 +250,7 @@ def test_the_way_back_draws_the_same_dropout(what):
 
     def function(x):
         x, y = (x, other) if what == "norm of x" else (other, x)
-        return torch.ops.cloze.add_norm(x, y, ones, ones, seed(), 1e-5, 0.3)[0]
+        return torch.ops.cloze.add_norm(x, y, ones, ones, seed(), None, 1e-5, 0.3)[0]
 
     by_steps, by_gradient = slope_along(function, drawn(50, 64), drawn(50, 64, seed=6).detach())
     assert by_steps == pytest.approx(by_gradient, rel=0.03, abs=0.3)
@@ -271,7 +283,9 @@ def test_of_words_with_one_score_the_first_is_highest():
 def dropped(number, share=0.1):
     zeros, ones = torch.zeros(400, 768, device=DEVICE), torch.ones(400, 768, device=DEVICE)
     weight = torch.ones(768, device=DEVICE)
-    total = torch.ops.cloze.add_norm(zeros, ones, weight, weight, seed(number), 1e-5, share)[1]
+    total = torch.ops.cloze.add_norm(zeros, ones, weight, weight, seed(number), None, 1e-5, share)[
+        1
+    ]
     return (total == 0).float()
 
 

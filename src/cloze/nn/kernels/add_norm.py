@@ -1,6 +1,7 @@
 """LayerNorm(x + dropout(y)) in one kernel each way.  n rows, d width.
 
-The mask is drawn again on the way back, so all that is kept is the sum.
+The mask is drawn again on the way back, so all that is kept is the sum. If y is a product's answer,
+the gradient of its bias, the sums of the columns of y's, falls out of what is written anyway.
 """
 
 from typing import Any, NamedTuple
@@ -76,13 +77,14 @@ def _nothing(ROWS: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr):
 
 @triton.jit
 def _add_norm_reverse(
-    slope, total, weight, seed, mean, scale, of_x, of_added, of_weight, of_bias, n,
+    slope, total, weight, seed, mean, scale, of_x, of_added, of_weight, of_bias, of_lift, n,
     WIDTH: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr,
-    STAGES: tl.constexpr, SHARE: tl.constexpr,
+    STAGES: tl.constexpr, SHARE: tl.constexpr, LIFTED: tl.constexpr,
 ):  # fmt: skip
     """A row is cut into parts that a warp reads at once, so that it adds up without the others."""
     team, columns = tl.program_id(0), tl.arange(0, PART)
     weights, biases = _nothing(ROWS, PART, PARTS), _nothing(ROWS, PART, PARTS)
+    lifts = _nothing(ROWS, PART, PARTS)
     kind = of_x.dtype.element_ty
     for first in tl.range(team * ROWS, n, tl.num_programs(0) * ROWS, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
@@ -104,6 +106,7 @@ def _add_norm_reverse(
             slopes, normed = _more(slopes, dy), _more(normed, z)
         weights, biases = more_weights, more_biases
         along, level, lot = along / WIDTH, level / WIDTH, lots(seed, rows)
+        more_lifts = ()
         for part in tl.static_range(PARTS):
             column = part * PART + columns
             real = (rows < n)[:, None] & (column < WIDTH)[None, :]
@@ -112,11 +115,15 @@ def _add_norm_reverse(
             if SHARE > 0:
                 dz *= factors(lot, part * PART, PART, SHARE)
                 tl.store(of_added + at + part * PART, dz.to(kind), real)
+            more_lifts = _more(more_lifts, lifts[part] + dz)
+        lifts = more_lifts
     for part in tl.static_range(PARTS):
         column = part * PART + columns
         at = team * WIDTH + column
         tl.store(of_weight + at, tl.sum(weights[part], 0), column < WIDTH)
         tl.store(of_bias + at, tl.sum(biases[part], 0), column < WIDTH)
+        if LIFTED:
+            tl.store(of_lift + at, tl.sum(lifts[part], 0), column < WIDTH)
 
 
 def _parts(width: int) -> tuple[int, int]:
@@ -131,9 +138,20 @@ def _parts(width: int) -> tuple[int, int]:
 
 @torch.library.custom_op("cloze::add_norm", mutates_args=())
 def add_norm(
-    x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, eps: float, share: float
+    x: Tensor,
+    added: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    seed: Tensor,
+    lift: Tensor | None,
+    eps: float,
+    share: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The normed sum, then what the way back needs: the sum, its means and its scales."""
+    """The normed sum, then what the way back needs: the sum, its means and its scales.
+
+    `lift` is the bias of the product that is added, which has it already (detached): it is given
+    here for its gradient.
+    """
     x, added = x.contiguous(), added.contiguous()
     found = _found(x)
     width = x.shape[-1]
@@ -161,38 +179,44 @@ def _add_norm_backward(
     total: Tensor,
     weight: Tensor,
     seed: Tensor,
+    lift: Tensor | None,
     mean: Tensor,
     scale: Tensor,
     share: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of x, of what is added (nothing where it is the same), of weight and bias."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Of x, of what is added (nothing where it is the same), of weight, bias and lift."""
     slope = slope.contiguous()
     width = total.shape[-1]
     size, amount = _parts(width)
     n, rows = total.numel() // width, max(1, REVERSE.warps * 256 // size)  # 8 numbers a thread
     teams = min(REVERSE.amount, triton.cdiv(n, rows))
-    of_x, of_added, *_ = _grads(slope, total, weight, seed, mean, scale, share)
-    parts = mean.new_empty(2, teams, width)
+    of_x, of_added, *_ = _grads(slope, total, weight, seed, lift, mean, scale, share)
+    parts = mean.new_empty(2 if lift is None else 3, teams, width)
     _add_norm_reverse[(teams,)](
-        *(slope, total, weight, seed, mean, scale, of_x, of_added, *parts, n),
+        *(slope, total, weight, seed, mean, scale, of_x, of_added),
+        *(*parts[:2], parts[-1], n),
         WIDTH=width,
         PART=size,
         PARTS=amount,
         ROWS=rows,
         STAGES=REVERSE.stages,
         SHARE=share,
+        LIFTED=lift is not None,
         num_warps=REVERSE.warps,
         maxnreg=REVERSE.registers if amount <= _FEW else None,
     )
-    of_weight, of_bias = parts.sum(1).to(weight.dtype).unbind()
-    return of_x, of_added, of_weight.clone(), of_bias.clone()
+    sums = [one.clone() for one in parts.sum(1).to(weight.dtype)]
+    of_lift = weight.new_empty(0) if lift is None else sums[2].to(lift.dtype)
+    return of_x, of_added, sums[0], sums[1], of_lift
 
 
 def _grads(
-    slope: Tensor, total: Tensor, weight: Tensor, *more: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    slope: Tensor, total: Tensor, weight: Tensor, seed: Tensor, lift: Tensor | None, *more: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     of_added = total.new_empty(total.shape if more[-1] > 0 else (0,))
-    return torch.empty_like(total), of_added, torch.empty_like(weight), torch.empty_like(weight)
+    of_weight, of_bias = torch.empty_like(weight), torch.empty_like(weight)
+    of_lift = weight.new_empty(0) if lift is None else torch.empty_like(lift)
+    return torch.empty_like(total), of_added, of_weight, of_bias, of_lift
 
 
 add_norm.register_fake(_found)
@@ -200,16 +224,16 @@ _add_norm_backward.register_fake(_grads)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, _, weight, _, seed, _, ctx.share = inputs
+    _, _, weight, _, seed, lift, _, ctx.share = inputs
     _, total, mean, scale = output
     ctx.mark_non_differentiable(total, mean, scale)
-    ctx.save_for_backward(total, weight, seed, mean, scale)
+    ctx.save_for_backward(total, weight, seed, lift, mean, scale)
 
 
 def _back(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    of_x, of_added, of_weight, of_bias = _add_norm_backward(slope, *ctx.saved_tensors, ctx.share)
+    of_x, of_added, *others, of_lift = _add_norm_backward(slope, *ctx.saved_tensors, ctx.share)
     of_added = of_added if ctx.share > 0 else of_x
-    return of_x, of_added, of_weight, of_bias, None, None, None
+    return of_x, of_added, *others, None, of_lift if of_lift.numel() else None, None, None
 
 
 add_norm.register_autograd(_back, setup_context=_keep)
