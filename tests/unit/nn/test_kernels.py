@@ -172,6 +172,7 @@ def test_attention_of_very_low_scores(lengths):
 @pytest.mark.parametrize("longest", [100, 300])
 def test_an_attention_layer(longest):
     row, x = row_of((20, longest)), drawn(20 + longest, 128, dtype=torch.bfloat16)
+    torch.manual_seed(0)
     layer = Attention(128, 2).to(DEVICE)
     found = []
     for kind, one in ((torch.bfloat16, layer), (torch.float32, deepcopy(layer).cpu())):
@@ -181,7 +182,7 @@ def test_an_attention_layer(longest):
         (out.float() ** 2).sum().backward()
         found.append([given.grad, *(weight.grad for weight in one.parameters())])
     for ours, plain in zip(*found, strict=True):
-        torch.testing.assert_close(ours.float().cpu(), plain, rtol=3e-2, atol=1e-1)
+        assert (ours.float().cpu() - plain).norm() < 0.02 * plain.norm()
 
 
 def move(part, device):
