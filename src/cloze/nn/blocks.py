@@ -63,10 +63,10 @@ class GatedFeedForward(FeedForward):
 def normed_sum(
     x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout, last: nn.Linear | None = None
 ) -> Tensor:
-    """LayerNorm(x + dropout(last(y))): how a sub-layer's answer joins what it was given.
+    """LayerNorm(x + dropout(y)): how a sub-layer's answer joins what it was given.
 
-    `last` is its last product, if that is still to do: a kernel finds the gradient of the product's
-    bias by the way, which by itself would read all of y's gradient once more.
+    With `last`, of last(y), its last product: a kernel finds the gradient of that bias by the way,
+    which by itself would read all of y's gradient once more.
     """
     if not kernels.usable(x, y):
         return norm(x + dropout(y if last is None else last(y)))
@@ -92,10 +92,15 @@ class PostNormBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, allowed: Allowed = None) -> Tensor:
-        mixed, out = self.attention(x, allowed, projected=False), self.attention.out
-        x = normed_sum(x, mixed, self.attention_norm, self.dropout, out)
-        inner, outer = self.feed_forward(x, projected=False), self.feed_forward.outer
-        return normed_sum(x, inner, self.feed_forward_norm, self.dropout, outer)
+        x = self._joined(x, self.attention, self.attention.out, self.attention_norm, allowed)
+        return self._joined(x, self.feed_forward, self.feed_forward.outer, self.feed_forward_norm)
+
+    def _joined(
+        self, x: Tensor, part: nn.Module, last: nn.Linear, norm: LayerNorm, *more: Allowed
+    ) -> Tensor:
+        if self.training and kernels.usable(x):
+            return normed_sum(x, part(x, *more, projected=False), norm, self.dropout, last)
+        return normed_sum(x, part(x, *more), norm, self.dropout)
 
 
 class PreNormBlock(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor
 _AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
 _HALF = (torch.bfloat16, torch.float16)
 _WIDTHS = 32, 64, 128  # of a head that `attention` can hold
-# tokens of a sequence; longer ones go through torch's flash attention, as ours is not timed there
+# tokens of a sequence: beyond, where ours is not timed, torch's flash attention takes over
 LONGEST = 512
 
 if _AVAILABLE:

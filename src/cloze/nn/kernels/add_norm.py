@@ -22,7 +22,7 @@ class Tile(NamedTuple):
 
 
 class Teams(NamedTuple):
-    """How the way back is shared out; `python bench/kernels.py --sweep` times others."""
+    """How the way back is shared out; `python bench/cuts.py` times others."""
 
     amount: int  # that share the rows, each with its part of the weights' gradients
     warps: int
@@ -30,7 +30,6 @@ class Teams(NamedTuple):
     registers: int | None = None  # a thread may have; fewer let more teams run side by side
 
 
-# Chosen by what the compiler makes of it (registers, barriers, instructions), not timed yet.
 FORWARD = Tile(2048, 2)
 REVERSE = Teams(264, 4, 3)
 _FEW = 4  # parts of a row; with more, a thread needs all the registers it can have

@@ -21,7 +21,7 @@ from cloze.nn.kernels.heads import read, write
 
 
 class Tiles(NamedTuple):
-    """How a kernel is cut and run; `python bench/kernels.py --sweep` times others."""
+    """How a kernel is cut and run."""
 
     queries: int
     keys: int
@@ -30,13 +30,32 @@ class Tiles(NamedTuple):
     registers: int | None = None  # a thread may have; fewer let more programs run side by side
 
 
-# Chosen by what the compiler makes of them (registers, spills, instructions), not timed yet.
+class Cuts(NamedTuple):
+    """All kernels; `python bench/cuts.py` times others."""
+
+    short_forward: Tiles
+    short_reverse: Tiles  # sequences of no more queries go back in one kernel
+    long_forward: Tiles
+    long_queries: Tiles
+    long_keys: Tiles
+
+
+# the fastest of the sweep on an H200: of BERT's heads with dropout, and of turned ones without
+PLAIN = Cuts(
+    short_forward=Tiles(64, 64, 4, 2),
+    short_reverse=Tiles(128, 32, 8, 3, 128),
+    long_forward=Tiles(128, 64, 8, 3),
+    long_queries=Tiles(128, 64, 8, 3, 128),
+    long_keys=Tiles(64, 64, 4, 3, 168),
+)
+TURNED = Cuts(
+    short_forward=Tiles(128, 128, 4, 1),
+    short_reverse=Tiles(128, 32, 8, 1, 128),
+    long_forward=Tiles(128, 64, 4, 3),
+    long_queries=Tiles(128, 64, 8, 3, 128),
+    long_keys=Tiles(128, 128, 8, 2),
+)
 SHORT = 128  # tokens of a sequence
-SHORT_FORWARD = Tiles(64, 64, 4, 2)
-SHORT_REVERSE = Tiles(128, 32, 8, 3, 128)  # sequences of no more queries go back in one kernel
-LONG_FORWARD = Tiles(128, 64, 8, 3)
-LONG_QUERIES = Tiles(128, 64, 8, 3, 128)
-LONG_KEYS = Tiles(64, 64, 4, 3, 168)
 NARROW = 64  # width of a head; in wider ones a thread needs all the registers it can have
 
 
@@ -301,6 +320,10 @@ def _attention_keys(
     _write(to + key, dk, dv, cos, sin, keys, there, scale, HEADS, HALF, TURNS, SHARE)
 
 
+def _cuts(cos: Tensor) -> Cuts:
+    return TURNED if cos.numel() > 0 else PLAIN
+
+
 def _launch(
     kernel: Any,
     tiles: Tiles,
@@ -361,7 +384,8 @@ def attention(
     """
     found = _found(qkv)
     tensors = (qkv.contiguous(), bounds, cos, sin, seed, *found)
-    tiles = SHORT_FORWARD if longest <= SHORT else LONG_FORWARD
+    cuts = _cuts(cos)
+    tiles = cuts.short_forward if longest <= SHORT else cuts.long_forward
     _launch(_attention_forward, tiles, tensors, longest, window, share, causal)
     return found
 
@@ -385,11 +409,12 @@ def _attention_backward(
     grad, alongs = torch.empty_like(qkv), torch.empty_like(logs)
     tensors = (qkv, bounds, cos, sin, seed, out, logs, slope.contiguous(), alongs, grad)
     how = (tensors, longest, window, share, causal)
-    if longest <= SHORT_REVERSE.queries:
-        _launch(_attention_queries, SHORT_REVERSE, *how, ALONE=True)
+    cuts = _cuts(cos)
+    if longest <= cuts.short_reverse.queries:
+        _launch(_attention_queries, cuts.short_reverse, *how, ALONE=True)
     else:
-        _launch(_attention_queries, LONG_QUERIES, *how, ALONE=False)
-        _launch(_attention_keys, LONG_KEYS, *how)
+        _launch(_attention_queries, cuts.long_queries, *how, ALONE=False)
+        _launch(_attention_keys, cuts.long_keys, *how)
     return grad
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Stretch(NamedTuple):
-    """What a program takes; `python bench/kernels.py --sweep` times others."""
+    """What a program takes; `python bench/cuts.py` times others."""
 
     numbers: int  # of a row, at a time
     rows: int  # one after another
@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
 
 
 FORWARD = Stretch(1024, 2, 4, 1)
-REVERSE = Stretch(1024, 64, 4, 2)  # with a bias; not timed yet
+REVERSE = Stretch(1024, 64, 4, 2)  # with a bias
 REVERSE_PLAIN = Stretch(1024, 1, 4, 1)
 
 
