@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from cloze.nn import kernels
 from cloze.nn.attention import Attention
-from cloze.nn.blocks import FeedForward, GatedFeedForward
+from cloze.nn.blocks import FeedForward, GatedFeedForward, PostNormBlock
 from cloze.nn.rotary import parted, turn_of
 from cloze.nn.varlen import Varlen, masked_attention
 
@@ -168,25 +168,29 @@ def test_attention_of_very_low_scores(lengths):
         torch.testing.assert_close(a, b, **CLOSE[KINDS[0]])
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="the layer calls the kernels on a GPU only")
+def learnt(block, x, row, slope):
+    """Gradients of the input and of all weights; in bfloat16 unless on a CPU."""
+    device = next(block.parameters()).device
+    x = x.detach().to(device).requires_grad_()
+    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in row)
+    with torch.autocast(device.type, torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+        out = block(x, Varlen(*moved))
+    (out.float() * slope.to(device)).sum().backward()
+    return [x.grad, *(weight.grad for weight in block.parameters())]
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="a block calls the kernels on a GPU only")
 @pytest.mark.parametrize("longest", [100, 300])
-def test_an_attention_layer(longest):
-    row, x = row_of((20, longest)), drawn(20 + longest, 128, dtype=torch.bfloat16)
+def test_a_block(longest):
     torch.manual_seed(0)
-    layer = Attention(128, 2).to(DEVICE)
-    found = []
-    for kind, one in ((torch.bfloat16, layer), (torch.float32, deepcopy(layer).cpu())):
-        given = x.detach().to(kind).to(one.out.weight.device).requires_grad_()
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == torch.bfloat16):
-            out = one(given, Varlen(*(move(part, given.device) for part in row)))
-        (out.float() ** 2).sum().backward()
-        found.append([given.grad, *(weight.grad for weight in one.parameters())])
-    for ours, plain in zip(*found, strict=True):
-        assert (ours.float().cpu() - plain).norm() < 0.02 * plain.norm()
-
-
-def move(part, device):
-    return part.to(device) if isinstance(part, torch.Tensor) else part
+    row, x = row_of((20, longest)), drawn(20 + longest, 128, dtype=torch.bfloat16)
+    block = PostNormBlock(
+        Attention(128, 2), FeedForward(128, 256, F.gelu), dropout=0.0, norm_eps=1e-12
+    )
+    slope = drawn(20 + longest, 128, seed=4).detach()
+    exact = learnt(deepcopy(block), x.float(), row, slope)
+    for ours, plain in zip(learnt(block.to(DEVICE), x, row, slope), exact, strict=True):
+        assert (ours.float().cpu() - plain.cpu()).norm() < 0.03 * plain.norm()
 
 
 def kept_places(row, share, width, dtype):
