@@ -20,6 +20,8 @@ VARIETIES = {
     "direct": ("nnlm", {"direct": True, "dropout": 0.1}),
     "lstm": ("lstm", {}),
     "untied": ("lstm", {"tied": False, "embedding": 5, "variational": False, "layers": 1}),
+    "gru": ("lstm", {"cell": "gru"}),
+    "rnn": ("lstm", {"cell": "rnn", "variational": False}),
 }
 
 

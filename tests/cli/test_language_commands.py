@@ -57,7 +57,7 @@ def test_written_told_and_refused(run, models):
     assert written.returncode == 0, written.stderr
     assert [len(line.split()) for line in written.stdout.splitlines()] == [6, 6]
     told = run("info", models[1])
-    assert "model\tan LSTM language model (lstm)" in told.stdout
+    assert "model\ta recurrent language model (lstm)" in told.stdout
     assert "generate\ta text that goes on" in told.stdout
     wrong = run("fill", models[0], "the [MASK]")
     assert wrong.returncode == 1

@@ -42,7 +42,7 @@ class Ability:
 OWN: Mapping[str, Ability] = {
     "ngram": Ability("an n-gram model", _LANGUAGE | {"export": "an ARPA file"}),
     "nnlm": Ability("an NNLM", _LANGUAGE),
-    "lstm": Ability("an LSTM language model", _LANGUAGE),
+    "lstm": Ability("a recurrent language model", _LANGUAGE),
     "word2vec": Ability(
         "word vectors",
         {

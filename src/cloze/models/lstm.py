@@ -1,17 +1,17 @@
-"""The recurrent language model: stacked LSTM layers that read the text as one long line.
+"""The recurrent language model: stacked layers, LSTMs at best, that read one long line of text.
 
 b rows, t tokens, l layers, d width, e embedding width, v vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number
+from cloze.config import in_range, number, one_of
 from cloze.errors import ConfigError
-from cloze.nn.recurrent import Stack, State
+from cloze.nn.recurrent import GATES, Stack, State
 
 NEVER = -1e4  # score of the begin symbol, which the text does not hold: e to it is 0
 _SPREAD = 0.1  # of the words, at first
@@ -23,6 +23,7 @@ class LSTMShape:
 
     family: ClassVar[str] = "lstm"
 
+    cell: Literal["rnn", "lstm", "gru"] = "lstm"
     width: int = 650
     embedding: int = 0  # of the words; unsaid, the width
     layers: int = 2
@@ -33,6 +34,7 @@ class LSTMShape:
     def __post_init__(self) -> None:
         if self.embedding == 0:
             object.__setattr__(self, "embedding", self.width)
+        one_of("cell", self.cell, GATES)
         for name in ("width", "embedding"):
             in_range(name, getattr(self, name), 1, 1 << 15)
         in_range("layers", self.layers, 1, 64)
@@ -58,13 +60,17 @@ class LSTMConfig(LSTMShape):
 
 
 class LSTM(nn.Module):
-    """hₜ = LSTM(C(wₜ), hₜ₋₁), p(wₜ₊₁) = softmax(U·hₜ + b).  Zaremba et al. 2014, §3."""
+    """hₜ = LSTM(C(wₜ), hₜ₋₁), p(wₜ₊₁) = softmax(U·hₜ + b).  Zaremba et al. 2014, §3.
+
+    Or a GRU (Cho et al. 2014), or the plain net that forgets within a few words (Elman 1990).
+    """
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
         self.config = config
         self.words = nn.Embedding(config.vocab_size, config.embedding)
         self.stack = Stack(
+            config.cell,
             config.embedding,
             config.width,
             layers=config.layers,
@@ -85,9 +91,9 @@ class LSTM(nn.Module):
         return nn.functional.linear(vectors, table, self.bias)
 
     def start(self, rows: int) -> State:
-        """Nothing is read yet: hidden state and memory of so many rows, l b d each."""
-        empty = self.bias.new_zeros(self.config.layers, rows, self.config.width)
-        return empty, empty.clone()
+        """Nothing is read yet: what so many rows hold, l b d each; an LSTM has a memory too."""
+        size = (self.config.layers, rows, self.config.width)
+        return tuple(self.bias.new_zeros(size) for _ in range(self.stack.parts))
 
     def read(self, ids: Tensor) -> State:
         """What is remembered of rows (b t)."""
@@ -117,7 +123,7 @@ class LSTM(nn.Module):
                 weight.zero_()
             else:
                 weight.uniform_(-most, most, generator=rng)
-            if "bias_ih" in name:
+            if self.config.cell == "lstm" and "bias_ih" in name:
                 weight.chunk(4)[1].fill_(1.0)  # torch's order: input, forget, cell, output
 
     @torch.no_grad()

@@ -116,7 +116,7 @@ class Bridge(nn.Module):
 
 
 class Stack(nn.Module):
-    """LSTM layers that read a stretch of text from one state to the next.
+    """Recurrent layers that read a stretch of text from one state to the next.
 
     Dropout stands before each layer and after the last, never between two steps of a layer: drawn
     for every number (Zaremba et al. 2014), or once for all steps of a row (`variational`, Gal and
@@ -125,19 +125,22 @@ class Stack(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, width: int, *, layers: int, dropout: float, variational: bool
+        self, kind: str, inputs: int, width: int, *, layers: int, dropout: float, variational: bool
     ) -> None:
         super().__init__()
+        net = NETS[one_of("recurrent net", kind, NETS)]
         sizes = [inputs] + [width] * (layers - 1)
-        self.layers = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in sizes)
+        self.layers = nn.ModuleList(net(size, width, batch_first=True) for size in sizes)
         self.dropout = LockedDropout(dropout) if variational else Dropout(dropout)
+        self.parts = 2 if kind == "lstm" else 1
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The top layer's state at every step (b t d), and the last of all layers."""
         found: list[State] = []
         for layer, *before in zip(self.layers, *state, strict=True):
-            x, after = layer(self.dropout(x), tuple(part[None] for part in before))
-            found.append(tuple(part[0] for part in after))
+            since = tuple(part[None] for part in before)
+            x, after = layer(self.dropout(x), since if self.parts > 1 else since[0])
+            found.append(tuple(part[0] for part in (after if self.parts > 1 else (after,))))
         return self.dropout(x), tuple(torch.stack(parts) for parts in zip(*found, strict=True))
 
 

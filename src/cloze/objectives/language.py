@@ -19,18 +19,16 @@ class Carried(nn.Module):
     goes on exactly, and stay in place, so that a GPU can record the step.
     """
 
-    hidden: Tensor  # l b d
-    memory: Tensor
-
     def __init__(self, model: LSTM, rows: int) -> None:
         super().__init__()
         self.model = model
-        for name, part in zip(("hidden", "memory"), model.start(rows), strict=True):
-            self.register_buffer(name, part)
+        self.names = ("hidden", "memory")[: model.stack.parts]
+        for name, part in zip(self.names, model.start(rows), strict=True):
+            self.register_buffer(name, part)  # l b d
 
     def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
         """What the output reads at every token, b t d."""
-        parts = (self.hidden, self.memory)
+        parts = [self.get_buffer(name) for name in self.names]
         before = tuple(part[:, rows] * keep[:, None] for part in parts)
         vectors, after = self.model(inputs, before)
         with torch.no_grad():  # gradients end with the batch

@@ -76,9 +76,9 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", TINY)
-def test_a_run_that_stopped_goes_on_exactly(kind, text, tmp_path):
-    settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3")
+@pytest.mark.parametrize(("kind", "own"), [("nnlm", []), ("lstm", []), ("lstm", ["lstm.cell=gru"])])
+def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
+    settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3", *own)
     straight = trained(text, tmp_path / "straight", kind, *settings)
     kill = Watch(steps=lambda steps, _: islice(steps, 4))
     trained(text, tmp_path / "cut", kind, *settings, watch=kill)

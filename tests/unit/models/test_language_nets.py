@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from cloze.errors import ConfigError
-from cloze.models.lstm import LSTMConfig, LSTMShape
+from cloze.models.lstm import LSTM, LSTMConfig, LSTMShape
 from cloze.models.ngram import BOS
 from cloze.models.nnlm import NNLMConfig, NNLMShape
-from cloze.nn.recurrent import LockedDropout, Stack
+from cloze.nn.recurrent import NETS, LockedDropout, Stack
 from languages import VARIETIES, fresh_model, language_model
 
 
@@ -49,7 +49,7 @@ def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(va
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_gradients_reach_every_weight(variety):
     model = fresh_model(variety).module
-    if variety in ("lstm", "untied"):
+    if isinstance(model, LSTM):
         vectors, _ = model(torch.tensor([[3, 4, 5]]), model.start(1))
         scores = model.logits(vectors)
     else:
@@ -86,8 +86,23 @@ def test_one_mask_for_all_steps_of_a_row():
     assert LockedDropout(0.0).train()(x) is x
 
 
+@pytest.mark.parametrize("kind", NETS)
+def test_layers_that_stand_alone_equal_torchs_stack(kind):
+    torch.manual_seed(0)
+    stack = Stack(kind, 5, 4, layers=3, dropout=0.0, variational=True)
+    whole = NETS[kind](5, 4, num_layers=3, batch_first=True)
+    for number, layer in enumerate(stack.layers):
+        for name, weight in layer.named_parameters():
+            getattr(whole, name.replace("_l0", f"_l{number}")).data.copy_(weight)
+    x, state = torch.randn(2, 7, 5), tuple(torch.randn(3, 2, 4) for _ in range(stack.parts))
+    found, after = stack(x, state)
+    wanted, end = whole(x, state if kind == "lstm" else state[0])
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(after, end if kind == "lstm" else (end,))
+
+
 def test_dropout_stands_around_every_layer():
-    stack = Stack(4, 4, layers=2, dropout=1.0, variational=False).train()
+    stack = Stack("lstm", 4, 4, layers=2, dropout=1.0, variational=False).train()
     empty = torch.zeros(2, 1, 4), torch.zeros(2, 1, 4)
     assert not stack(torch.randn(1, 3, 4), empty)[0].any()
 
