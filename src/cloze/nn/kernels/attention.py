@@ -158,9 +158,7 @@ def _attention_forward(
                 p = tl.exp2(scores * steep - higher[:, None])
                 less = tl.exp2(top - higher)
                 total = total * less + tl.sum(p, 1)
-                if (
-                    SHARE > 0
-                ):  # `zero`, as a constant, would move behind the rounding and cost thrice
+                if SHARE > 0:  # a constant zero would move behind the rounding and cost thrice
                     p = tl.where(kept(lot, start, KEYS, SHARE, 8), p, zero)
                 mixed = tl.dot(p.to(v.dtype), v, mixed * less[:, None])
                 top = higher
@@ -295,9 +293,8 @@ def _attention_keys(
     v = tl.load(at + HEADS * D + key + columns, there, 0.0)
     dk, dv = tl.zeros((D, KEYS), tl.float32), tl.zeros((D, KEYS), tl.float32)
     low, high = _queries_seeing(first, size, window, QUERIES, KEYS, NEAR, CAUSAL)
-    rows = begin.to(tl.int64)
-    slope += rows * (HEADS * D) + head * D
-    rows += head.to(tl.int64) * n
+    slope += begin.to(tl.int64) * (HEADS * D) + head * D
+    line = head.to(tl.int64) * n + begin
     whole = high // QUERIES * QUERIES
     for MASKED in tl.static_range(2):
         since, until = (whole, high) if MASKED else (low, whole)
@@ -307,8 +304,8 @@ def _attention_keys(
                 real = _there(places, size, MASKED)
                 q = read(at + places[:, None] * ROW, cos, sin, places, real[:, None], HALF, TURNS)
                 dy = tl.load(slope + places[:, None] * (HEADS * D) + columns, real[:, None], 0.0)
-                log = tl.load(logs + rows + places, real, 0.0)
-                along = tl.load(alongs + rows + places, real, 0.0)
+                log = tl.load(logs + line + places, real, 0.0)
+                along = tl.load(alongs + line + places, real, 0.0)
                 lot = lots(seed, (sequence * HEADS + head) * longest + places)
                 p, seen, dp = _again(
                     q, k, v, dy, log, lot, places, keys, first, size, window, steep, zero,

@@ -22,11 +22,11 @@ def lots(seed, rows):
 
 @triton.jit
 def kept(lot, first, COUNT: tl.constexpr, SHARE: tl.constexpr, APART: tl.constexpr):
-    """Whether each place of rows (their lots) and COUNT columns, from `first` on, stays.
+    """Whether each place of rows (their lots) and COUNT columns stays.
 
-    Four columns draw together, a half of two numbers each: drawing is most of what dropout costs.
-    They are two pairs, so many columns `APART` as a thread holds: 2, or 8 in what a product leaves.
-    Of 16 bits, SHARE is exact to one in 65,536.
+    The first is a multiple of 16. Four columns draw together, a half of two numbers each: drawing
+    is most of what dropout costs. They are two pairs, as far `APART` as a thread holds them: 2, or
+    8 in what a product leaves. Of 16 bits, SHARE is exact to one in 65,536.
     """
     four = first // 4 + tl.arange(0, COUNT // 4)
     bits = (lot[:, None] ^ (four.to(tl.uint32) * 0x9E3779B1)[None, :]) * 0x7FEB352D
