@@ -162,7 +162,7 @@ def test_a_translator_from_two_files(run, folder):
     table = run("compare", folder / "mt", folder / "mt2", *sides, "--quiet", "--resamples", "50")
     assert table.returncode == 0, table.stderr
     header, first, second = (line.split("\t") for line in table.stdout.splitlines())
-    assert header[2:4] == ["bleu", "against the first"]
+    assert header[2:4] == ["BLEU", "against the first"]
     assert "[" in first[2]
     assert second[3].endswith("]")
     wrong = run("compare", folder / "mt", folder / "mt2", sides[0])

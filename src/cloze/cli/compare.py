@@ -75,6 +75,7 @@ def compare(
     if len(models) == 1 and not data:
         raise typer.BadParameter("name models, then the data", param_hint="MODEL… DATA")
 
+    from cloze.draw.measures import called
     from cloze.tasks.compare import compare
 
     folders, files = (models, data) if data else _apart(models)
@@ -109,7 +110,8 @@ def compare(
     if as_json:
         print_json(made.data)
         return
-    _print(made.columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
+    columns = [called(column) for column in made.columns]
+    _print(columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
     if not quiet:
         typer.echo(made.note, err=True)
 
