@@ -149,6 +149,12 @@ def test_attention(lengths, turns, causal, window, dtype):
     compare_attention(row_of(lengths, window, causal), turns, 64, dtype)
 
 
+@pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
+def test_attention_of_small_chips(lengths, monkeypatch):
+    monkeypatch.setattr(kernels.attention, "_cuts", lambda *_: kernels.attention.SMALL)
+    compare_attention(row_of(lengths), True, 64, KINDS[0])
+
+
 @pytest.mark.parametrize("window", [None, 70])
 @pytest.mark.parametrize("width", [32, 128])
 @pytest.mark.parametrize("lengths", [(40, 64), (130, 200)])

@@ -55,6 +55,14 @@ TURNED = Cuts(
     long_queries=Tiles(128, 64, 8, 3, 128),
     long_keys=Tiles(128, 128, 8, 2),
 )
+SMALL = Cuts(  # for chips with less memory than that one; by what the compiler needs, not timed
+    short_forward=Tiles(64, 64, 4, 1),
+    short_reverse=Tiles(64, 32, 4, 1),
+    long_forward=Tiles(64, 64, 4, 1),
+    long_queries=Tiles(64, 32, 4, 1),
+    long_keys=Tiles(32, 64, 4, 1),
+)
+LARGE = 200 * 1024  # bytes that the programs of a processor share
 SHORT = 128  # tokens of a sequence
 NARROW = 64  # width of a head; in wider ones a thread needs all the registers it can have
 
@@ -318,7 +326,11 @@ def _attention_keys(
 
 
 def _cuts(qkv: Tensor, cos: Tensor) -> Cuts:
-    """Turned heads of other widths than were timed may not fit the chip if cut so large."""
+    """What fits the chip; turned heads of other widths than were timed might not, cut so large."""
+    if qkv.is_cuda:
+        chip = torch.cuda.get_device_properties(qkv.device)
+        if chip.shared_memory_per_block_optin < LARGE:  # type: ignore[attr-defined]
+            return SMALL
     return TURNED if cos.numel() > 0 and qkv.shape[-1] == NARROW else PLAIN
 
 
