@@ -125,7 +125,7 @@ def test_other_verbs_say_what_a_folder_can_do(tmp_path):
     assert error.value.fix.startswith("it can suggest, generate, evaluate")
     lstm = language_model("lstm")
     for verb in (cloze.fill, cloze.embed, cloze.classify, cloze.tag):
-        with pytest.raises(InputError, match=f"an LSTM language model cannot {verb.__name__}"):
+        with pytest.raises(InputError, match=f"a recurrent language model cannot {verb.__name__}"):
             verb(lstm, "a")
     with pytest.raises(InputError, match="a translator cannot generate"):
         cloze.generate(translator("transformer"), "a")

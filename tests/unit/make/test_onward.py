@@ -101,7 +101,7 @@ def test_models_that_cannot_go_on_say_why(tmp_path):
     with pytest.raises(ConfigError, match="holds a translator.*\n.*cloze finetune translate"):
         cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.start="{pairs}"'])
     lstm = language_model("lstm").save(tmp_path / "lstm")
-    with pytest.raises(ConfigError, match="the recipe is one for nnlm, .* holds an LSTM"):
+    with pytest.raises(ConfigError, match="the recipe is one for nnlm, .* holds a recurrent"):
         cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.start="{lstm}"'])
     bert = tiny_model("mlm").save(tmp_path / "bert")
     for model in (bert, lstm):
