@@ -22,6 +22,7 @@ CELLS: dict[str, Callable[[int, int], Any]] = {
     "lstm": nn.LSTMCell,
     "gru": nn.GRUCell,
 }
+PARTS = {"rnn": 1, "lstm": 2, "gru": 1}  # of a state
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}  # matrices that torch lays on top of each other
 
 
@@ -85,7 +86,7 @@ class Cells(nn.Module):
         cell = CELLS[one_of("recurrent net", kind, CELLS)]
         self.cells = nn.ModuleList(cell(inputs if n == 0 else width, width) for n in range(layers))
         self.dropout = Dropout(dropout)
-        self.parts = 2 if kind == "lstm" else 1
+        self.parts = PARTS[kind]
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The state of the top layer after one more input (b d), and those of all layers."""
@@ -132,7 +133,7 @@ class Stack(nn.Module):
         sizes = [inputs] + [width] * (layers - 1)
         self.layers = nn.ModuleList(net(size, width, batch_first=True) for size in sizes)
         self.dropout = LockedDropout(dropout) if variational else Dropout(dropout)
-        self.parts = 2 if kind == "lstm" else 1
+        self.parts = PARTS[kind]
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The top layer's state at every step (b t d), and the last of all layers."""

@@ -27,12 +27,10 @@ class Teams(NamedTuple):
     amount: int  # that share the rows, each with its part of the weights' gradients
     warps: int
     stages: int  # rows that are on their way at once
-    registers: int | None = None  # a thread may have; fewer let more teams run side by side
 
 
 FORWARD = Tile(2048, 2)
 REVERSE = Teams(264, 4, 3)
-_FEW = 4  # parts of a row; with more, a thread needs all the registers it can have
 
 
 @triton.jit
@@ -202,7 +200,6 @@ def _add_norm_backward(
         SHARE=share,
         LIFTED=lift is not None,
         num_warps=REVERSE.warps,
-        maxnreg=REVERSE.registers if amount <= _FEW else None,
     )
     sums = [one.clone() for one in parts.sum(1).to(weight.dtype)]
     of_lift = weight.new_empty(0) if lift is None else sums[2].to(lift.dtype)
