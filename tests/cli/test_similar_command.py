@@ -96,6 +96,28 @@ def test_a_picture_is_svg(run, folder, tmp_path):
         assert made.stdout == ""
 
 
+def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path):
+    words = "king\nquen\nman\n"
+    picture = tmp_path / "w.svg"
+    asked = ("similar", folder, "-", "--top", "1", "--picture", picture)
+    done = run(*asked, stdin=words)
+    assert done.returncode == 1
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["to", "king", "man"]
+    assert "error: there is no word 'quen'" in done.stderr
+    assert ">king<" in picture.read_text()
+    told = run(*asked, "--json", "--force", stdin=words)
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [line["query"] for line in lines] == ["king", "quen", "man"]
+    assert ["error" in line for line in lines] == [False, True, False]
+    passed = run(*asked, "--json", "--force", "--skip-bad", stdin=words)
+    assert passed.returncode == 0, passed.stderr
+    assert [json.loads(line)["query"] for line in passed.stdout.splitlines()] == ["king", "man"]
+    assert "passed over 1" in passed.stderr
+    none = run("similar", folder, "quen", "cow", "--cells", tmp_path / "c.svg")
+    assert none.returncode == 1
+    assert not (tmp_path / "c.svg").exists()
+
+
 def test_what_cannot_be_asked(run, folder):
     unknown = run("similar", folder, "quen")
     assert unknown.returncode == 1

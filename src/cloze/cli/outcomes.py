@@ -44,7 +44,7 @@ class Outcomes:
             return not self.skip_bad
         return True
 
-    def tell(self, how: str) -> None:
+    def tell(self, how: str = "cut") -> None:
         """Say what was cut, and how, and what was bad; the command fails if that matters."""
         if self.cut:
             typer.echo(f"{self.cut:,} of {self.count:,} {self.name} were {how}", err=True)

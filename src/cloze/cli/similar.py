@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, picture_path, print_table, texts_from
-from cloze.cli.outcomes import print_line
+from cloze.cli.common import Force, Json, SkipBad, picture_path, print_table, texts_from
+from cloze.cli.outcomes import Outcomes, print_line
+from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,7 @@ def similar(
     cells: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw vectors as coloured rows.")
     ] = None,
+    skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +69,8 @@ def similar(
         raise typer.BadParameter(
             "ask for one thing: neighbours, a sum, --analogy, --odd or --between"
         )
-    asked = _words(words, analogy, between)
+    told = Outcomes("words", skip_bad=skip_bad)
+    asked = _words(words, analogy, between, told)
 
     from cloze.checkpoint.vectors import load_vectors
     from cloze.tasks import similar as verb
@@ -76,6 +79,7 @@ def similar(
         picture_path(path, force)
     vectors = load_vectors(model, limit=limit, header=False if no_header else None)
     found: list[Similar] = []
+    errors: dict[str, InputError] = {}
     if odd:
         _show_odd(asked, verb.odd_one_out(vectors, asked), as_json)
     elif between:
@@ -85,18 +89,37 @@ def similar(
     elif summed:
         found = [verb.combine(vectors, asked, minus or [], top=top, product=product)]
     else:
-        found = verb.similar(vectors, asked, top=top)
-    _show(found, as_json)
-    _draw(vectors, asked + (minus or []), found, picture, cells)
+        found, errors = _neighbours(vectors, asked, top, told)
+    _show(found, errors, as_json)
+    known = [word for word in asked + (minus or []) if word not in errors]
+    _draw(vectors, known, found, picture, cells)
+    told.tell()
 
 
 def _words(
-    words: list[str] | None, analogy: tuple[str, str, str] | None, between: bool
+    words: list[str] | None, analogy: tuple[str, str, str] | None, between: bool, told: Outcomes
 ) -> list[str]:
-    asked = list(analogy) if analogy else [row.text.strip() for row in texts_from(words)]
+    if analogy:
+        return list(analogy)
+    asked = [row.text.strip() for row in texts_from(words, on_error=told.on_error)]
     if between and len(asked) != 2:  # noqa: PLR2004
         raise typer.BadParameter(f"it takes two words, not {len(asked)}", param_hint="--between")
     return asked
+
+
+def _neighbours(
+    vectors: "WordVectors", words: list[str], top: int, told: Outcomes
+) -> "tuple[list[Similar], dict[str, InputError]]":
+    """Of each word that has a place in the output; and what is wrong with a word."""
+    from cloze.tasks.similar import similar
+
+    errors: dict[str, InputError] = {}
+
+    def fail(number: int, error: InputError) -> None:
+        errors[words[number]] = error
+
+    found = similar(vectors, words, top=top, on_error=fail)
+    return [one for one in found if told.shown(errors.get(one.query))], errors
 
 
 def _draw(
@@ -108,21 +131,24 @@ def _draw(
 ) -> None:
     from cloze.tasks.similar import cells_picture, words_picture
 
+    if not words:  # none has a vector, as was told
+        return
     if picture is not None:
         words_picture(vectors, words, found).save(picture)
     if cells is not None:
         cells_picture(vectors, words).save(cells)
 
 
-def _show(found: "list[Similar]", as_json: bool) -> None:
+def _show(found: "list[Similar]", errors: dict[str, InputError], as_json: bool) -> None:
     if as_json:
         for each in found:
-            print_line({"query": each.query}, {"words": _plain(each.words)})
+            near = {"words": _plain(each.words)}
+            print_line({"query": each.query}, errors.get(each.query) or near)
         return
     rows = [(each.query, near.word, f"{near.score:.4f}") for each in found for near in each.words]
     if len(found) > 1:
         print_table(("to", "word", "score"), rows)
-    elif found:
+    elif rows:
         print_table(("word", "score"), [row[1:] for row in rows], title=found[0].query)
 
 

@@ -22,8 +22,8 @@ from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.door import opened
 from cloze.tasks.layers import Layers, choose_layers
-from cloze.tasks.reading import OnCut, OnError, Reading, read
-from cloze.tasks.texts import texts_of
+from cloze.tasks.reading import OnCut, Reading, read
+from cloze.tasks.texts import OnError, texts_of
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context

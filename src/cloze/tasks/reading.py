@@ -7,10 +7,10 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
+from cloze.tasks.texts import OnError
 from cloze.text.encoding import Encoding
 from cloze.text.length import POLICIES
 
-OnError = Callable[[int, InputError], None]  # the number of the text, and what is wrong with it
 OnCut = Callable[[int, int], None]  # the number of the text, and how many pieces were left out
 
 

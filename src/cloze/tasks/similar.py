@@ -18,9 +18,10 @@ from cloze.draw.scatter import Dot, Scatter
 from cloze.errors import InputError
 from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.tasks.door import opened
-from cloze.tasks.texts import texts_of
+from cloze.tasks.texts import OnError, texts_of
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
+_SCORES = 1 << 25  # cosines that are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +51,54 @@ class Odd:
 @overload
 def similar(model: WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
 @overload
-def similar(model: WordVectors | PathLike, word: list[str], *, top: int = 10) -> list[Similar]: ...
 def similar(
-    model: WordVectors | PathLike, word: str | list[str], *, top: int = 10
+    model: WordVectors | PathLike,
+    word: list[str],
+    *,
+    top: int = 10,
+    on_error: OnError | None = None,
+) -> list[Similar]: ...
+def similar(
+    model: WordVectors | PathLike,
+    word: str | list[str],
+    *,
+    top: int = 10,
+    on_error: OnError | None = None,
 ) -> Similar | list[Similar]:
-    """The nearest words of one word, or of each of several: exact, all in one matrix product."""
+    """The nearest words of one word, or of each of several: exact, many in one matrix product.
+
+    Of several, one that has no vector is an error; with `on_error` it is reported, has no words
+    near it, and the others go on.
+    """
     model = opened(model, "similar", WordVectors)
+    in_range("top", top, 1, 1 << 31)
     words = texts_of(word, "word")
-    queries = _vectors(model, words)
-    known = [[row] if (row := model.find(each)) is not None else [] for each in words]
-    found = [
-        Similar(query=each, words=_best(model, scores, top, rows))
-        for each, scores, rows in zip(words, queries @ model.unit.T, known, strict=True)  # q v
-    ]
+    vectors = _known(model, words, None if isinstance(word, str) else on_error)
+    known, some = list(vectors), max(1, _SCORES // len(model))
+    near: dict[int, tuple[Near, ...]] = {}
+    for begin in range(0, len(known), some):
+        numbers = known[begin : begin + some]
+        queries = normalised(np.stack([vectors[number] for number in numbers]))
+        for number, scores in zip(numbers, queries @ model.unit.T, strict=True):  # q v
+            row = model.find(words[number])
+            near[number] = _best(model, scores, top, [] if row is None else [row])
+    found = [Similar(query=each, words=near.get(n, ())) for n, each in enumerate(words)]
     return found[0] if isinstance(word, str) else found
+
+
+def _known(model: WordVectors, words: list[str], on_error: OnError | None) -> dict[int, Floats]:
+    """The vector of each word that has one, by its number."""
+    if not words:
+        raise InputError("no word was given", fix="name one")
+    found = {}
+    for number, word in enumerate(words):
+        try:
+            found[number] = model[word]
+        except InputError as error:
+            if on_error is None:
+                raise
+            on_error(number, error)
+    return found
 
 
 def combine(

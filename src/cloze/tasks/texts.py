@@ -1,8 +1,10 @@
 """The texts that a verb was given, or an error that says what was given in their place."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cloze.errors import InputError
+
+OnError = Callable[[int, InputError], object]  # the number of the text, and what is wrong with it
 
 
 def texts_of(given: object, name: str = "text") -> list[str]:

@@ -1,6 +1,6 @@
 """`translate`: sentences in another language.  b sentences, s source tokens, t target tokens."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack, overload
 
@@ -21,7 +21,7 @@ from cloze.nn.decoder import CrossAttention
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.door import opened
 from cloze.tasks.pieces import words_of
-from cloze.tasks.texts import texts_of
+from cloze.tasks.texts import OnError, texts_of
 from cloze.text.counting import Told
 from cloze.text.length import POLICIES, keep
 
@@ -30,8 +30,6 @@ END = "⏎"  # how the end of a sentence is shown
 # Tokens of a source where the model itself sets no end. Far beyond any sentence: what is longer is
 # a line that was never split, and would be searched for minutes.
 LONGEST = 1024
-
-OnError = Callable[[int, InputError], object]  # the number of the text, what is wrong with it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -111,6 +111,24 @@ def test_unknown_words_and_none_are_told(model):
         similar(model, "kin")
     with pytest.raises(InputError, match="no word was given"):
         combine(model, [])
+    with pytest.raises(InputError, match="no word was given"):
+        similar(model, [])
+
+
+def test_of_several_an_unknown_word_is_reported_and_the_others_go_on(model, monkeypatch):
+    errors = {}
+    asked = ["king", "kin", "man", "king"]
+    found = similar(model, asked, top=2, on_error=errors.__setitem__)
+    assert [one.query for one in found] == asked
+    assert list(errors) == [1]
+    assert "no word 'kin'" in errors[1].problem
+    assert found[1].words == ()
+    assert found[0] == found[3]
+    monkeypatch.setattr("cloze.tasks.similar._SCORES", 2 * len(model))  # two at a time
+    again = similar(model, asked, top=2, on_error=errors.__setitem__)
+    assert [names(one) for one in again] == [names(one) for one in found]
+    with pytest.raises(InputError, match="no word 'kin'"):
+        similar(model, "kin", on_error=errors.__setitem__)
 
 
 def test_an_unseen_word_has_neighbours_by_its_n_grams():

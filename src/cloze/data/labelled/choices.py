@@ -70,6 +70,7 @@ def _example(record: Record, turns: object, name: str | None) -> ChoiceExample:
             f"{where}: {repr(value)[:40]} is not a question with options",
             fix='write {"text": …, "question": …, "options": […], "label": 0}',
         )
+    value = {name: said for name, said in value.items() if said is not None}
     texts = [value[name] for name in TEXTS if name in value] if turns is None else [turns]
     asked = [value[name] for name in QUESTIONS if name in value]
     if not texts and not asked:
