@@ -86,21 +86,6 @@ def similar(
     return found[0] if isinstance(word, str) else found
 
 
-def _known(model: WordVectors, words: list[str], on_error: OnError | None) -> dict[int, Floats]:
-    """The vector of each word that has one, by its number."""
-    if not words:
-        raise InputError("no word was given", fix="name one")
-    found = {}
-    for number, word in enumerate(words):
-        try:
-            found[number] = model[word]
-        except InputError as error:
-            if on_error is None:
-                raise
-            on_error(number, error)
-    return found
-
-
 def combine(
     model: WordVectors | PathLike,
     plus: Sequence[str],
@@ -182,9 +167,7 @@ def words_picture(
 def cells_picture(model: WordVectors | PathLike, words: Sequence[str]) -> Cells:
     """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
     model = opened(model, "similar", WordVectors)
-    if not words:
-        raise InputError("no word was given", fix="name one")
-    values = np.stack([model[word] for word in words]).astype(np.float64)
+    values = np.stack(list(_known(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return Cells(title=", ".join(words), rows=words, values=(values / deviation).tolist())
 
@@ -201,11 +184,24 @@ def plane(vectors: Floats) -> tuple[NDArray[np.float64], float]:
     return centred @ (axes * signs[:, None]).T, share
 
 
-def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
-    """Of length 1 each (q d)."""
+def _known(model: WordVectors, words: Sequence[str], on_error: OnError | None) -> dict[int, Floats]:
+    """The vector of each word that has one, by its number."""
     if not words:
         raise InputError("no word was given", fix="name one")
-    return normalised(np.stack([model[word] for word in words]))
+    found = {}
+    for number, word in enumerate(words):
+        try:
+            found[number] = model[word]
+        except InputError as error:
+            if on_error is None:
+                raise
+            on_error(number, error)
+    return found
+
+
+def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
+    """Of length 1 each (q d)."""
+    return normalised(np.stack(list(_known(model, words, None).values())))
 
 
 def _best(
