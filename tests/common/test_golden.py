@@ -41,6 +41,11 @@ def expected_tensors(name):
     return inputs, tensors
 
 
+@torch.inference_mode()
+def outputs(model, inputs):
+    return adapter.module_outputs(model, inputs)
+
+
 def part_of(tensors, *prefixes):
     return {name: one for name, one in tensors.items() if name.startswith(prefixes)}
 
@@ -84,7 +89,7 @@ def test_all_folders_are_there():
 def test_the_module_computes_what_it_did(name):
     inputs, tensors = expected_tensors(name)
     expected = {key: one for key, one in tensors.items() if not key.startswith("embed.")}
-    check_tensors(adapter.module_outputs(load(source_of(name)), inputs), expected)
+    check_tensors(outputs(load(source_of(name)), inputs), expected)
 
 
 @pytest.mark.parametrize("name", [*FOLDERS, *BUILTIN])
@@ -118,7 +123,7 @@ def test_saved_and_loaded_again_it_computes_the_same_bits(name, tmp_path):
     model = load(source_of(name))
     saved = model.save(tmp_path / "model")
     again = load(saved)
-    before, after = (adapter.module_outputs(one, inputs) for one in (model, again))
+    before, after = (outputs(one, inputs) for one in (model, again))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
     for function in expected_values(name)["functions"]:

@@ -16,9 +16,7 @@ POOLED = ("nsp", "sequence", "choice")
 
 def module_outputs(model, inputs):
     """Tensors by name, of a fixed batch; the name of the family says how it is called."""
-    family = getattr(model, "config", model).family
-    with torch.inference_mode():
-        return FAMILIES[family](model, inputs)
+    return FAMILIES[getattr(model, "config", model).family](model, inputs)
 
 
 def _encoder(model, inputs):
@@ -29,13 +27,13 @@ def _encoder(model, inputs):
     found = {f"layer.{number}": layer[real] for number, layer in enumerate(layers)}
     hidden = module(ids, mask, types)
     found["last_hidden_state"] = hidden[real]
-    firsts = torch.arange(len(ids)) * ids.shape[1]
+    firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
     for head in model.heads:
         rows = module.gathered(head, hidden, firsts, mask) if head in POOLED else hidden[real]
         found[f"logits.{head}"] = module.logits(head, rows)
     if module.pooler is not None:
         found["pooler_output"] = module.pooler(hidden[:, 0])
-    packed = Packed.of(real.sum(1).tolist())
+    packed = Packed.of(real.sum(1).tolist(), ids.device)
     flat = module(ids[real], packed, None if types is None else types[real])
     found["packed.last_hidden_state"] = flat
     for head in model.heads:
@@ -78,13 +76,13 @@ def _translator(model, inputs):
         log_probs, state = module.step(tokens, state)
         steps.append(log_probs)
     found["step_log_probs"] = torch.stack(steps, 1)  # b t v
-    swapped = torch.arange(len(source)).flip(0)
+    swapped = torch.arange(len(source), device=source.device).flip(0)
     again, _ = module.step(target[swapped, -1], module.reorder(state, swapped))
     return found | {"reordered_log_probs": again}
 
 
 def _ngram(model, inputs):
-    ids = inputs["input_ids"].numpy()
+    ids = inputs["input_ids"].cpu().numpy()
     rows = [model.next_log_probs(ids[:end].tolist()) for end in range(1, len(ids))]
     return {
         "log_probs": torch.from_numpy(model.module.log_probs(ids)),

@@ -448,7 +448,8 @@ def describe(model, functions, files, tensors):
 def write_expected(place, model, functions, files, inputs):
     tensors = {f"input.{name}": value for name, value in inputs.items()}
     if inputs:
-        tensors |= adapter.module_outputs(model, inputs)
+        with torch.inference_mode():
+            tensors |= adapter.module_outputs(model, inputs)
     told = describe(model, functions, files, tensors)
     save_file(
         {name: one.contiguous() for name, one in tensors.items()}, place / "expected.safetensors"
