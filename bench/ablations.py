@@ -28,7 +28,7 @@ from typing import Any
 from rich.table import Table
 from tasks import add_options, scored, settings, told
 
-from cloze.draw.numbers import percent
+from cloze.plot.numbers import percent
 from common import tell
 
 RUNS: dict[str, tuple[str, list[str]]] = {

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 import cloze
 from cloze.data.labelled.tables import read_texts
-from cloze.draw.numbers import percent
+from cloze.plot.numbers import percent
 from cloze.sklearn import Embedder
 from common import DATA, minilm, tell, versions
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 import cloze
 from cloze.data.streams import rows
-from cloze.draw.numbers import percent
+from cloze.plot.numbers import percent
 from common import TEXT, minilm, tell, versions
 
 LIMIT = 256

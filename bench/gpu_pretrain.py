@@ -35,12 +35,12 @@ from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Sampling
-from cloze.draw.numbers import percent
 from cloze.models import BertConfig, ModernBertConfig, fresh
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import resident_pretraining
+from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
 from cloze.train.compiled import compile_parts
@@ -91,8 +91,8 @@ def flops(model: Encoder, length: int) -> float:
     """Of a token: see the head of this file."""
     config = model.config
     weights = sum(weight.numel() for weight in model.blocks.parameters())
-    head = 6 * RATE * (config.width**2 + config.width * config.vocab_size)
-    return 6 * weights + 12 * config.layers * config.width * length + head
+    head = 6 * RATE * (config.hidden_size**2 + config.hidden_size * config.vocab_size)
+    return 6 * weights + 12 * config.num_layers * config.hidden_size * length + head
 
 
 class Synthetic:
@@ -230,10 +230,10 @@ def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tu
     shape = BertConfig.preset(given.size, vocab_size=VOCABULARY)
     config = PeerConfig(
         vocab_size=VOCABULARY,
-        hidden_size=shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.hidden,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        intermediate_size=shape.intermediate_size,
     )
     model = BertForPreTraining(config).cuda().train()
     called: Callable[..., Any] = torch.compile(model) if compiled else model

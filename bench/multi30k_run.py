@@ -16,10 +16,10 @@ import torch
 
 import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
-from cloze.draw.alignment import AlignmentLines, alignment_heat
-from cloze.evaluate.bleu import bleu, bleu_by_length, bleu_counts, bleu_of
 from cloze.make.run import Say, Watch
 from cloze.make.translate import train_translator
+from cloze.metrics.bleu import bleu, bleu_by_length, bleu_counts, bleu_of
+from cloze.plot.alignment import AlignmentLines, alignment_heat
 from cloze.tasks.translate import translate
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.records import Records
@@ -42,8 +42,12 @@ NAMES = {
     "transformer": "Transformer",
 }
 TINY = {
-    "transformer": ["transformer.width=32", "transformer.layers=2", "transformer.hidden=64"],
-    "seq2seq": ["seq2seq.width=32", "seq2seq.embedding=16"],
+    "transformer": [
+        "transformer.hidden_size=32",
+        "transformer.num_layers=2",
+        "transformer.intermediate_size=64",
+    ],
+    "seq2seq": ["seq2seq.hidden_size=32", "seq2seq.embedding_size=16"],
 }
 
 
@@ -85,8 +89,8 @@ def runs() -> dict[str, Run]:
         source="en", target="zh", model="bahdanau", settings=tuple(SEQ2SEQ["bahdanau"])
     )
     for name, settings in (
-        ("waves", ("transformer.positions=interleaved",)),
-        ("learned", ("transformer.positions=learned", "transformer.longest=128")),
+        ("waves", ("transformer.position_encoding=interleaved",)),
+        ("learned", ("transformer.position_encoding=learned", "transformer.max_positions=128")),
     ):
         found[f"en-de/short-{name}"] = Run(
             source="en", target="de", model="transformer", settings=settings, short=True

@@ -28,10 +28,10 @@ from cloze.data.packing import Batches, Batching
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.streams import rows
-from cloze.draw.numbers import percent
 from cloze.models import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
+from cloze.plot.numbers import percent
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
 from common import TEXT, tell, versions

@@ -28,10 +28,10 @@ from rich.table import Table
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
-from cloze.draw.numbers import percent
 from cloze.make.rounding import rounded_on
 from cloze.models import ModernBertConfig, on_meta
 from cloze.nn.packed import Packed
+from cloze.plot.numbers import percent
 from cloze.tasks.batches import by_tokens
 from common import tell, versions
 

@@ -34,8 +34,8 @@ from torch import nn
 import cloze
 from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import rows_of
-from cloze.draw.numbers import percent
 from cloze.models.transformer import Transformer
+from cloze.plot.numbers import percent
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.translate import padded, translate
 from common import tell, versions
@@ -76,7 +76,7 @@ def export_ctranslate2(model: Translator, folder: Path) -> None:
     assert isinstance(module, Transformer)
     spec = transformer_spec.TransformerSpec.from_config(
         (len(module.encoder), len(module.decoder)),
-        config.heads,
+        config.num_heads,
         pre_norm=config.norm == "pre",
         activation=getattr(common_spec.Activation, config.activation.upper()),
     )
@@ -161,19 +161,19 @@ def export_transformers(model: Translator) -> Any:
     """A Marian or an M2M-100 with these weights, and one more token to pad with."""
     module, config = model.module, model.config
     assert isinstance(module, Transformer)
-    if config.embeddings != "shared" or not config.tied:
+    if config.embeddings != "shared" or not config.tie_embeddings:
         raise SystemExit("transformers' translators of these kinds share and tie their embeddings")
     pre, pad = config.norm == "pre", config.vocab_size
     kind = transformers.M2M100Config if pre else transformers.MarianConfig
     made = kind(
         vocab_size=pad + 1,
-        d_model=config.width,
+        d_model=config.hidden_size,
         encoder_layers=len(module.encoder),
         decoder_layers=len(module.decoder),
-        encoder_attention_heads=config.heads,
-        decoder_attention_heads=config.heads,
-        encoder_ffn_dim=config.hidden,
-        decoder_ffn_dim=config.hidden,
+        encoder_attention_heads=config.num_heads,
+        decoder_attention_heads=config.num_heads,
+        encoder_ffn_dim=config.intermediate_size,
+        decoder_ffn_dim=config.intermediate_size,
         activation_function=config.activation,
         scale_embedding=True,
         max_position_embeddings=PLACES + (pad if pre else 0),
@@ -187,7 +187,9 @@ def export_transformers(model: Translator) -> Any:
         transformers.M2M100ForConditionalGeneration if pre else transformers.MarianMTModel
     )(made).eval()
     places = torch.from_numpy(table(module))
-    state = {"model.shared.weight": torch.cat([module.target.weight, torch.zeros(1, config.width)])}
+    state = {
+        "model.shared.weight": torch.cat([module.target.weight, torch.zeros(1, config.hidden_size)])
+    }
     for side in ("encoder", "decoder"):
         for number, block in enumerate(getattr(module, side)):
             at = f"model.{side}.layers.{number}."

@@ -21,9 +21,9 @@ from gensim.models import Word2Vec
 from rich.table import Table
 
 from cloze.data.streams import rows
-from cloze.evaluate.bootstrap import difference, interval
-from cloze.evaluate.numbers import spearman
-from cloze.evaluate.words import analogies, read_pairs, read_questions, similarities
+from cloze.metrics.bootstrap import difference, interval
+from cloze.metrics.numbers import spearman
+from cloze.metrics.words import analogies, read_pairs, read_questions, similarities
 from cloze.models.word2vec import WordVectors
 from cloze.train.word2vec.corpus import Encoded, encode
 from cloze.train.word2vec.settings import Settings, Text

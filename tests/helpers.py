@@ -46,13 +46,13 @@ def tiny_model(
     """A scrambled model of a few pieces with the heads named, its shape but for `changes`."""
     shape = {
         "vocab_size": len(PIECES),
-        "width": 16,
-        "layers": 2,
-        "heads": 2,
-        "hidden": 32,
-        "positions": positions,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": positions,
         "labels": tuple(labels),
-        "problem": problem,
+        "problem_type": problem,
     }
     config = MODELS[family].config(**(shape | changes))
     module = scramble(fresh(config, heads, rng=torch.Generator()), scale=0.5).eval()

@@ -11,17 +11,25 @@ from grams import TEXT
 from helpers import scramble
 
 SHAPES = {
-    "nnlm": {"order": 4, "embedding": 6, "hidden": 10},
-    "lstm": {"width": 8, "embedding": 8, "layers": 2, "dropout": 0.2},
+    "nnlm": {"order": 4, "embedding_size": 6, "hidden_size": 10},
+    "lstm": {"hidden_size": 8, "embedding_size": 8, "num_layers": 2, "dropout": 0.2},
 }
 # every manner of model that there is
 VARIETIES = {
     "nnlm": ("nnlm", {}),
-    "direct": ("nnlm", {"direct": True, "dropout": 0.1}),
+    "direct": ("nnlm", {"direct_connections": True, "dropout": 0.1}),
     "lstm": ("lstm", {}),
-    "untied": ("lstm", {"tied": False, "embedding": 5, "variational": False, "layers": 1}),
+    "untied": (
+        "lstm",
+        {
+            "tie_embeddings": False,
+            "embedding_size": 5,
+            "variational_dropout": False,
+            "num_layers": 1,
+        },
+    ),
     "gru": ("lstm", {"cell": "gru"}),
-    "rnn": ("lstm", {"cell": "rnn", "variational": False}),
+    "rnn": ("lstm", {"cell": "rnn", "variational_dropout": False}),
 }
 
 

@@ -11,8 +11,8 @@ from helpers import files_of
 
 SMALL = [
     "model.preset=tiny",
-    "model.width=16",
-    "model.positions=32",
+    "model.hidden_size=16",
+    "model.max_positions=32",
     "vocabulary.size=120",
     "samples.length=32",
     "samples.pairs=none",

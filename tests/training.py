@@ -29,7 +29,13 @@ torch.set_num_threads(1)  # for nets this small a second thread only waits for t
 
 VOCABULARY = 50
 PRELOADED = ["torch._dynamo", "torch.distributed.fsdp", "parallel_jobs", "saving_jobs"]
-SHAPE = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 16}
+SHAPE = {
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 16,
+}
 
 
 def tiny_bert(dropout: float = 0.0, **changes) -> Encoder:

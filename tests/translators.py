@@ -9,8 +9,14 @@ from helpers import scramble
 
 SIZE = 23
 SHAPES = {
-    "transformer": {"width": 16, "layers": 2, "heads": 2, "hidden": 24, "dropout": 0.0},
-    "seq2seq": {"width": 16, "embedding": 8, "layers": 1, "dropout": 0.0},
+    "transformer": {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 24,
+        "dropout": 0.0,
+    },
+    "seq2seq": {"hidden_size": 16, "embedding_size": 8, "num_layers": 1, "dropout": 0.0},
 }
 WORDS = [
     "ein",
@@ -35,18 +41,24 @@ TEXTS = [" ".join(WORDS[n % 15] for n in range(at, at + 3 + at % 5)) for at in r
 VARIETIES = {
     "transformer": ("transformer", {}),
     "pre-norm": ("transformer", {"norm": "pre"}),
-    "halves": ("transformer", {"positions": "halves"}),
-    "learned": ("transformer", {"positions": "learned", "longest": 24}),
-    "separate": ("transformer", {"embeddings": "separate", "tied": False, "decoder_layers": 1}),
+    "halves": ("transformer", {"position_encoding": "halves"}),
+    "learned": ("transformer", {"position_encoding": "learned", "max_positions": 24}),
+    "separate": (
+        "transformer",
+        {"embeddings": "separate", "tie_embeddings": False, "num_decoder_layers": 1},
+    ),
     "plain-rnn": ("seq2seq", {"cell": "rnn", "attention": "none"}),
-    "plain-lstm": ("seq2seq", {"cell": "lstm", "attention": "none", "layers": 2}),
+    "plain-lstm": ("seq2seq", {"cell": "lstm", "attention": "none", "num_layers": 2}),
     "bahdanau": ("seq2seq", {"attention": "bahdanau"}),
     "one-way": ("seq2seq", {"cell": "lstm", "bidirectional": False, "embeddings": "separate"}),
     **{
-        f"luong-{score}": ("seq2seq", {"attention": "luong", "score": score, "cell": "lstm"})
+        f"luong-{score}": (
+            "seq2seq",
+            {"attention": "luong", "attention_score": score, "cell": "lstm"},
+        )
         for score in ("dot", "general", "concat", "cosine")
     },
-    "unfed": ("seq2seq", {"attention": "luong", "feeding": False, "layers": 2}),
+    "unfed": ("seq2seq", {"attention": "luong", "input_feeding": False, "num_layers": 2}),
 }
 
 

@@ -33,7 +33,14 @@ FAST = [
 def body(family):
     tokenizer = tiny_tokenizer()
     # with larger first weights than BERT's it learns from a few hundred examples
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32, "deviation": 0.1}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 32,
+        "init_std": 0.1,
+    }
     config = family(vocab_size=tokenizer.size, **shape)
     return Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
 

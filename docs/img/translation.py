@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import cloze
-from cloze.draw.alignment import AlignmentLines, alignment_heat
-from cloze.draw.cells import Cells
-from cloze.draw.chart import LineChart, Series
-from cloze.draw.heat import Heat
 from cloze.nn.positions import sinusoids
+from cloze.plot.alignment import AlignmentLines, alignment_heat
+from cloze.plot.cells import Cells
+from cloze.plot.chart import LineChart, Series
+from cloze.plot.heat import Heat
 
 HERE = Path(__file__).parent
 

@@ -30,7 +30,13 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def teacher(tokenizer_folder, tmp_path_factory):
     tokenizer = cloze.Tokenizer.load(tokenizer_folder)
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 32,
+    }
     config = BertConfig(vocab_size=tokenizer.size, dropout=0.0, attention_dropout=0.0, **shape)
     rng = torch.Generator().manual_seed(0)
     made = Model.new(config, tokenizer, ["mlm", "nsp"], rng=rng)
@@ -50,7 +56,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     assert (made.distill.layers, made.distill.temperature) == (2, 3.0)
     assert made.optimiser.rate == 0.001
     model = cloze.load(out)
-    assert (model.config.family, model.config.layers) == ("distilbert", 2)
+    assert (model.config.family, model.config.num_layers) == ("distilbert", 2)
     assert cloze.fill(model, "the [MASK] sat.").blanks[0].guesses
     resumed = run("distill", "--resume", "--out", out, "--json", "--threads=1")
     assert resumed.returncode == 0, resumed.stderr

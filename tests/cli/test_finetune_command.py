@@ -19,7 +19,14 @@ def here(tmp_path_factory):
     """A model, and a table in which an `a` makes a text good."""
     folder = tmp_path_factory.mktemp("finetune")
     tokenizer = tiny_tokenizer()
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 32, "deviation": 0.1}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 32,
+        "init_std": 0.1,
+    }
     config = BertConfig(vocab_size=tokenizer.size, **shape)
     Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0)).save(folder / "base")
     rows = [f"{first} {second}" for first in "abcdefg" for second in "abcdefghij"]

@@ -30,7 +30,7 @@ def models(run, folder):
     )
     assert counted.returncode == 0, counted.stderr
     assert "1-grams\t13" in counted.stdout
-    tiny = ("--set", "lstm.width=8", "--set", "lstm.embedding=8", "--set", "run.batch=4")
+    tiny = ("--set", "lstm.hidden_size=8", "--set", "lstm.embedding_size=8", "--set", "run.batch=4")
     learned = run(
         *("pretrain", folder / "text.txt", "--model", "lstm", "--out", folder / "lstm", *WORDS),
         *("--dev", folder / "dev.txt", "--steps", "3", "--length", "6", "--seed", "1", *tiny),

@@ -10,8 +10,8 @@ SETTINGS = [
     "objective.kind=left-to-right",
     "run.fast=true",
     "run.log_every=1",
-    "model.width=16",
-    "model.positions=32",
+    "model.hidden_size=16",
+    "model.max_positions=32",
     "corpus.hold_out=0.2",
 ]
 

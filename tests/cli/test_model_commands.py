@@ -16,7 +16,14 @@ from cloze.cli.app import app
 from cloze.models import BertConfig, fresh
 from helpers import PIECES, scramble, tiny_tokenizer
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=4, heads=2, hidden=16, positions=10)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=8,
+    num_layers=4,
+    num_heads=2,
+    intermediate_size=16,
+    max_positions=10,
+)
 TEXTS = ["the cat sat.", "a b", "猫"]
 LONG = "a b c d e f g h i j a b"
 

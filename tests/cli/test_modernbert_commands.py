@@ -9,9 +9,9 @@ def test_the_family_is_a_setting(run, tmp_path):
     text.write_text("\n\n".join(stories))
     settings = [
         "model.family=modernbert",
-        "model.layers=2",
-        "model.width=16",
-        "model.positions=32",
+        "model.num_layers=2",
+        "model.hidden_size=16",
+        "model.max_positions=32",
         "run.evaluate_every=1000",
     ]
     asked = [f"--set={setting}" for setting in settings]

@@ -16,10 +16,10 @@ SETTINGS = [
     "run.evaluate_every=1000",
     "run.log_every=1",
     "model.family=modernbert",
-    "model.layers=2",
-    "model.width=16",
-    "model.positions=32",
-    "model.heads=4",
+    "model.num_layers=2",
+    "model.hidden_size=16",
+    "model.max_positions=32",
+    "model.num_heads=4",
     "corpus.hold_out=0.2",
 ]
 

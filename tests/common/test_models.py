@@ -14,7 +14,14 @@ from cloze.nn.packed import Packed
 from helpers import PIECES, scramble, tiny_tokenizer
 
 SIZE = len(PIECES)
-SHAPE = {"vocab_size": SIZE, "width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": 12}
+SHAPE = {
+    "vocab_size": SIZE,
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 12,
+}
 
 pytestmark = pytest.mark.parametrize("family", list(MODELS))
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from sacrebleu.metrics import BLEU
 
-from cloze.evaluate.bleu import TOKENIZERS, bleu
+from cloze.metrics.bleu import TOKENIZERS, bleu
 from texts import ODD
 
 pytestmark = pytest.mark.parity

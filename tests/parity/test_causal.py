@@ -14,7 +14,13 @@ from helpers import PIECES, scramble, tiny_tokenizer
 pytestmark = pytest.mark.parity
 TOLERANCE = 1e-5
 CONFIG = BertConfig(
-    vocab_size=len(PIECES), width=16, layers=3, heads=2, hidden=32, positions=24, causal=True
+    vocab_size=len(PIECES),
+    hidden_size=16,
+    num_layers=3,
+    num_heads=2,
+    intermediate_size=32,
+    max_positions=24,
+    is_causal=True,
 )
 CLASSES = {
     (): transformers.BertModel,
@@ -35,7 +41,7 @@ def assert_alike(module, peer):
                 input_ids=ids, attention_mask=real, token_type_ids=types, output_hidden_states=True
             ).hidden_states
         at = torch.ones_like(mask).bool() if real is None else real.bool()
-        assert len(ours) == len(theirs) == CONFIG.layers + 1
+        assert len(ours) == len(theirs) == CONFIG.num_layers + 1
         for own, other in zip(ours, theirs, strict=True):
             assert (own[at] - other[at]).abs().max() <= TOLERANCE
             assert own.isfinite().all()

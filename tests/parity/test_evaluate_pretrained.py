@@ -11,8 +11,8 @@ import cloze
 from cloze.data.packing import Batching
 from cloze.data.prepare import Options, prepare
 from cloze.data.samples import Sampling
-from cloze.evaluate.held_out import hiding, judging_epoch
 from cloze.interop.sentence_transformers import Pooling
+from cloze.metrics.held_out import hiding, judging_epoch
 from cloze.objectives.masking import Masking, mask_batch
 from helpers import scramble, tiny_model
 

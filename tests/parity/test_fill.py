@@ -24,7 +24,12 @@ TEXTS = [
 def pair(request, tmp_path):
     family = MODELS[request.param]
     config = family.config(
-        vocab_size=len(PIECES), width=16, layers=2, heads=2, hidden=32, positions=24
+        vocab_size=len(PIECES),
+        hidden_size=16,
+        num_layers=2,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=24,
     )
     module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     folder = Model(module=module, config=config, tokenizer=tiny_tokenizer()).save(tmp_path / "m")

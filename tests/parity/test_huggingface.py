@@ -40,13 +40,13 @@ def generated(number):
     heads = rng.choice([1, 2, 3, 4])
     shape = {
         "vocab_size": rng.randint(40, 120),
-        "heads": heads,
-        "width": heads * rng.choice([4, 8, 12]),
-        "layers": rng.randint(1, 4),
-        "hidden": rng.choice([16, 33, 64]),
-        "positions": rng.randint(16, 40),
+        "num_heads": heads,
+        "hidden_size": heads * rng.choice([4, 8, 12]),
+        "num_layers": rng.randint(1, 4),
+        "intermediate_size": rng.choice([16, 33, 64]),
+        "max_positions": rng.randint(16, 40),
         "activation": ["gelu", "gelu_new", "relu"][number % 3],
-        "tied": number % 5 != 4,
+        "tie_embeddings": number % 5 != 4,
     }
     return shape, rng
 
@@ -65,17 +65,19 @@ def our_config(family, number, heads):
     if {"sequence", "token"} & set(heads):
         shape["labels"] = tuple("abcdefg"[: rng.randint(1, 7)])
     if family == "bert":
-        return BertConfig(**shape, segments=rng.randint(1, 4), norm_eps=rng.choice([1e-12, 1e-5]))
-    return DistilBertConfig(**shape, sinusoidal=bool(number % 2))
+        return BertConfig(
+            **shape, type_vocab_size=rng.randint(1, 4), norm_eps=rng.choice([1e-12, 1e-5])
+        )
+    return DistilBertConfig(**shape, sinusoidal_positions=bool(number % 2))
 
 
 def batch(config, rows=3):
     """Random ids with padding on the right, and segments where the model has them."""
     rng = torch.Generator().manual_seed(7)
-    lengths = [config.positions, 3, 1][:rows]
+    lengths = [config.max_positions, 3, 1][:rows]
     ids = torch.randint(0, config.vocab_size, (rows, max(lengths)), generator=rng)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    segments = getattr(config, "segments", 0)
+    segments = getattr(config, "type_vocab_size", 0)
     types = torch.randint(0, segments, ids.shape, generator=rng) if segments else None
     return ids, mask, types
 

@@ -21,13 +21,13 @@ def model_with(head, labels=("a", "b", "c"), problem=None):
     tokenizer = tiny_tokenizer()
     config = BertConfig(
         vocab_size=tokenizer.size,
-        width=16,
-        layers=2,
-        heads=2,
-        hidden=32,
-        positions=32,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=32,
         labels=labels,
-        problem=problem,
+        problem_type=problem,
     )
     made = Model.new(config, tokenizer, (head,), rng=torch.Generator().manual_seed(0))
     scramble(made.module)

@@ -26,7 +26,7 @@ def test_an_nnlm_is_the_equation(variety):
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_an_lstm_is_torchs_stepwise(layers):
-    model = language_model("lstm", layers=layers).module
+    model = language_model("lstm", num_layers=layers).module
     peer = nn.LSTM(8, 8, layers, batch_first=True)
     cells = [nn.LSTMCell(8, 8) for _ in range(layers)]
     with torch.no_grad():

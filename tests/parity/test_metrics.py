@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.evaluate import labels, numbers
-from cloze.evaluate.labels import Rates
-from cloze.evaluate.measures import scores
-from cloze.evaluate.spans import span_scores
+from cloze.metrics import labels, numbers
+from cloze.metrics.labels import Rates
+from cloze.metrics.measures import scores
+from cloze.metrics.spans import span_scores
 
 metrics = pytest.importorskip("sklearn.metrics", reason="pip install scikit-learn")
 stats = pytest.importorskip("scipy.stats", reason="pip install scipy")

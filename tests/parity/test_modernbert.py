@@ -46,23 +46,23 @@ def our_config(number, heads):
     labels = tuple("abcdefg"[: rng.randint(1, 7)])
     return ModernBertConfig(
         vocab_size=rng.randint(len(PIECES), 90),
-        heads=count,
-        width=count * rng.choice([4, 8, 12]),
-        layers=rng.randint(1, 5),
-        hidden=rng.choice([16, 33]),
-        positions=40,
-        window=rng.choice([2, 4, 7, 16, 128]),
-        global_every=rng.randint(1, 3),
-        theta=rng.choice([160_000.0, 1000.0]),
-        local_theta=rng.choice([10_000.0, 500.0]),
+        num_heads=count,
+        hidden_size=count * rng.choice([4, 8, 12]),
+        num_layers=rng.randint(1, 5),
+        intermediate_size=rng.choice([16, 33]),
+        max_positions=40,
+        window_size=rng.choice([2, 4, 7, 16, 128]),
+        global_attention_every=rng.randint(1, 3),
+        rope_theta=rng.choice([160_000.0, 1000.0]),
+        local_rope_theta=rng.choice([10_000.0, 500.0]),
         activation=["gelu", "gelu_new", "silu"][number % 3],
-        transform_activation=rng.choice(["gelu", "relu"]),
-        tied=number % 5 != 4,
-        pooling=rng.choice(["cls", "mean"]),
+        classifier_activation=rng.choice(["gelu", "relu"]),
+        tie_embeddings=number % 5 != 4,
+        classifier_pooling=rng.choice(["cls", "mean"]),
         norm_eps=rng.choice([1e-5, 1e-3]),
         **{
             f"{part}_bias": rng.random() < 0.5
-            for part in ("norm", "attention", "hidden", "transform", "scores")
+            for part in ("norm", "attention", "ffn", "classifier", "lm_head")
         },
         **({"labels": labels} if {"sequence", "token"} & set(heads) else {}),
     )
@@ -70,7 +70,7 @@ def our_config(number, heads):
 
 def batch(config):
     rng = torch.Generator().manual_seed(7)
-    lengths = [config.positions, 11, 3, 1]
+    lengths = [config.max_positions, 11, 3, 1]
     ids = torch.randint(0, config.vocab_size, (len(lengths), max(lengths)), generator=rng)
     return ids, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
@@ -80,7 +80,7 @@ def our_outputs(module, heads, config):
     places = torch.arange(mask.numel()).view(mask.shape)
     with torch.no_grad():
         hidden = module(ids, mask, torch.ones_like(ids))  # segments that it does not have
-        outputs = {"hidden": hidden[mask]}
+        outputs = {"intermediate_size": hidden[mask]}
         for head in heads:
             at = places[mask] if head in ("mlm", "token", "span") else places[:, 0]
             outputs[head] = module.logits(head, module.gathered(head, hidden, at, mask))
@@ -95,8 +95,8 @@ def their_outputs(peer, heads, config):
     with torch.no_grad():
         seen = peer(**given, output_hidden_states=True)
     if not heads:
-        return {"hidden": seen.last_hidden_state[mask]}
-    outputs = {"hidden": seen.hidden_states[-1][mask]}
+        return {"intermediate_size": seen.last_hidden_state[mask]}
+    outputs = {"intermediate_size": seen.hidden_states[-1][mask]}
     if heads == ("span",):
         outputs["span"] = torch.stack([seen.start_logits, seen.end_logits], -1)[mask]
     elif heads == ("choice",):
@@ -180,7 +180,7 @@ def test_every_layer_is_theirs():
         module = fresh(config, rng=torch.Generator()).eval()
         scramble_like(module, peer, config)
         ours = list(module.layers(ids, mask))
-    assert len(ours) == len(theirs) == config.layers + 1
+    assert len(ours) == len(theirs) == config.num_layers + 1
     for layer, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(
             one[mask], other[mask], rtol=TOLERANCE, atol=TOLERANCE, msg=str(layer)
@@ -259,7 +259,11 @@ def test_both_spellings_of_the_settings(values, tmp_path):
     tiny_tokenizer().save(tmp_path / "m")
     model = cloze.load(tmp_path / "m")
     assert not model.report
-    assert (model.config.global_every, model.config.theta, model.config.local_theta) == (
+    assert (
+        model.config.global_attention_every,
+        model.config.rope_theta,
+        model.config.local_theta,
+    ) == (
         2,
         1000.0,
         100.0,

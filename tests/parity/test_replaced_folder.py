@@ -11,7 +11,7 @@ from cloze.make.recipe import recipe
 pytestmark = pytest.mark.parity
 SETTINGS = [
     *("objective.kind=both", "objective.correction=1.0", "run.fast=true", "run.device=cpu"),
-    *("model.preset=tiny", "model.layers=2", "model.width=16", "model.positions=32"),
+    *("model.preset=tiny", "model.num_layers=2", "model.hidden_size=16", "model.max_positions=32"),
     *("vocabulary.size=120", "samples.length=32", "samples.pairs=none", "batch.tokens=256"),
     *("corpus.hold_out=0.2", "corpus.workers=1", "run.steps=4"),
 ]

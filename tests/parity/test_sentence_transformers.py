@@ -48,7 +48,14 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
     ids=lambda pooling: "+".join(pooling.modes),
 )
 def test_they_read_what_we_write(pooling, tmp_path):
-    config = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=32)
+    config = BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=8,
+        num_layers=2,
+        num_heads=2,
+        intermediate_size=16,
+        max_positions=32,
+    )
     module = scramble(fresh(config, rng=torch.Generator())).eval()
     model = Model(module=module, tokenizer=tiny_tokenizer(), config=config, pooling=pooling)
     folder = model.save(tmp_path / "m")
@@ -59,7 +66,14 @@ def test_they_read_what_we_write(pooling, tmp_path):
 
 
 def bert_with(pooling, tokenizer):
-    config = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=64)
+    config = BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=8,
+        num_layers=2,
+        num_heads=2,
+        intermediate_size=16,
+        max_positions=64,
+    )
     module = scramble(fresh(config, rng=torch.Generator())).eval()
     return Model(module=module, tokenizer=tokenizer, config=config, pooling=pooling)
 

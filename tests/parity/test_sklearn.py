@@ -23,7 +23,14 @@ from helpers import PIECES, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=16, layers=1, heads=2, hidden=16, positions=32)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=16,
+    num_layers=1,
+    num_heads=2,
+    intermediate_size=16,
+    max_positions=32,
+)
 READER = {"transfer": "features", "settings": ["transfer.pooling=mean", "transfer.penalty=0.01"]}
 # the checks that ask nothing of the data
 WITHOUT_DATA = (

@@ -9,7 +9,14 @@ from cloze.nn.decoder import CrossAttention
 from helpers import scramble
 
 pytestmark = pytest.mark.parity
-SHAPE = {"width": 16, "layers": 2, "decoder_layers": 3, "heads": 4, "hidden": 24, "dropout": 0.0}
+SHAPE = {
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "intermediate_size": 24,
+    "dropout": 0.0,
+}
 
 
 def copied(theirs, ours):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.vectors import export_vectors, import_vectors
-from cloze.evaluate.words import analogies, read_pairs, read_questions, similarities
+from cloze.metrics.words import analogies, read_pairs, read_questions, similarities
 from cloze.models.word2vec import Grams, WordVectors
 from cloze.tasks.similar import combine, odd_one_out, similar
 

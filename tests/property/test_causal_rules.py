@@ -10,9 +10,18 @@ from cloze.nn.packed import Packed
 from cloze.nn.varlen import Varlen
 from helpers import scramble
 
-SHAPE = {"vocab_size": 20, "width": 8, "layers": 3, "heads": 2, "hidden": 8, "positions": 24}
+SHAPE = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_layers": 3,
+    "num_heads": 2,
+    "intermediate_size": 8,
+    "max_positions": 24,
+}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-MODULE = scramble(fresh(BertConfig(**SHAPE, causal=True), rng=torch.Generator()), scale=0.5).eval()
+MODULE = scramble(
+    fresh(BertConfig(**SHAPE, is_causal=True), rng=torch.Generator()), scale=0.5
+).eval()
 LENGTHS = st.lists(st.integers(1, 24), min_size=1, max_size=5)
 
 

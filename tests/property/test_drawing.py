@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.draw.chart import LineChart, Series
-from cloze.draw.scale import LARGEST, Scale
-from cloze.draw.svg import Element
+from cloze.plot.chart import LineChart, Series
+from cloze.plot.scale import LARGEST, Scale
+from cloze.plot.svg import Element
 
 numbers = st.floats(-LARGEST, LARGEST)
 

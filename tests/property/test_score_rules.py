@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.evaluate.bootstrap import interval
-from cloze.evaluate.labels import by_label, calibration, confusion, matthews_of
-from cloze.evaluate.measures import scores
-from cloze.evaluate.numbers import pearson, spearman
-from cloze.evaluate.rates import total
-from cloze.evaluate.squad import chinese_f1, english_f1, normalise, score
+from cloze.metrics.bootstrap import interval
+from cloze.metrics.labels import by_label, calibration, confusion, matthews_of
+from cloze.metrics.measures import scores
+from cloze.metrics.numbers import pearson, spearman
+from cloze.metrics.rates import total
+from cloze.metrics.squad import chinese_f1, english_f1, normalise, score
 
 numbers = st.floats(-1e300, 1e300)
 pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30)

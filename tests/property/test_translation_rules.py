@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloze.data.parallel import Pairs
 from cloze.decode.beam import Beam, beam
-from cloze.evaluate.bleu import TOKENIZERS, bleu
+from cloze.metrics.bleu import TOKENIZERS, bleu
 from cloze.tasks.pieces import words_of
 from texts import ANY_TEXT
 from translators import translator

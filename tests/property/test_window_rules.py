@@ -10,7 +10,14 @@ from cloze.nn.packed import Packed
 from cloze.nn.rotary import rotate, turn_of
 from helpers import scramble
 
-SHAPE = {"vocab_size": 20, "width": 8, "layers": 3, "heads": 2, "hidden": 8, "positions": 24}
+SHAPE = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_layers": 3,
+    "num_heads": 2,
+    "intermediate_size": 8,
+    "max_positions": 24,
+}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -21,7 +28,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
     every=st.integers(1, 3),
 )
 def test_layouts_agree(lengths, window, every):
-    config = ModernBertConfig(**SHAPE, window=window, global_every=every)
+    config = ModernBertConfig(**SHAPE, window_size=window, global_attention_every=every)
     module = scramble(fresh(config, rng=torch.Generator()), scale=0.5).eval()
     rng = torch.Generator().manual_seed(window)
     rows = [torch.randint(0, 20, (length,), generator=rng) for length in lengths]

@@ -100,10 +100,10 @@ class Needy:
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(ConfigError, match="model.width is missing\n.*add it"):
+    with pytest.raises(ConfigError, match="model.hidden_size is missing\n.*add it"):
         from_mapping(Needy, {"inner": {}}, inside="model.")
     with pytest.raises(ConfigError, match="inner is missing"):
-        from_mapping(Needy, {"width": 1})
+        from_mapping(Needy, {"hidden_size": 1})
 
 
 def test_a_number_that_no_float_holds():

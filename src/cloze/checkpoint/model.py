@@ -106,7 +106,7 @@ class Model(Saved):
         if self.reader is not None:
             write_reader(self.reader, work)
         if self.pooling:
-            files = write_pooling(self.pooling, self.config.width, self.limit)
+            files = write_pooling(self.pooling, self.config.hidden_size, self.limit)
             for name, content in files.items():
                 write_json(work / name, content, indent=2)
 
@@ -131,7 +131,7 @@ class Model(Saved):
 def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | None) -> int:
     """The least of what the positions and the pooling allow; if it says nothing, the tokenizer."""
     told = (pooling and pooling.limit) or tokenizer.limit
-    return min(limit for limit in (config.positions, told) if limit)
+    return min(limit for limit in (config.max_positions, told) if limit)
 
 
 def dtype_of(name: str) -> torch.dtype:

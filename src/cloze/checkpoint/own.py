@@ -17,8 +17,34 @@ if TYPE_CHECKING:
     from torch import nn  # word vectors are no net, and start without torch
 
 CONFIG = "config.json"
-FORMAT_VERSION = 1
-_SHAPE = ("order", "layers", "width", "hidden")  # of any family, as far as it has them
+FORMAT_VERSION = 2  # of config.json
+# The names of settings that version 1 wrote otherwise, by family.
+_RECURRENT = {"width": "hidden_size", "embedding": "embedding_size", "layers": "num_layers"}
+VERSION_1 = {
+    "nnlm": {
+        "embedding": "embedding_size",
+        "hidden": "hidden_size",
+        "direct": "direct_connections",
+    },
+    "lstm": {**_RECURRENT, "tied": "tie_embeddings", "variational": "variational_dropout"},
+    "seq2seq": {**_RECURRENT, "score": "attention_score", "feeding": "input_feeding"},
+    "transformer": {
+        "width": "hidden_size",
+        "layers": "num_layers",
+        "decoder_layers": "num_decoder_layers",
+        "heads": "num_heads",
+        "hidden": "intermediate_size",
+        "positions": "position_encoding",
+        "longest": "max_positions",
+        "tied": "tie_embeddings",
+    },
+}
+_SHAPE = (
+    "order",
+    "num_layers",
+    "hidden_size",
+    "intermediate_size",
+)  # of any family, as far as it has them
 
 
 class Saved:
@@ -30,7 +56,7 @@ class Saved:
         """One line, whatever the size."""
         model: Any = self
         shape = {name: getattr(model.config, name, None) for name in _SHAPE}
-        told = {"family": model.config.family, **shape, "heads": getattr(self, "heads", None)}
+        told = {"family": model.config.family, **shape, "task_heads": getattr(self, "heads", None)}
         told["pieces"] = model.tokenizer.size
         parts = (f"{name}={value!r}" for name, value in told.items() if value is not None)
         return f"{type(self).__name__}({', '.join(parts)})"
@@ -83,16 +109,23 @@ def read_settings(
         raise FolderError(f"{folder} does not hold {wanted}", fix="name a folder that does")
     if family not in families:
         raise refuse(folder, family, wanted=wanted)
-    check_version(values.pop("format_version", None), CONFIG)
-    del values["model_type"]
+    check_version(values.get("format_version"), CONFIG, FORMAT_VERSION)
+    values = rename_version_1(values)
+    del values["format_version"], values["model_type"]
     return family, values
 
 
-def check_version(version: object, file: str) -> None:
-    """Refuse a file that another version of cloze writes otherwise."""
-    if version != FORMAT_VERSION:
+def rename_version_1(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a config.json of ours by their present names."""
+    names = VERSION_1.get(values["model_type"], {}) if values.get("format_version") == 1 else {}
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+def check_version(version: object, file: str, newest: int) -> None:
+    """Refuse a file that a newer version of cloze wrote."""
+    if not isinstance(version, int) or not 1 <= version <= newest:
         raise FolderError(
-            f"{file} has format_version {version!r}, this version reads {FORMAT_VERSION}",
+            f"{file} has format_version {version!r}, this version reads 1 to {newest}",
             fix="update cloze, or make the folder again",
         )
 

@@ -6,13 +6,14 @@ Others' folders have none, and what can be told from the head is told from it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloze.checkpoint.own import FORMAT_VERSION, check_version
+from cloze.checkpoint.own import check_version
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.nn.readers import READERS
 from cloze.text.length import POLICIES
 
 TASK_FILE = "cloze.json"
+FORMAT_VERSION = 1
 TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
 
 
@@ -72,7 +73,7 @@ def read_task(values: object) -> Task:
     """The task of a `cloze.json`, of which nothing is trusted."""
     if not isinstance(values, dict):
         raise FolderError(f"{TASK_FILE} holds no JSON object", fix="fetch the folder again")
-    check_version(values.get("format_version"), TASK_FILE)
+    check_version(values.get("format_version"), TASK_FILE, FORMAT_VERSION)
     try:
         return from_mapping(Task, {k: v for k, v in values.items() if k != "format_version"})
     except ConfigError as error:

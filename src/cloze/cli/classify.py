@@ -73,7 +73,7 @@ def classify(
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(task_for("classify", opened), policy, stride)
-    number = opened.config.problem == "number"
+    number = opened.config.problem_type == "number"
     verb = partial(predict, opened, task=task)
     how = f"cut to {opened.limit:,} pieces"
     with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cloze.cli.common import print_json, print_table
-from cloze.draw.measures import MEASURES
-from cloze.draw.numbers import duration
+from cloze.plot.measures import MEASURES
+from cloze.plot.numbers import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,7 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from cloze.cli.common import Json, ModelFolder, print_json, print_table
-from cloze.draw.numbers import percent
+from cloze.plot.numbers import percent
 
 if TYPE_CHECKING:
     from cloze.tasks.info import Info

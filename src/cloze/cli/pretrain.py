@@ -31,7 +31,7 @@ from cloze.cli.training import (
     nested,
     watching,
 )
-from cloze.draw.numbers import duration, percent
+from cloze.plot.numbers import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ANYONES = ("run.device", "run.seed", "run.precision", "run.threads")
 # what a setting is called on the command line, where not every kind has it
 FLAGS = {
-    "model.start": "--from",
+    "model.init_from": "--from",
     "model.preset": "--preset",
     "run.minutes": "--minutes",
     "run.steps": "--steps",
@@ -151,7 +151,7 @@ def pretrain(
     """Train a BERT, or a model of another kind, on your own text, in the time you have."""
     flags = given(
         {
-            "model.start": start,
+            "model.init_from": start,
             "model.preset": preset,
             "run.minutes": minutes,
             "run.steps": steps,

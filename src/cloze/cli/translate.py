@@ -193,7 +193,7 @@ def _draw(
     found: "list[Translation]", place: Path, lines: bool, *, quiet: bool, failed: bool
 ) -> None:
     """The best translation of the first sentence that has one."""
-    from cloze.draw.alignment import AlignmentLines, alignment_heat
+    from cloze.plot.alignment import AlignmentLines, alignment_heat
 
     drawn = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
     one, shown = next(drawn, (None, None))

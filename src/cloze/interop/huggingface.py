@@ -77,11 +77,11 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
         raise ConfigError(
             "config.json has no vocab_size", fix="add the number of rows in the table"
         )
-    given.setdefault("tied", True)
+    given.setdefault("tie_embeddings", True)
     labels, problem = _labels(values), _problem(values.get("problem_type"))
     try:
         _check_switches(given)
-        config = MODELS[family].config(**given, labels=labels, problem=problem)
+        config = MODELS[family].config(**given, labels=labels, problem_type=problem)
     except ConfigError as error:  # says our name of a setting, where they wrote their own
         name, _, rest = error.problem.partition(" ")
         said = f"config.json: {layout.settings.get(name, name)} {rest}"
@@ -117,7 +117,7 @@ def write_config(
         **{theirs: (special or {}).get(role) for theirs, role in layout.special.items()},
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
-        "problem_type": None if config.problem is None else PROBLEMS[config.problem],
+        "problem_type": None if config.problem_type is None else PROBLEMS[config.problem_type],
         "dtype": dtype,
     }
 
@@ -138,7 +138,7 @@ def weight_names(config: EncoderConfig, ours: Iterable[str]) -> dict[str, tuple[
     """For each of our weights theirs: one name, or the three that our fused one holds."""
     layout = LAYOUTS[config.family]
     names = {name: _translate(name, layout) for name in ours}
-    if layout.biases and not config.tied and "heads.mlm.bias" in names:
+    if layout.biases and not config.tie_embeddings and "heads.mlm.bias" in names:
         names["heads.mlm.bias"] = layout.biases[1:]
     return names
 
@@ -234,6 +234,6 @@ def _problem(theirs: object) -> Problem | None:
 
 
 def _check_switches(given: Mapping[str, Any]) -> None:
-    for name in ("tied", "sinusoidal", "causal"):
+    for name in ("tie_embeddings", "sinusoidal_positions", "is_causal"):
         if not isinstance(given.get(name, False), bool):
             raise ConfigError(f"{name} is {given[name]!r}", fix="use true or false")

@@ -25,7 +25,7 @@ def settled(values: Mapping[str, Any]) -> dict[str, Any]:
     if told.get("rope_scaling"):
         raise _mathematics("rope_scaling", told["rope_scaling"])
     if (kinds := told.get("layer_types")) is not None:
-        layers = told.get("num_hidden_layers", ModernBertConfig.layers)
+        layers = told.get("num_hidden_layers", ModernBertConfig.num_layers)
         old = told.get("global_attn_every_n_layers")
         told["global_attn_every_n_layers"] = _every(kinds, layers, old)
     rope = told.get("rope_parameters")
@@ -53,7 +53,7 @@ def besides(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _every(kinds: object, layers: object, old: object) -> object:
     """The n of "every n-th layer is global" that a list of layers says; `old` if it says that."""
-    count = in_range("num_hidden_layers", layers, 1, LIMITS["layers"])
+    count = in_range("num_hidden_layers", layers, 1, LIMITS["num_layers"])
     known = isinstance(kinds, list) and all(kind in (FULL, SLIDING) for kind in kinds)
     if isinstance(kinds, list) and known and len(kinds) == count:
         whole = [layer for layer, kind in enumerate(kinds) if kind == FULL]
@@ -89,31 +89,31 @@ MODERNBERT = Layout(
     base="model.",
     settings={
         "vocab_size": "vocab_size",
-        "width": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "hidden": "intermediate_size",
-        "positions": "max_position_embeddings",
+        "hidden_size": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_positions": "max_position_embeddings",
         "activation": "hidden_activation",
         "dropout": "embedding_dropout",
         "attention_dropout": "attention_dropout",
-        "hidden_dropout": "mlp_dropout",
+        "ffn_dropout": "mlp_dropout",
         "classifier_dropout": "classifier_dropout",
         "norm_eps": "norm_eps",
         "norm_bias": "norm_bias",
         "attention_bias": "attention_bias",
-        "hidden_bias": "mlp_bias",
-        "transform_bias": "classifier_bias",
-        "transform_activation": "classifier_activation",
-        "scores_bias": "decoder_bias",
-        "pooling": "classifier_pooling",
-        "global_every": "global_attn_every_n_layers",
-        "window": "local_attention",
-        "theta": "global_rope_theta",
-        "local_theta": "local_rope_theta",
-        "deviation": "initializer_range",
+        "ffn_bias": "mlp_bias",
+        "classifier_bias": "classifier_bias",
+        "classifier_activation": "classifier_activation",
+        "lm_head_bias": "decoder_bias",
+        "classifier_pooling": "classifier_pooling",
+        "global_attention_every": "global_attn_every_n_layers",
+        "window_size": "local_attention",
+        "rope_theta": "global_rope_theta",
+        "local_rope_theta": "local_rope_theta",
+        "init_std": "initializer_range",
         "pad_id": "pad_token_id",
-        "tied": "tie_word_embeddings",
+        "tie_embeddings": "tie_word_embeddings",
     },
     architectures={
         "ModernBertModel": (),

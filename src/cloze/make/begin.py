@@ -99,7 +99,7 @@ def _check_recipe(recipe: Recipe, out: Path, team: Team) -> None:
 def _check_base(recipe: Recipe, config: EncoderConfig, module: Encoder) -> None:
     """Whether a model can go on by a recipe, or teach by it."""
     kind, pairs = recipe.objective.kind, recipe.samples.pairs
-    length, positions = recipe.samples.length, config.positions
+    length, positions = recipe.samples.length, config.max_positions
     if length > positions:
         raise ConfigError(
             f"samples.length is {length:,}, and the model has {positions:,} positions "

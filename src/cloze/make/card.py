@@ -12,12 +12,12 @@ from typing import Any
 
 from cloze import __version__
 from cloze.data.files import PathLike
-from cloze.draw.measures import MEASURES
-from cloze.draw.numbers import percent, short, size
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json, read_text, write_text
 from cloze.make.curves import extent, measured
 from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE
+from cloze.plot.measures import MEASURES
+from cloze.plot.numbers import percent, short, size
 from cloze.tasks.info import Info, info
 from cloze.train.consumers import rows_of
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from cloze.draw.chart import LineChart, Series, Style
-from cloze.draw.measures import CORRELATIONS, MEASURES, SCORES, Chart, Measure
-from cloze.draw.numbers import duration, percent
-from cloze.draw.page import Section
-from cloze.draw.parts import Fact, Facts, Grid, Part
 from cloze.make.metrics import KEPT
+from cloze.plot.chart import LineChart, Series, Style
+from cloze.plot.measures import CORRELATIONS, MEASURES, SCORES, Chart, Measure
+from cloze.plot.numbers import duration, percent
+from cloze.plot.page import Section
+from cloze.plot.parts import Fact, Facts, Grid, Part
 
 Row: TypeAlias = Mapping[str, Any]
 

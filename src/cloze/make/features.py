@@ -31,7 +31,7 @@ from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
 from cloze.make.run import Watch
 from cloze.make.tuning import Tuned, count_cut, tell, weights_of
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
 from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Objective, Terms, correct
@@ -92,7 +92,7 @@ def tune_features(
 def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The body alone, and a reader for it."""
     table = recipe.transfer
-    width = choose_layers(table.layers, len(base.module.blocks)).parts * base.config.width
+    width = choose_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
     words = recipe.task == "tag"
     spec = Features(
         width=width,
@@ -279,7 +279,7 @@ def _learn(
 
     def scores() -> dict[str, float]:
         assert dev is not None
-        with settled(reader):
+        with eval_mode(reader):
             judged = dev.judged(model)
         return {**judged.scores, "score": data.score(judged)}
 

@@ -113,7 +113,7 @@ def complete(
     translates = maker.recipe is TranslateRecipe
     if translates and model is not None:
         start = _translator_in(model)
-        flags = {**(flags or {}), "model": {"start": start}}
+        flags = {**(flags or {}), "model": {"init_from": start}}
         recipe = recipe or family_in(start)
     if recipe is None:
         features = override(flags or {}, settings).get("transfer", {}).get("kind") == FEATURES

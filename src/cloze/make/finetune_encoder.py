@@ -196,5 +196,5 @@ def _opened(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
     """The model, if what the recipe asks of it can be."""
     if not isinstance(model, Model):
         model = load(model, device=device_of(recipe.run.device), quiet=True)
-    recipe.check_for(layers=len(model.module.blocks), positions=model.config.positions)
+    recipe.check_for(layers=len(model.module.blocks), positions=model.config.max_positions)
     return model

@@ -22,8 +22,6 @@ from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
 from cloze.device import device_of
-from cloze.evaluate.language import score_language
-from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
@@ -45,9 +43,11 @@ from cloze.make.run import (
     write_recipe,
 )
 from cloze.make.run_vocabulary import kept_vocabulary
+from cloze.metrics.language import score_language
+from cloze.metrics.perplexity import perplexity
 from cloze.models.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
 from cloze.text.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ def pretrain_language(
 ) -> Pretrained:
     """Learn an NNLM or an LSTM from running text, a sentence to a line.
 
-    It is a new one, or goes on from the recipe's `model.start`, whose words and shape it keeps.
+    It is a new one, or goes on from the recipe's `model.init_from`, whose words and shape it keeps.
     Every epoch the model is judged by text it does not learn from, and the folder holds the best in
     the end. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly where the budget is in
     epochs, steps or tokens.
@@ -75,7 +75,7 @@ def pretrain_language(
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `LanguageRecipe`, the name of one (nnlm, lstm), or its file.
-        settings: such as "lstm.width=200", on top of the recipe.
+        settings: such as "lstm.hidden_size=200", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """
@@ -188,7 +188,7 @@ class _Judge:
         return bool(self._lines)
 
     def __call__(self) -> dict[str, float]:
-        with settled(self._model.module):
+        with eval_mode(self._model.module):
             found = score_language(self._model, self._lines)
         loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}

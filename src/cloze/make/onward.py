@@ -28,7 +28,7 @@ def family_in(start: object) -> str | None:
 
 def base_of(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401 (of any such family)
     """The model that a recipe goes on from, on the processor; it must be one for its kind."""
-    start = recipe.model.start
+    start = recipe.model.init_from
     if start is None:
         return None
     folder, family = find_folder(start), family_in(str(start))
@@ -46,17 +46,17 @@ def fitted(recipe: Any, base: Any, out: Path) -> Any:  # noqa: ANN401
     """The recipe with the shape of the model it goes on from, and no vocabulary of its own."""
     if base is None:
         return recipe
-    check_apart(out, recipe.model.start)
+    check_apart(out, recipe.model.init_from)
     family = base.config.family
     shape = getattr(recipe, family)
     values = {one.name: getattr(base.config, one.name) for one in fields(shape)}
     changes = {family: replace(shape, **values), "vocabulary": type(recipe.vocabulary)()}
-    return replace(recipe, model=StartTable(start=placed(recipe.model.start)), **changes)
+    return replace(recipe, model=StartTable(init_from=placed(recipe.model.init_from)), **changes)
 
 
 def said(recipe: Any) -> dict[str, Any]:  # noqa: ANN401
     """As the run's file says it: nothing of a vocabulary that another model brings."""
     values = to_mapping(recipe)
-    if recipe.model.start is not None:
+    if recipe.model.init_from is not None:
         del values["vocabulary"]
     return values

@@ -37,7 +37,7 @@ from cloze.train.parallel import processes
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe
 
-START = "model.start"  # the model to go on from
+START = "model.init_from"  # the model to go on from
 # what only recipes of finetune have
 FINETUNE_TABLES = {"task", "data", "transfer", "transformer", "seq2seq"}
 
@@ -78,7 +78,7 @@ def complete(
     if model is not None:
         one_of("model", model, MODEL_MAKERS)
     asked = {**(flags or {})}
-    start = override(asked, settings).get("model", {}).get("start")
+    start = override(asked, settings).get("model", {}).get("init_from")
     if recipe is None and model is None:
         model = kind_in(start)
     if recipe is None:

@@ -24,8 +24,6 @@ from cloze.data.batch import PackedBatch
 from cloze.data.files import PathLike, absolute
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
-from cloze.evaluate.held_out import commoner_label, unigram_accuracy
-from cloze.evaluate.perplexity import perplexity
 from cloze.files import read_json, write_json
 from cloze.make.begin import begun
 from cloze.make.course import exact, written
@@ -50,6 +48,8 @@ from cloze.make.run import (
 )
 from cloze.make.student import fingerprint
 from cloze.make.workshop import Workshop, open_workshop
+from cloze.metrics.held_out import commoner_label, unigram_accuracy
+from cloze.metrics.perplexity import perplexity
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
 from cloze.train.compiled import compile_parts
@@ -75,7 +75,7 @@ def pretrain_encoder(
     force: bool = False,
     watch: Watch | None = None,
 ) -> Pretrained:
-    """Train a BERT on text: a new one, or on from the recipe's `model.start`.
+    """Train a BERT on text: a new one, or on from the recipe's `model.init_from`.
 
     Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume`
     goes on, exactly where the budget is in steps or tokens.
@@ -139,8 +139,8 @@ def _placed(recipe: Recipe) -> Recipe:
         words = replace(words, folder=placed(words.folder))
     if taught is not None and taught.teacher is not None:
         taught = replace(taught, teacher=placed(taught.teacher))
-    start = None if recipe.model.start is None else placed(recipe.model.start)
-    model = replace(recipe.model, start=start)
+    start = None if recipe.model.init_from is None else placed(recipe.model.init_from)
+    model = replace(recipe.model, init_from=start)
     return replace(recipe, corpus=corpus, vocabulary=words, distill=taught, model=model)
 
 

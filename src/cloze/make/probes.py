@@ -11,7 +11,7 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.data.corpus import View
 from cloze.files import write_json
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.tasks.fill import fill
 from cloze.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ def _sentences(view: View, rng: np.random.Generator) -> list[int]:
 
 def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
     """The model's best words for each text's blank, with their probabilities."""
-    with settled(model.module):
+    with eval_mode(model.module):
         filled = fill(model, [probe.text for probe in asked], top=top)
     return [[(g.word, g.score) for g in one.blanks[0].guesses] for one in filled]
 

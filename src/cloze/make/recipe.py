@@ -46,7 +46,7 @@ R = TypeVar("R", bound="DataclassInstance")  # a recipe
 DEFAULT = "laptop"  # the recipe when none is named
 FAST = "fast"  # and on a GPU
 # What a recipe still says of tables that a model to go on from, or a teacher, brings itself.
-BROUGHT = {"model": ("start",), "vocabulary": ("extra_pieces",)}
+BROUGHT = {"model": ("init_from",), "vocabulary": ("extra_pieces",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Recipe:
                 f"objective.kind is {self.objective.kind!r}, and a student learns from its teacher",
                 fix="leave the objective table out",
             )
-        if self.model.start is not None or self.vocabulary != VocabularyTable():
+        if self.model.init_from is not None or self.vocabulary != VocabularyTable():
             raise ConfigError(
                 "a student has its teacher's shape and vocabulary",
                 fix="leave model.start and the vocabulary table out",
@@ -100,10 +100,11 @@ class Recipe:
 
     def _check_lengths(self) -> None:
         length, places = self.samples.length, self.objective.shared(self.batch.batching()).tokens
-        if self._new and length > self.model.positions:
+        most = self.model.max_positions
+        if self._new and length > most:
             raise ConfigError(
-                f"samples.length is {length:,}, and model.positions {self.model.positions:,}",
-                fix=f"use --length {self.model.positions} or less, or raise model.positions",
+                f"samples.length is {length:,}, but model.max_positions is only {most:,}",
+                fix=f"use --length {most} or less, or raise model.max_positions",
             )
         if length > places:
             raise ConfigError(
@@ -115,7 +116,10 @@ class Recipe:
         if not self._new or not self.objective.detecting:
             return
         shape = self.model.config(vocab_size=1 << 15)
-        for name, most in (("generator_layers", shape.layers), ("generator_width", shape.width)):
+        for name, most in (
+            ("generator_layers", shape.num_layers),
+            ("generator_width", shape.hidden_size),
+        ):
             value = getattr(self.objective, name)
             if value is not None:
                 in_range(f"objective.{name}", value, 1, most)
@@ -123,7 +127,7 @@ class Recipe:
     @property
     def _new(self) -> bool:
         """Whether the model is drawn by this recipe; one to go on from brings its own shape."""
-        return self.model.start is None and self.distill is None
+        return self.model.init_from is None and self.distill is None
 
     def _check_left_to_right(self) -> None:
         if not self.objective.causal:
@@ -144,7 +148,7 @@ class Recipe:
     def start(self) -> str | None:
         """The model that the run begins with, or learns from, if it is not a new one."""
         if self.distill is None:
-            return self.model.start
+            return self.model.init_from
         if self.distill.teacher is None:
             raise ConfigError(
                 "the recipe distils, and names no teacher",
@@ -166,7 +170,7 @@ class Recipe:
             return self
         return replace(
             self,
-            model=ShapeTable(start=self.model.start),
+            model=ShapeTable(init_from=self.model.init_from),
             vocabulary=VocabularyTable(extra_pieces=self.vocabulary.extra_pieces),
         )
 
@@ -228,7 +232,7 @@ def completed(
     if isinstance(made, Recipe):
         _check_asked(made, asked)
     elif isinstance(model := getattr(made, "model", None), StartTable):
-        _check_brought(model.start, asked)
+        _check_brought(model.init_from, asked)
     return made
 
 
@@ -244,7 +248,7 @@ def check_one_model(**shapes: object) -> None:
 
 def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
     """Refuse what would change nothing: another model brings its own shape and vocabulary."""
-    start = made.model.start
+    start = made.model.init_from
     if start is None and made.distill is None:
         return
     whose = "the teacher" if start is None else "the model to go on from"

@@ -29,7 +29,7 @@ PRESETS: dict[str, Mapping[str, object]] = {
     "bert": bert.PRESETS,
     "modernbert": modernbert.PRESETS,
 }
-MODERN = ("global_every", "window", "theta")  # settings of that family alone
+MODERN = ("global_attention_every", "window_size", "rope_theta")  # settings of that family alone
 FINEST = 16  # parts that a batch is cut into, at most, for two tasks to share it
 
 
@@ -37,22 +37,26 @@ FINEST = 16  # parts that a batch is cut into, at most, for two tasks to share i
 class ShapeTable:
     """The model; a size that is unsaid is the preset's."""
 
-    start: str | None = None  # go on from this model, which brings its own shape
+    init_from: str | None = None  # go on from this model, which brings its own shape
     family: Literal["bert", "modernbert"] = "bert"
     preset: str = "mini"
-    layers: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    hidden: int | None = None
-    positions: int = 512
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    num_heads: int | None = None
+    intermediate_size: int | None = None
+    max_positions: int = 512
     activation: str = "gelu"
     dropout: float | None = None  # the family's own: 0.1 of a BERT, none of a ModernBERT
     attention_dropout: float | None = None
-    deviation: float = 0.02  # of the first weights
+    init_std: float = 0.02  # of the first weights
     sines: bool = False  # learned positions begin as sine waves instead of noise
-    global_every: int | None = None  # of a ModernBERT: one layer of so many looks at all of a text
-    window: int | None = None  # of a ModernBERT: places that the other layers see
-    theta: float | None = None  # of a ModernBERT: base of the rotary angles in layers that see all
+    global_attention_every: int | None = (
+        None  # of a ModernBERT: one layer of so many looks at all of a text
+    )
+    window_size: int | None = None  # of a ModernBERT: places that the other layers see
+    rope_theta: float | None = (
+        None  # of a ModernBERT: base of the rotary angles in layers that see all
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -67,13 +71,13 @@ class ShapeTable:
 
     def config(self, vocab_size: int, *, causal: bool = False) -> BertConfig | ModernBertConfig:
         """The shape for a vocabulary; only a BERT can be causal."""
-        apart = ("start", "family", "preset", "sines")
+        apart = ("init_from", "family", "preset", "sines")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         given = {name: value for name, value in own.items() if value is not None}
         if self.family == "bert":
-            return BertConfig.preset(self.preset, vocab_size=vocab_size, causal=causal, **given)
+            return BertConfig.preset(self.preset, vocab_size=vocab_size, is_causal=causal, **given)
         if "dropout" in given:
-            given["hidden_dropout"] = given["dropout"]
+            given["ffn_dropout"] = given["dropout"]
         return ModernBertConfig.preset(self.preset, vocab_size=vocab_size, **given)
 
 

@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from cloze.config import read_toml
-from cloze.draw.numbers import percent, short, size
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
 from cloze.errors import ClozeError, FolderError
 from cloze.files import read_json
 from cloze.make.curves import Row, extent, measured, sections
@@ -37,6 +34,9 @@ from cloze.make.run import (
     REPORT,
     SAMPLES,
 )
+from cloze.plot.numbers import percent, short, size
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
 from cloze.train.consumers import rows_of
 
 MASKS = ("[MASK]", "<mask>")

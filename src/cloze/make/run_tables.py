@@ -44,7 +44,7 @@ FREE = frozenset(
 class StartTable:
     """The table `model` of a language model or a translator: one to go on from, if any."""
 
-    start: str | None = None
+    init_from: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ def run_vocabulary(
             min_count=table.min_count,
             progress=say.progress,
         )
-    limit = recipe.model.positions if base is None else base.limit
+    limit = recipe.model.max_positions if base is None else base.limit
     origin = _origin(sources, recipe)
     with whole_folder(place) as folder:
         tokenizer.with_limit(limit).save(folder)

@@ -68,8 +68,8 @@ def student_shape(
         )
     every, usual = 1, "distilbert"
     if isinstance(teacher, ModernBertConfig):
-        every, usual = teacher.global_every, teacher.family
-    kept = kept_layers(teacher.layers, layers, every=every)
+        every, usual = teacher.global_attention_every, teacher.family
+    kept = kept_layers(teacher.num_layers, layers, every=every)
     return Shape(
         config=_config(teacher, family or usual, len(kept)),
         heads=("mlm",) if "mlm" in heads else (),
@@ -133,13 +133,13 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             f"a {teacher.family} teacher, and the student a {family}, which reads places otherwise",
             fix="leave --family out",
         )
-    if getattr(teacher, "causal", False):
+    if getattr(teacher, "is_causal", False):
         raise ConfigError(
             "the teacher reads left to right, and a student learns masked words",
             fix="take a teacher that sees both sides",
         )
     if family == teacher.family:
-        return replace(teacher, layers=layers)
+        return replace(teacher, num_layers=layers)
     if family == "bert":
         raise ConfigError(
             f"a {teacher.family} teacher has no segments to give a BERT",
@@ -151,7 +151,7 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             fix="keep the teacher's family with --family bert",
         )
     shape = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
-    return MODELS[family].config(**{**shape, "layers": layers})
+    return MODELS[family].config(**{**shape, "num_layers": layers})
 
 
 def _source(name: str, kept: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import QuestionExample
-from cloze.evaluate import squad
+from cloze.metrics import squad
 from cloze.tasks.answer import predict
 
 

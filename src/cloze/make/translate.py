@@ -84,10 +84,10 @@ def train_translator(
         target: the same of their translations, line by line.
         out: the run's and the model's folder.
         recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
-            its file. Its `model.start` is a translator to go on from, which keeps its pieces and
-            its shape.
+            its file. Its `model.init_from` is a translator to continue training, which keeps its
+            vocabulary and its configuration.
         dev: source and target to judge by.
-        settings: such as "transformer.layers=4", on top of the recipe.
+        settings: such as "transformer.num_layers=4", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """
@@ -232,8 +232,8 @@ def _pairs(
     source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
     limit = recipe.data.limit
-    if recipe.transformer is not None and recipe.transformer.positions == "learned":
-        limit = min(limit, recipe.transformer.longest)
+    if recipe.transformer is not None and recipe.transformer.position_encoding == "learned":
+        limit = min(limit, recipe.transformer.max_positions)
     fits = [n for n, size in enumerate(sizes) if size <= limit]
     if not fits:
         raise InputError(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
-from cloze.evaluate.bleu import bleu
-from cloze.evaluate.perplexity import perplexity
 from cloze.files import write_json
 from cloze.make.run import SAMPLES
 from cloze.make.translate_recipe import TranslateRecipe
-from cloze.nn.modes import settled
+from cloze.metrics.bleu import bleu
+from cloze.metrics.perplexity import perplexity
+from cloze.nn.modes import eval_mode
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
 from cloze.train.state import TrainState
@@ -45,7 +45,7 @@ class Judge:
 
     def __call__(self) -> dict[str, float]:
         means = averages(self._state, self._batches) if self._batches else {}
-        with settled(self._model.module):
+        with eval_mode(self._model.module):
             found = translate(
                 self._model,
                 list(self._dev.source),

@@ -105,7 +105,7 @@ def headed(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The model with a head for the task, on the device it will learn on."""
     length, share = recipe.data.length, recipe.transfer.dropout
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
-    changes: dict[str, Any] = {"labels": data.labels, "problem": data.problem}
+    changes: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
     if share is not None:
         changes |= {"dropout": share, "attention_dropout": share}
     rng = torch.Generator().manual_seed(recipe.run.seed)

@@ -17,13 +17,12 @@ from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.streams import Source
-from cloze.draw.numbers import percent
-from cloze.evaluate.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
 from cloze.make.grow import grown
 from cloze.make.recipe import Recipe
 from cloze.make.run import Say, check_named
 from cloze.make.run_vocabulary import TOKENIZER, run_vocabulary
 from cloze.make.student import student
+from cloze.metrics.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
@@ -33,6 +32,7 @@ from cloze.objectives.left_to_right import NextBatch, left_to_right
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
+from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 
@@ -275,4 +275,4 @@ def _begin_with_sines(model: Model) -> None:
         return  # rotary positions are such rotations already
     table = embeddings.position.weight
     waves = sinusoids(*table.shape)
-    table.copy_(waves * (model.config.deviation / waves.std()))
+    table.copy_(waves * (model.config.init_std / waves.std()))

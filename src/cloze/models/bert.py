@@ -34,13 +34,13 @@ class BertConfig(EncoderConfig):
 
     family: ClassVar[str] = "bert"
 
-    segments: int = 2
+    type_vocab_size: int = 2
     classifier_dropout: float | None = None  # None: as `dropout`
-    causal: bool = False  # no token sees a later one: "LTR" of the paper's §5.1
+    is_causal: bool = False  # no token sees a later one: "LTR" of the paper's §5.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        in_range("segments", self.segments, 1, 1 << 16)
+        in_range("type_vocab_size", self.type_vocab_size, 1, 1 << 16)
         if self.classifier_dropout is not None:
             number("classifier_dropout", self.classifier_dropout, 0.0, 1.0)
 
@@ -48,8 +48,13 @@ class BertConfig(EncoderConfig):
     def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "BertConfig":  # noqa: ANN401
         """One of the published sizes: tiny, mini, small, medium, base, large."""
         layers, width, heads = PRESETS[one_of("preset", name, PRESETS)]
-        hidden = 4 * changes.get("width", width)
-        shape = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
+        hidden = 4 * changes.get("hidden_size", width)
+        shape = {
+            "num_layers": layers,
+            "hidden_size": width,
+            "num_heads": heads,
+            "intermediate_size": hidden,
+        }
         return cls(vocab_size=vocab_size, **{**shape, **changes})
 
 
@@ -70,14 +75,14 @@ class Bert(Encoder):
         if pooler is None:
             pooler = not built or any(getattr(head, "pooled", False) for head in built.values())
         super().__init__(
-            embeddings_of(config, config.segments),
+            embeddings_of(config, config.type_vocab_size),
             post_norm_blocks(config),
-            positions=config.positions,
-            pooler=Pooler(config.width, ACTIVATIONS["tanh"]) if pooler else None,
+            positions=config.max_positions,
+            pooler=Pooler(config.hidden_size, ACTIVATIONS["tanh"]) if pooler else None,
             heads=built,
         )
         self.config = config
-        self.causal = config.causal
+        self.causal = config.is_causal
 
     def handed(
         self, allowed: Allowed, longest: int, device: torch.device
@@ -119,4 +124,4 @@ def _head(name: str, config: BertConfig) -> nn.Module:
         "span": (2, 0.0, False),  # start and end
         "choice": (1, dropout, True),
     }[name]
-    return Linear(config.width, outputs, dropout=dropout, pooled=pooled)
+    return Linear(config.hidden_size, outputs, dropout=dropout, pooled=pooled)

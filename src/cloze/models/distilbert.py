@@ -25,15 +25,17 @@ class DistilBertConfig(EncoderConfig):
 
     family: ClassVar[str] = "distilbert"
 
-    layers: int = 6
-    sequence_dropout: float = 0.2
-    span_dropout: float = 0.1
-    sinusoidal: bool = False  # positions start as sines; stored and learned like other weights
+    num_layers: int = 6
+    classifier_dropout: float = 0.2
+    qa_dropout: float = 0.1
+    sinusoidal_positions: bool = (
+        False  # positions start as sines; stored and learned like other weights
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("sequence_dropout", self.sequence_dropout, 0.0, 1.0)
-        number("span_dropout", self.span_dropout, 0.0, 1.0)
+        number("classifier_dropout", self.classifier_dropout, 0.0, 1.0)
+        number("qa_dropout", self.qa_dropout, 0.0, 1.0)
         if self.norm_eps != NORM_EPS:
             raise ConfigError(
                 f"a DistilBERT's norms use {NORM_EPS}, not {self.norm_eps}",
@@ -53,15 +55,15 @@ class DistilBert(Encoder):
         super().__init__(
             embeddings_of(config),
             post_norm_blocks(config),
-            positions=config.positions,
-            pooler=Pooler(config.width, ACTIVATIONS["relu"]) if pooled else None,
+            positions=config.max_positions,
+            pooler=Pooler(config.hidden_size, ACTIVATIONS["relu"]) if pooled else None,
             heads=built,
         )
         self.config = config
 
     def initialise(self, deviation: float, rng: torch.Generator) -> None:
         super().initialise(deviation, rng)
-        if self.config.sinusoidal:
+        if self.config.sinusoidal_positions:
             table = self.embeddings.position.weight
             table.data.copy_(sinusoids(*table.shape))
 
@@ -70,9 +72,9 @@ def _head(name: str, config: DistilBertConfig) -> nn.Module:
     if name == "mlm":
         return masked_lm(config)
     outputs, dropout, pooled = {
-        "sequence": (len(config.labels), config.sequence_dropout, True),
+        "sequence": (len(config.labels), config.classifier_dropout, True),
         "token": (len(config.labels), config.dropout, False),
-        "span": (2, config.span_dropout, False),  # start and end
-        "choice": (1, config.sequence_dropout, True),
+        "span": (2, config.qa_dropout, False),  # start and end
+        "choice": (1, config.classifier_dropout, True),
     }[name]
-    return Linear(config.width, outputs, dropout=dropout, pooled=pooled)
+    return Linear(config.hidden_size, outputs, dropout=dropout, pooled=pooled)

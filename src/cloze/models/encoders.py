@@ -39,5 +39,5 @@ def fresh(
 ) -> Encoder:
     """A new module with random weights, drawn from `rng` and nothing else."""
     module = on_meta(config, heads, **parts).to_empty(device=rng.device)
-    module.initialise(config.deviation, rng)
+    module.initialise(config.init_std, rng)
     return module

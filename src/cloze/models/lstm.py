@@ -24,25 +24,26 @@ class LSTMShape:
     family: ClassVar[str] = "lstm"
 
     cell: Literal["rnn", "lstm", "gru"] = "lstm"
-    width: int = 650
-    embedding: int = 0  # of the words; unsaid, the width
-    layers: int = 2
-    tied: bool = True  # the output reads with the table of words (Press and Wolf 2017)
+    hidden_size: int = 650
+    embedding_size: int = 0  # of the words; unsaid, the width
+    num_layers: int = 2
+    tie_embeddings: bool = True  # the output reads with the table of words (Press and Wolf 2017)
     dropout: float = 0.5
-    variational: bool = True  # one mask for all steps of a stretch; else one for each
+    variational_dropout: bool = True  # one mask for all steps of a stretch; else one for each
 
     def __post_init__(self) -> None:
-        if self.embedding == 0:
-            object.__setattr__(self, "embedding", self.width)
+        if self.embedding_size == 0:
+            object.__setattr__(self, "embedding_size", self.hidden_size)
         one_of("cell", self.cell, GATES)
-        for name in ("width", "embedding"):
+        for name in ("hidden_size", "embedding_size"):
             in_range(name, getattr(self, name), 1, 1 << 15)
-        in_range("layers", self.layers, 1, 64)
+        in_range("num_layers", self.num_layers, 1, 64)
         number("dropout", self.dropout, 0.0, 1.0)
-        if self.tied and self.width != self.embedding:
+        if self.tie_embeddings and self.hidden_size != self.embedding_size:
             raise ConfigError(
-                f"embedding is {self.embedding}, and the output, of width {self.width}, shares it",
-                fix="leave it out, make it equal to width, or set tied to false",
+                f"embedding_size is {self.embedding_size} and hidden_size {self.hidden_size}, "
+                "which must be equal when the embeddings are tied",
+                fix="leave embedding_size out, make it equal, or set tie_embeddings to false",
             )
 
 
@@ -68,16 +69,20 @@ class LSTM(nn.Module):
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
         self.config = config
-        self.words = nn.Embedding(config.vocab_size, config.embedding)
+        self.words = nn.Embedding(config.vocab_size, config.embedding_size)
         self.stack = Stack(
             config.cell,
-            config.embedding,
-            config.width,
-            layers=config.layers,
+            config.embedding_size,
+            config.hidden_size,
+            layers=config.num_layers,
             dropout=config.dropout,
-            variational=config.variational,
+            variational=config.variational_dropout,
         )
-        self.output = None if config.tied else nn.Linear(config.width, config.vocab_size, False)
+        self.output = (
+            None
+            if config.tie_embeddings
+            else nn.Linear(config.hidden_size, config.vocab_size, False)
+        )
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
@@ -92,7 +97,7 @@ class LSTM(nn.Module):
 
     def start(self, rows: int) -> State:
         """Nothing is read yet: what so many rows hold, l b d each; an LSTM has a memory too."""
-        size = (self.config.layers, rows, self.config.width)
+        size = (self.config.num_layers, rows, self.config.hidden_size)
         return tuple(self.bias.new_zeros(size) for _ in range(self.stack.parts))
 
     def read(self, ids: Tensor) -> State:
@@ -117,7 +122,7 @@ class LSTM(nn.Module):
             self.output.weight.uniform_(-_SPREAD, _SPREAD, generator=rng)
         self.bias.zero_()
         self.bias[self.config.bos_id] = NEVER
-        most = self.config.width**-0.5
+        most = self.config.hidden_size**-0.5
         for name, weight in self.stack.named_parameters():
             if "bias" in name:
                 weight.zero_()

@@ -40,7 +40,14 @@ PRESETS = {
 }
 # The small ones are for short texts: every layer looks at all, at angles of the usual base.
 SHORT = ("tiny", "mini", "small", "medium", "cloze")
-SWITCHES = ("norm_bias", "attention_bias", "hidden_bias", "transform_bias", "scores_bias", "tied")
+SWITCHES = (
+    "norm_bias",
+    "attention_bias",
+    "ffn_bias",
+    "classifier_bias",
+    "lm_head_bias",
+    "tie_embeddings",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,57 +56,63 @@ class ModernBertConfig(EncoderConfig):
 
     family: ClassVar[str] = "modernbert"
 
-    layers: int = 22
-    hidden: int = 1152
-    positions: int = 8192
+    num_layers: int = 22
+    intermediate_size: int = 1152
+    max_positions: int = 8192
     dropout: float = 0.0  # of the embeddings
     attention_dropout: float = 0.0
-    hidden_dropout: float = 0.0  # inside the feed-forward nets
+    ffn_dropout: float = 0.0  # inside the feed-forward nets
     classifier_dropout: float = 0.0
     norm_eps: float = 1e-5
-    global_every: int = 3  # layers 0, 3, 6 … look at all of a text, the others near by
-    window: int = 128  # places that a local layer sees, half of them on each side
-    theta: float = 160_000.0  # of the rotary angles in global layers
-    local_theta: float = THETA
-    transform_activation: str = "gelu"  # of the layer before the heads
-    pooling: Literal["cls", "mean"] = "cls"  # what heads of sequences and choices read
+    global_attention_every: int = 3  # layers 0, 3, 6 … look at all of a text, the others near by
+    window_size: int = 128  # places that a local layer sees, half of them on each side
+    rope_theta: float = 160_000.0  # of the rotary angles in global layers
+    local_rope_theta: float = THETA
+    classifier_activation: str = "gelu"  # of the layer before the heads
+    classifier_pooling: Literal["cls", "mean"] = "cls"  # what heads of sequences and choices read
     norm_bias: bool = False
     attention_bias: bool = False
-    hidden_bias: bool = False  # of the feed-forward nets
-    transform_bias: bool = False
-    scores_bias: bool = True  # of the masked-LM head's words
+    ffn_bias: bool = False  # of the feed-forward nets
+    classifier_bias: bool = False
+    lm_head_bias: bool = True  # of the masked-LM head's words
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        in_range("global_every", self.global_every, 1, 1 << 16)
-        in_range("window", self.window, 1, 1 << 20)
-        for name in ("hidden_dropout", "classifier_dropout"):
+        in_range("global_attention_every", self.global_attention_every, 1, 1 << 16)
+        in_range("window_size", self.window_size, 1, 1 << 20)
+        for name in ("ffn_dropout", "classifier_dropout"):
             number(name, getattr(self, name), 0.0, 1.0)
-        for name in ("theta", "local_theta"):
+        for name in ("rope_theta", "local_rope_theta"):
             number(name, getattr(self, name), 1.0, 1e12)
-        one_of("transform_activation", str(self.transform_activation), ACTIVATIONS)
+        one_of("classifier_activation", str(self.classifier_activation), ACTIVATIONS)
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", fix="use true or false")
-        if self.width // self.heads % 2:
+        if self.hidden_size // self.num_heads % 2:
             raise ConfigError(
-                f"heads of {self.width // self.heads} numbers cannot be turned pair by pair",
-                fix="use a width that gives each head an even number",
+                f"the head size {self.hidden_size // self.num_heads} is odd, and rotary positions "
+                "rotate pairs",
+                fix="use a hidden_size that gives each head an even number",
             )
 
     @classmethod
     def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "ModernBertConfig":  # noqa: ANN401
         """One of the sizes: tiny, mini, small, medium, cloze, base, large."""
         layers, width, heads, hidden = PRESETS[one_of("preset", name, PRESETS)]
-        if changes.get("width", width) != width:
-            hidden = -(-changes["width"] * 8 // 3 // 32) * 32
-        shape = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
-        short = {"global_every": 1, "theta": THETA} if name in SHORT else {}
+        if changes.get("hidden_size", width) != width:
+            hidden = -(-changes["hidden_size"] * 8 // 3 // 32) * 32
+        shape = {
+            "num_layers": layers,
+            "hidden_size": width,
+            "num_heads": heads,
+            "intermediate_size": hidden,
+        }
+        short = {"global_attention_every": 1, "rope_theta": THETA} if name in SHORT else {}
         return cls(vocab_size=vocab_size, **{**shape, **short, **changes})
 
     def is_local(self, layer: int) -> bool:
         """Whether a layer looks near by only."""
-        return layer % self.global_every != 0
+        return layer % self.global_attention_every != 0
 
 
 class ModernBert(Encoder):
@@ -113,8 +126,8 @@ class ModernBert(Encoder):
             WordEmbeddings(
                 vocab_size=config.vocab_size, norm=_norm(config), dropout=config.dropout
             ),
-            (_block(layer, config) for layer in range(config.layers)),
-            positions=config.positions,
+            (_block(layer, config) for layer in range(config.num_layers)),
+            positions=config.max_positions,
             norm=_norm(config),
             heads=built,
         )
@@ -126,15 +139,15 @@ class ModernBert(Encoder):
     ) -> Iterator[tuple[Allowed, Turn]]:
         """Who may look at whom, and how the places turn: made once for all layers of a kind."""
         config = self.config
-        width = config.width // config.heads
-        masks = {False: allowed, True: near(allowed, config.window // 2, longest, device)}
+        width = config.hidden_size // config.num_heads
+        masks = {False: allowed, True: near(allowed, config.window_size // 2, longest, device)}
         turns = {
-            False: turn_of(longest, width, theta=config.theta, device=device),
-            True: turn_of(longest, width, theta=config.local_theta, device=device),
+            False: turn_of(longest, width, theta=config.rope_theta, device=device),
+            True: turn_of(longest, width, theta=config.local_rope_theta, device=device),
         }
         if isinstance(allowed, Packed):
             turns = {local: turn.at(allowed.positions) for local, turn in turns.items()}
-        for local in map(config.is_local, range(config.layers)):
+        for local in map(config.is_local, range(config.num_layers)):
             yield masks[local], turns[local]
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
@@ -150,7 +163,7 @@ class ModernBert(Encoder):
 
     def gathered(self, head: str, hidden: Tensor, places: Tensor, allowed: Allowed) -> Tensor:
         """The vectors that a head reads; where it pools by mean, that of each sequence."""
-        if self.config.pooling == "mean" and getattr(self.heads[head], "pooled", False):
+        if self.config.classifier_pooling == "mean" and getattr(self.heads[head], "pooled", False):
             return means(hidden, allowed)
         return super().gathered(head, hidden, places, allowed)
 
@@ -165,7 +178,7 @@ class ModernBert(Encoder):
         super().initialise(deviation, rng)
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "feed_forward.outer.weight")):
-                weight.mul_((2 * self.config.layers) ** -0.5)
+                weight.mul_((2 * self.config.num_layers) ** -0.5)
 
 
 def means(hidden: Tensor, allowed: Allowed) -> Tensor:
@@ -186,18 +199,23 @@ def means(hidden: Tensor, allowed: Allowed) -> Tensor:
 
 
 def _norm(config: ModernBertConfig) -> LayerNorm:
-    return LayerNorm(config.width, eps=config.norm_eps, bias=config.norm_bias)
+    return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
     return PreNormBlock(
-        Attention(config.width, config.heads, config.attention_dropout, bias=config.attention_bias),
+        Attention(
+            config.hidden_size,
+            config.num_heads,
+            config.attention_dropout,
+            bias=config.attention_bias,
+        ),
         GatedFeedForward(
-            config.width,
-            config.hidden,
+            config.hidden_size,
+            config.intermediate_size,
             ACTIVATIONS[config.activation],
-            bias=config.hidden_bias,
-            dropout=config.hidden_dropout,
+            bias=config.ffn_bias,
+            dropout=config.ffn_dropout,
         ),
         # the embeddings have been through a norm just before
         attention_norm=_norm(config) if layer else nn.Identity(),
@@ -207,14 +225,17 @@ def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
 
 
 def _transform(config: ModernBertConfig) -> Transform:
-    dense = nn.Linear(config.width, config.width, bias=config.transform_bias)
-    return Transform(dense, ACTIVATIONS[config.transform_activation], _norm(config))
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
+    return Transform(dense, ACTIVATIONS[config.classifier_activation], _norm(config))
 
 
 def _head(name: str, config: ModernBertConfig) -> nn.Module:
     if name == "mlm":
         return WordScores(
-            config.width, config.vocab_size, tied=config.tied, bias=config.scores_bias
+            config.hidden_size,
+            config.vocab_size,
+            tied=config.tie_embeddings,
+            bias=config.lm_head_bias,
         )
     outputs, pooled = {
         "sequence": (len(config.labels), True),
@@ -222,4 +243,4 @@ def _head(name: str, config: ModernBertConfig) -> nn.Module:
         "span": (2, False),  # start and end
         "choice": (1, True),
     }[name]
-    return Linear(config.width, outputs, dropout=config.classifier_dropout, pooled=pooled)
+    return Linear(config.hidden_size, outputs, dropout=config.classifier_dropout, pooled=pooled)

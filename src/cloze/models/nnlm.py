@@ -22,15 +22,17 @@ class NNLMShape:
     family: ClassVar[str] = "nnlm"
 
     order: int = 5  # a word is foretold from the order−1 before it
-    embedding: int = 100
-    hidden: int = 500
-    direct: bool = False  # the paper's W: words speak to the output past the hidden layer
+    embedding_size: int = 100
+    hidden_size: int = 500
+    direct_connections: bool = (
+        False  # the paper's W: words speak to the output past the hidden layer
+    )
     dropout: float = 0.0  # of the paper's there was none
 
     def __post_init__(self) -> None:
         in_range("order", self.order, 2, 1 << 10)
-        in_range("embedding", self.embedding, 1, 1 << 15)
-        in_range("hidden", self.hidden, 1, 1 << 16)
+        in_range("embedding_size", self.embedding_size, 1, 1 << 15)
+        in_range("hidden_size", self.hidden_size, 1, 1 << 16)
         number("dropout", self.dropout, 0.0, 1.0)
 
 
@@ -56,11 +58,13 @@ class NNLM(nn.Module):
     def __init__(self, config: NNLMConfig) -> None:
         super().__init__()
         self.config = config
-        inputs = (config.order - 1) * config.embedding
-        self.words = nn.Embedding(config.vocab_size, config.embedding)
-        self.hidden = nn.Linear(inputs, config.hidden)
-        self.output = nn.Linear(config.hidden, config.vocab_size)
-        self.direct = nn.Linear(inputs, config.vocab_size, bias=False) if config.direct else None
+        inputs = (config.order - 1) * config.embedding_size
+        self.words = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.hidden = nn.Linear(inputs, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.vocab_size)
+        self.direct = (
+            nn.Linear(inputs, config.vocab_size, bias=False) if config.direct_connections else None
+        )
         self.dropout = Dropout(config.dropout)
 
     def forward(self, context: Tensor) -> Tensor:

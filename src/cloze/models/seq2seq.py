@@ -16,7 +16,7 @@ from cloze.nn.dropout import Dropout
 from cloze.nn.precise import log_softmax
 from cloze.nn.recurrent import GATES, Bridge, Cells, RecurrentEncoder, State
 
-_LIMITS = {"width": 1 << 15, "embedding": 1 << 15, "layers": 64}
+_LIMITS = {"hidden_size": 1 << 15, "embedding_size": 1 << 15, "num_layers": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +26,15 @@ class Seq2SeqShape:
     family: ClassVar[str] = "seq2seq"
 
     cell: Literal["rnn", "lstm", "gru"] = "gru"
-    width: int = 512  # of the decoder's state and of the encoder's, both ways together
-    embedding: int = 256
-    layers: int = 1  # of both
+    hidden_size: int = 512  # of the decoder's state and of the encoder's, both ways together
+    embedding_size: int = 256
+    num_layers: int = 1  # of both
     bidirectional: bool = True
     attention: Literal["none", "bahdanau", "luong"] = "bahdanau"
-    score: Literal["dot", "general", "concat", "cosine"] = "general"  # Luong's alone has a choice
-    feeding: bool = True  # Luong's: the attentional state goes into the next step
+    attention_score: Literal["dot", "general", "concat", "cosine"] = (
+        "general"  # Luong's alone has a choice
+    )
+    input_feeding: bool = True  # Luong's: the attentional state goes into the next step
     dropout: float = 0.2
     embeddings: Literal["shared", "separate"] = "shared"
 
@@ -41,9 +43,9 @@ class Seq2SeqShape:
         for name, high in _LIMITS.items():
             in_range(name, getattr(self, name), 1, high)
         number("dropout", self.dropout, 0.0, 1.0)
-        if self.bidirectional and self.width % 2:
+        if self.bidirectional and self.hidden_size % 2:
             raise ConfigError(
-                f"width {self.width} does not split in two ways", fix="use an even width"
+                f"width {self.hidden_size} does not split in two ways", fix="use an even width"
             )
 
 
@@ -82,7 +84,7 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        width, embedding = config.width, config.embedding
+        width, embedding = config.hidden_size, config.embedding_size
         luong, bahdanau = config.attention == "luong", config.attention == "bahdanau"
         self.target = nn.Embedding(config.vocab_size, embedding)
         separate = config.embeddings == "separate"
@@ -92,15 +94,21 @@ class Seq2Seq(nn.Module):
             config.cell,
             embedding,
             width,
-            layers=config.layers,
+            layers=config.num_layers,
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
-        fed = embedding + (width if bahdanau or (luong and config.feeding) else 0)
-        self.cells = Cells(config.cell, fed, width, layers=config.layers, dropout=config.dropout)
+        fed = embedding + (width if bahdanau or (luong and config.input_feeding) else 0)
+        self.cells = Cells(
+            config.cell, fed, width, layers=config.num_layers, dropout=config.dropout
+        )
         self.bridge = Bridge(width, self.cells.parts)
         self.score: Score | None = (
-            Additive(width) if bahdanau else SCORES[config.score](width) if luong else None
+            Additive(width)
+            if bahdanau
+            else SCORES[config.attention_score](width)
+            if luong
+            else None
         )
         # Bahdanau's deep output: [s; y; c] through maxout (appendix A.2.2); Luong's [c; h], tanh
         mixed = {"none": width, "luong": 2 * width, "bahdanau": 2 * width + embedding}
@@ -158,7 +166,7 @@ class Seq2Seq(nn.Module):
             keys=memory if self.score is None else self.score.keys(memory),
             real=real,
             hidden=self.bridge(ends),
-            feed=memory.new_zeros(len(memory), self.config.width),
+            feed=memory.new_zeros(len(memory), self.config.hidden_size),
             weights=memory.new_zeros(memory.shape[:2]),
         )
 
@@ -232,7 +240,7 @@ class Seq2Seq(nn.Module):
 
     def _luong(self, word: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """hₜ first, cₜ by hₜ, then h̃ₜ = tanh(W[cₜ; hₜ]).  Luong et al. 2015, §3."""
-        fed = torch.cat([word, state.feed], -1) if self.config.feeding else word
+        fed = torch.cat([word, state.feed], -1) if self.config.input_feeding else word
         top, hidden = self.cells(fed, state.hidden)
         weights, taken = self._look(top, state)
         attentional = torch.tanh(self.mix(torch.cat([taken, top], -1)))

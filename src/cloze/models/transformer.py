@@ -43,43 +43,43 @@ class TransformerShape:
 
     family: ClassVar[str] = "transformer"
 
-    width: int = 512
-    layers: int = 6  # of the encoder, and of the decoder unless it has its own number
-    decoder_layers: int | None = None
-    heads: int = 8
-    hidden: int = 2048  # the inner width of the feed-forward nets
+    hidden_size: int = 512
+    num_layers: int = 6  # of the encoder, and of the decoder unless it has its own number
+    num_decoder_layers: int | None = None
+    num_heads: int = 8
+    intermediate_size: int = 2048  # the inner width of the feed-forward nets
     activation: str = "relu"
     dropout: float = 0.1  # of each sub-layer's output and of the embeddings
     attention_dropout: float = 0.0  # not in the paper
     norm: Literal["post", "pre"] = "post"
     norm_eps: float = 1e-5
-    positions: Literal["interleaved", "halves", "learned"] = "interleaved"
-    longest: int = 512  # places, where they are learned; waves have no end
+    position_encoding: Literal["interleaved", "halves", "learned"] = "interleaved"
+    max_positions: int = 512  # places, where they are learned; waves have no end
     embeddings: Literal["shared", "separate"] = "shared"  # source and target: one table or two
-    tied: bool = True  # the output reads the target's table
+    tie_embeddings: bool = True  # the output reads the target's table
 
     def __post_init__(self) -> None:
         check_choices(self)
         for name, high in _LIMITS.items():
             in_range(name, getattr(self, name), 1, high)
-        if self.decoder_layers is not None:
-            in_range("decoder_layers", self.decoder_layers, 1, _LIMITS["layers"])
+        if self.num_decoder_layers is not None:
+            in_range("num_decoder_layers", self.num_decoder_layers, 1, _LIMITS["num_layers"])
         one_of("activation", self.activation, ACTIVATIONS)
         for name in ("dropout", "attention_dropout", "norm_eps"):
             number(name, getattr(self, name), 0.0, 1.0)
-        if self.width % self.heads:
+        if self.hidden_size % self.num_heads:
             raise ConfigError(
-                f"width {self.width} does not split into {self.heads} heads",
-                fix=f"use a multiple of {self.heads}",
+                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}",
+                fix=f"use a multiple of {self.num_heads}",
             )
 
 
 _LIMITS = {
-    "width": 1 << 15,
-    "layers": 512,
-    "heads": 1 << 10,
-    "hidden": 1 << 18,
-    "longest": 1 << 20,
+    "hidden_size": 1 << 15,
+    "num_layers": 512,
+    "num_heads": 1 << 10,
+    "intermediate_size": 1 << 18,
+    "max_positions": 1 << 20,
 }
 
 
@@ -118,16 +118,18 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.width
+        width = config.hidden_size
         self.target = nn.Embedding(config.vocab_size, width)
         separate = config.embeddings == "separate"
         self.source = nn.Embedding(config.vocab_size, width) if separate else None
-        self.output = None if config.tied else nn.Linear(width, config.vocab_size, bias=False)
-        learned = config.positions == "learned"
+        self.output = (
+            None if config.tie_embeddings else nn.Linear(width, config.vocab_size, bias=False)
+        )
+        learned = config.position_encoding == "learned"
         self.positions = (
-            LearnedPositions(config.longest, width)
+            LearnedPositions(config.max_positions, width)
             if learned
-            else Sinusoids(width, config.positions)
+            else Sinusoids(width, config.position_encoding)
         )
         self.dropout = Dropout(config.dropout)
         residual = partial(
@@ -135,7 +137,7 @@ class Transformer(nn.Module):
         )
         self.encoder = nn.ModuleList(
             EncoderBlock(_attention(Attention, config), _feed_forward(config), residual)
-            for _ in range(config.layers)
+            for _ in range(config.num_layers)
         )
         self.decoder = nn.ModuleList(
             DecoderBlock(
@@ -144,7 +146,7 @@ class Transformer(nn.Module):
                 _feed_forward(config),
                 residual,
             )
-            for _ in range(config.decoder_layers or config.layers)
+            for _ in range(config.num_decoder_layers or config.num_layers)
         )
         # a pre-norm stack ends with a sum that nothing has normalised
         ends = config.norm == "pre"
@@ -228,7 +230,7 @@ class Transformer(nn.Module):
                 module.weight.fill_(1.0)
                 module.bias.zero_()
             elif isinstance(module, nn.Embedding):
-                module.weight.normal_(0.0, self.config.width**-0.5, generator=rng)
+                module.weight.normal_(0.0, self.config.hidden_size**-0.5, generator=rng)
             elif isinstance(module, nn.Linear):
                 fused = module.out_features == 3 * module.in_features
                 parts = 3 if fused else 1  # query, key and value lie in one matrix
@@ -245,13 +247,13 @@ class Transformer(nn.Module):
     def _embed(self, ids: Tensor, table: nn.Embedding, first: int = 0) -> Tensor:
         most = first + ids.shape[1]
         places = torch.arange(first, most, device=ids.device)
-        x = table(ids) * self.config.width**0.5
+        x = table(ids) * self.config.hidden_size**0.5
         return self.dropout(x + self.positions(places, most).to(x.dtype))
 
 
 def _attention(kind: type[A], config: TransformerConfig) -> A:
-    return kind(config.width, config.heads, config.attention_dropout)
+    return kind(config.hidden_size, config.num_heads, config.attention_dropout)
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:
-    return FeedForward(config.width, config.hidden, ACTIVATIONS[config.activation])
+    return FeedForward(config.hidden_size, config.intermediate_size, ACTIVATIONS[config.activation])

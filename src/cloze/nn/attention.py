@@ -32,7 +32,7 @@ class Attention(nn.Module):
         super().__init__()
         if width % heads:
             raise ConfigError(
-                f"width {width} does not split into {heads} heads",
+                f"hidden_size {width} is not divisible by num_heads {heads}",
                 fix=f"use a multiple of {heads}",
             )
         self.heads = heads

@@ -7,7 +7,7 @@ from torch import nn
 
 
 @contextmanager
-def settled(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """Without dropout, and afterwards each part as it was: models are asked while they learn too.
 
     Parts that are frozen may stand otherwise than the rest, so one flag for all would not do.

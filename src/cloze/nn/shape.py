@@ -16,11 +16,11 @@ from cloze.nn.heads import MaskedLM
 # refused before anything is allocated.
 LIMITS = {
     "vocab_size": 1 << 22,
-    "width": 1 << 15,
-    "layers": 512,
-    "heads": 1 << 10,
-    "hidden": 1 << 18,
-    "positions": 1 << 20,
+    "hidden_size": 1 << 15,
+    "num_layers": 512,
+    "num_heads": 1 << 10,
+    "intermediate_size": 1 << 18,
+    "max_positions": 1 << 20,
 }
 MOST_LABELS = 1 << 16
 Problem = Literal["number", "classes", "many"]  # many: several labels at once
@@ -34,20 +34,20 @@ class EncoderConfig:
     family: ClassVar[str]
 
     vocab_size: int
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    hidden: int = 3072  # the inner width of the feed-forward nets
-    positions: int = 512
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3072  # the inner width of the feed-forward nets
+    max_positions: int = 512
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     norm_eps: float = 1e-12
-    deviation: float = 0.02  # of the initial weights
+    init_std: float = 0.02  # of the initial weights
     pad_id: int | None = 0
-    tied: bool = True  # the masked-LM head reads the embedding table
+    tie_embeddings: bool = True  # the masked-LM head reads the embedding table
     labels: tuple[str, ...] = UNNAMED
-    problem: Problem | None = None  # None: unsaid
+    problem_type: Problem | None = None  # None: unsaid
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -56,23 +56,23 @@ class EncoderConfig:
         if self.pad_id is not None:
             in_range("pad_id", self.pad_id, 0, self.vocab_size - 1)
         one_of("activation", str(self.activation), ACTIVATIONS)
-        if self.width % self.heads:
+        if self.hidden_size % self.num_heads:
             raise ConfigError(
-                f"width {self.width} does not split into {self.heads} heads",
-                fix=f"use a multiple of {self.heads}",
+                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}",
+                fix=f"use a multiple of {self.num_heads}",
             )
         in_range("the number of labels", len(self.labels), 1, MOST_LABELS)
         number("dropout", self.dropout, 0.0, 1.0)
         number("attention_dropout", self.attention_dropout, 0.0, 1.0)
         number("norm_eps", self.norm_eps, 0.0, 1.0)
-        number("deviation", self.deviation, 0.0, 10.0)
+        number("init_std", self.init_std, 0.0, 10.0)
 
 
 def embeddings_of(config: EncoderConfig, segments: int = 0) -> Embeddings:
     return Embeddings(
         vocab_size=config.vocab_size,
-        width=config.width,
-        positions=config.positions,
+        width=config.hidden_size,
+        positions=config.max_positions,
         segments=segments,
         dropout=config.dropout,
         norm_eps=config.norm_eps,
@@ -80,10 +80,12 @@ def embeddings_of(config: EncoderConfig, segments: int = 0) -> Embeddings:
 
 
 def post_norm_blocks(config: EncoderConfig) -> Iterator[PostNormBlock]:
-    for _ in range(config.layers):
+    for _ in range(config.num_layers):
         yield PostNormBlock(
-            Attention(config.width, config.heads, config.attention_dropout),
-            FeedForward(config.width, config.hidden, ACTIVATIONS[config.activation]),
+            Attention(config.hidden_size, config.num_heads, config.attention_dropout),
+            FeedForward(
+                config.hidden_size, config.intermediate_size, ACTIVATIONS[config.activation]
+            ),
             dropout=config.dropout,
             norm_eps=config.norm_eps,
         )
@@ -91,9 +93,9 @@ def post_norm_blocks(config: EncoderConfig) -> Iterator[PostNormBlock]:
 
 def masked_lm(config: EncoderConfig) -> MaskedLM:
     return MaskedLM(
-        config.width,
+        config.hidden_size,
         config.vocab_size,
         ACTIVATIONS[config.activation],
         norm_eps=config.norm_eps,
-        tied=config.tied,
+        tied=config.tie_embeddings,
     )

@@ -34,7 +34,7 @@ class Detector(nn.Module):
         # The original has a layer for this head alone; a BERT has none that it could share.
         shared = model.transform if isinstance(model, ModernBert) else None
         self.transform = _own(config, rng) if shared is None else shared
-        self.head = _linear(config.width, 1, config, rng)
+        self.head = _linear(config.hidden_size, 1, config, rng)
 
     def suspicion(self, vectors: Tensor) -> Tensor:
         """For each vector of the model's last layer a score above 0 for "replaced", t."""
@@ -69,13 +69,13 @@ def detector(
     scores words through one back.
     """
     config = config_of(model)
-    layers = max(1, config.layers // 4) if layers is None else layers
-    shape = _smaller(config, layers, config.width if width is None else width)
+    layers = max(1, config.num_layers // 4) if layers is None else layers
+    shape = _smaller(config, layers, config.hidden_size if width is None else width)
     generator = fresh(shape, ["mlm"], rng=rng)
-    if shape.width == config.width:
+    if shape.hidden_size == config.hidden_size:
         generator.embeddings = model.embeddings
     else:
-        narrow = _linear(config.width, shape.width, config, rng)
+        narrow = _linear(config.hidden_size, shape.hidden_size, config, rng)
         generator.embeddings = Narrowed(model.embeddings, narrow)  # type: ignore[assignment]
         _widen(generator, config, rng)
     return Detector(model, generator, rng=rng)
@@ -90,17 +90,22 @@ def config_of(model: Encoder) -> EncoderConfig:
 
 def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
     """The same kind of model with fewer layers, or narrower with heads as wide as before."""
-    each = config.width // config.heads
-    in_range("generator_layers", layers, 1, config.layers)
-    in_range("generator_width", width, each, config.width)
+    each = config.hidden_size // config.num_heads
+    in_range("generator_layers", layers, 1, config.num_layers)
+    in_range("generator_width", width, each, config.hidden_size)
     if width % each:
         raise ConfigError(
             f"generator_width {width} does not split into heads of {each}, the model's",
             fix=f"use a multiple of {each}",
         )
-    hidden = config.hidden * width // config.width
+    hidden = config.intermediate_size * width // config.hidden_size
     return replace(
-        config, layers=layers, width=width, heads=width // each, hidden=hidden, tied=True
+        config,
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=width // each,
+        intermediate_size=hidden,
+        tie_embeddings=True,
     )
 
 
@@ -112,15 +117,15 @@ def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> N
     assert isinstance(dense, nn.Linear)
     assert isinstance(norm, LayerNorm)
     bias = dense.bias is not None
-    part.dense = _linear(dense.in_features, config.width, config, rng, bias=bias)
-    part.norm = LayerNorm(config.width, eps=norm.eps, bias=norm.bias is not None)
+    part.dense = _linear(dense.in_features, config.hidden_size, config, rng, bias=bias)
+    part.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
 
 
 def _own(config: EncoderConfig, rng: torch.Generator) -> Transform:
     return Transform(
-        _linear(config.width, config.width, config, rng),
+        _linear(config.hidden_size, config.hidden_size, config, rng),
         ACTIVATIONS[config.activation],
-        LayerNorm(config.width, eps=config.norm_eps),
+        LayerNorm(config.hidden_size, eps=config.norm_eps),
     )
 
 
@@ -130,7 +135,7 @@ def _linear(
 ) -> nn.Linear:
     """Drawn from `rng` and nothing else, as the model's own are."""
     made: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
-    made.weight.normal_(0.0, config.deviation, generator=rng)
+    made.weight.normal_(0.0, config.init_std, generator=rng)
     if bias:
         made.bias.zero_()
     return made

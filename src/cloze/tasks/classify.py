@@ -100,7 +100,7 @@ def told(
         return []
     parts = torch.cat(list(scores)).split([len(group) for group in groups])
     means = torch.stack([part.mean(0) for part in parts])  # b c
-    labels, problem = model.labels, model.config.problem
+    labels, problem = model.labels, model.config.problem_type
     if tells_next(model):
         labels, problem = NEXT, None
     if problem == "number":
@@ -180,9 +180,9 @@ def _check_seconds(examples: Sequence[TextExample]) -> None:
 
 def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
     label = example.label
-    if label is None or model.config.problem == "many":
+    if label is None or model.config.problem_type == "many":
         return ()
-    if model.config.problem != "number":
+    if model.config.problem_type != "number":
         name = label if isinstance(label, str) else f"{label:g}"
         return (label_number(model.labels, name, example.origin),)
     try:

@@ -11,7 +11,7 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.files import PathLike
 from cloze.data.streams import listed
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import RESAMPLES
+from cloze.metrics.bootstrap import RESAMPLES
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.compare_labelled import common_measures, judge_labelled
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language

@@ -99,7 +99,7 @@ def _check_alike(models: Mapping[str, Model]) -> None:
     tasks = {}
     for name, model in models.items():
         try:
-            kind = measured_as(task_of(model).name, model.config.problem)
+            kind = measured_as(task_of(model).name, model.config.problem_type)
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and scheme_of(model.labels) == "plain"

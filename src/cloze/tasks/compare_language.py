@@ -9,12 +9,12 @@ from typing import Any
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.data.streams import Source, listed, rows
-from cloze.draw.numbers import percent
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
-from cloze.evaluate.language import LanguageScore, score_language
+from cloze.metrics.language import LanguageScore, score_language
 from cloze.models.language import LanguageModel
+from cloze.plot.numbers import percent
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Cell, Table
 from cloze.tasks.left_to_right import LeftToRight
 from cloze.tasks.sizes import size_of
 from cloze.text.counting import Told

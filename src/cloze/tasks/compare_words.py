@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import Metric
-from cloze.evaluate.words import Question, analogies, known_words, similarities
+from cloze.metrics.bootstrap import Metric
+from cloze.metrics.words import Question, analogies, known_words, similarities
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_own import read_words
 from cloze.text.counting import Told

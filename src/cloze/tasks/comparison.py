@@ -10,12 +10,12 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.translator import Translator
-from cloze.draw.measures import called
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Cell, Table
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import Difference, Interval, Metric, difference, interval
+from cloze.metrics.bootstrap import Difference, Interval, Metric, difference, interval
 from cloze.models.word2vec import WordVectors
+from cloze.plot.measures import called
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Cell, Table
 from cloze.tasks.compare_words import Worded
 from cloze.tasks.evaluate_translator import Translated
 from cloze.tasks.evaluation import Evaluation

@@ -110,7 +110,7 @@ def embed(
         rows = [own.prompt + text for text in rows]
     readings = read(model, rows, policy=policy, stride=stride, aligned=by_token, on_error=on_error)
     _tell_cuts(readings, on_cut)
-    out = torch.full((len(rows), len(modes) * chosen.parts * model.config.width), torch.nan)
+    out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
     kept: dict[Key, Tensor] = {}  # token by token, where a text's vector cannot be made yet
     for keys, vectors in _rectangles(model, readings, chosen, batch_tokens, progress):
         whole = [n for n, (row, _) in enumerate(keys) if not (by_token or readings[row].windows)]

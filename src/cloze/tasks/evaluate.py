@@ -20,7 +20,7 @@ from cloze.data.labelled.examples import (
 from cloze.data.labelled.schemes import scheme_of
 from cloze.data.streams import Source
 from cloze.errors import InputError
-from cloze.evaluate.squad import is_chinese
+from cloze.metrics.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.door import loaded
@@ -179,7 +179,7 @@ def evaluate_labelled(
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
     if skip_bad:
         examples = _readable(model, task, examples, skipped.append)
-    kind = measured_as(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem_type)
     if not examples:
         raise InputError("there are no examples to score", fix="check what the data hold")
     for example in examples:  # before the time is spent
@@ -238,7 +238,7 @@ def read_labelled(
             )
         return list(data)
     if task.name == "classify":
-        options["number"] = model.config.problem == "number"
+        options["number"] = model.config.problem_type == "number"
     return list(
         TASK_FUNCTIONS[task.name].read(list(data) if isinstance(data, tuple) else data, **options)
     )
@@ -248,7 +248,7 @@ def _readable(
     model: Model, task: Task, examples: Sequence[Any], report: Callable[[InputError], object]
 ) -> list[Any]:
     """Those that the model can be asked about and that can be judged; the others are reported."""
-    kind = measured_as(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem_type)
 
     def read(some: Sequence[Any]) -> Sequence[Any]:
         for example in some:
@@ -277,7 +277,7 @@ def _swapped(model: Model, task: Task, judged: Judged, batch_tokens: int | None)
     told = TASK_FUNCTIONS[task.name].predict(model, turned, task=task, batch_tokens=batch_tokens)
     scored = held_against(model, task, turned, told)
     both = list(zip(judged.predictions, told, strict=True))
-    number = model.config.problem == "number"
+    number = model.config.problem_type == "number"
     return Swapped(
         same=None if number else fmean(one.label == other.label for one, other in both),
         difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),

@@ -12,8 +12,8 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import rows_of
 from cloze.data.streams import Source, listed, rereadable, rows
 from cloze.errors import InputError
-from cloze.evaluate.language import score_language
-from cloze.evaluate.words import Question, analogies, read_pairs, read_questions, similarities
+from cloze.metrics.language import score_language
+from cloze.metrics.words import Question, analogies, read_pairs, read_questions, similarities
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_translator import evaluate_translator

@@ -22,7 +22,7 @@ from cloze.data.prepare import Options, prepare
 from cloze.data.samples import SHORTEST, Sampling
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.evaluate.held_out import (
+from cloze.metrics.held_out import (
     HELD_OUT_RATE,
     HELD_OUT_SEED,
     commoner_label,
@@ -31,7 +31,7 @@ from cloze.evaluate.held_out import (
     pretraining_means,
     unigram_accuracy,
 )
-from cloze.evaluate.perplexity import perplexity
+from cloze.metrics.perplexity import perplexity
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.evaluate_own import evaluate_text

@@ -13,7 +13,7 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_texts
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.evaluate.measures import judge
+from cloze.metrics.measures import judge
 from cloze.tasks.embed import BATCH_TOKENS, embed
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import Judged, gold_of

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import Parallel, parallel
 from cloze.data.streams import Source, listed
-from cloze.draw.chart import LineChart, Series
 from cloze.errors import InputError
-from cloze.evaluate.bleu import bleu_by_length, bleu_counts, bleu_of
+from cloze.metrics.bleu import bleu_by_length, bleu_counts, bleu_of
+from cloze.plot.chart import LineChart, Series
 from cloze.tasks.scored import Scored
 from cloze.tasks.translate import translate
 from cloze.text.counting import Told

@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cloze.draw.measures import called
-from cloze.draw.numbers import percent
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Cell, Fact, Facts, Grid, Part, Table
 from cloze.errors import InputError
-from cloze.evaluate.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
-from cloze.evaluate.measures import PLAIN
-from cloze.evaluate.pictures import confusion_matrix, reliability_curve, score_facts
-from cloze.evaluate.rates import Rates
-from cloze.evaluate.spans import span_scores
+from cloze.metrics.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
+from cloze.metrics.measures import PLAIN
+from cloze.metrics.pictures import confusion_matrix, reliability_curve, score_facts
+from cloze.metrics.rates import Rates
+from cloze.metrics.spans import span_scores
+from cloze.plot.measures import called
+from cloze.plot.numbers import percent
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Cell, Fact, Facts, Grid, Part, Table
 from cloze.tasks.judge import Judged
 from cloze.tasks.mistakes import WEIGHTS, Mistake, confused, mistakes, sureness
 

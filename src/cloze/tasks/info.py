@@ -11,6 +11,7 @@ from typing import Any
 from cloze.checkpoint.abilities import OWN, own_family, verbs_of
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa
+from cloze.checkpoint.own import rename_version_1
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
 from cloze.checkpoint.vectors import import_vectors, is_vectors
@@ -25,7 +26,10 @@ NOT_SHAPE = (
     *("model_type", "format_version", "vocab_size", "bos_id", "eos_id"),
     *("training", "counts", "discounts", "lowercase"),
 )
-LOCAL = ("global_every", "window")  # of families whose layers do not all look at all of a text
+LOCAL = (
+    "global_attention_every",
+    "window_size",
+)  # of families whose layers do not all look at all of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,7 @@ def _encoder(folder: Path) -> Info:
     module = contents.module
     parts = {
         "embeddings": module.embeddings,
-        f"{config.layers} blocks": module.blocks,
+        f"{config.num_layers} blocks": module.blocks,
         "last norm": module.norm,
         "pooler": module.pooler,
         "transform": getattr(module, "transform", None),
@@ -105,12 +109,12 @@ def _encoder(folder: Path) -> Info:
         family=config.family,
         architecture=architecture(config.family, heads),
         shape={
-            "layers": config.layers,
-            "width": config.width,
-            "heads": config.heads,
-            "hidden": config.hidden,
-            "positions": config.positions,
-            "segments": getattr(config, "segments", 0),
+            "num_layers": config.num_layers,
+            "hidden_size": config.hidden_size,
+            "num_heads": config.num_heads,
+            "intermediate_size": config.intermediate_size,
+            "max_positions": config.max_positions,
+            "type_vocab_size": getattr(config, "type_vocab_size", 0),
             "activation": config.activation,
             **{name: getattr(config, name) for name in LOCAL if hasattr(config, name)},
             **({"sees": "left to right"} if module.causal else {}),
@@ -141,6 +145,7 @@ def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
 
 def _own(folder: Path, values: Mapping[str, Any]) -> Info:
     """The same of our own families: config.json and the names of the weights say it all."""
+    values = rename_version_1(dict(values))
     family, stored = values["model_type"], stored_weights(folder)
     parts: Counter[str] = Counter()
     for name, tensor in stored.items():
@@ -163,7 +168,7 @@ def _own(folder: Path, values: Mapping[str, Any]) -> Info:
         vocabulary=_vocabulary(folder, values),
         heads=(),
         labels=(),
-        limit=values.get("longest") if values.get("positions") == "learned" else None,
+        limit=values.get("max_positions") if values.get("position_encoding") == "learned" else None,
         pooling=None,
         verbs=dict(OWN[family].verbs),
     )

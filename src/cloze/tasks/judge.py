@@ -10,9 +10,9 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.schemes import scheme_of
 from cloze.errors import InputError
-from cloze.evaluate.measures import Judge, main_score
-from cloze.evaluate.measures import judge as measured
-from cloze.evaluate.squad import is_chinese
+from cloze.metrics.measures import Judge, main_score
+from cloze.metrics.measures import judge as measured
+from cloze.metrics.squad import is_chinese
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.text.counting import Told
 
@@ -79,7 +79,7 @@ def held_against(
     chinese: bool = False,
 ) -> Judged:
     """Predictions beside what is right."""
-    kind = measured_as(task.name, model.config.problem)
+    kind = measured_as(task.name, model.config.problem_type)
     gold = [gold_of(kind, example) for example in examples]
     said = [_said(kind, prediction) for prediction in predictions]
     return Judged(

@@ -18,7 +18,7 @@ from torch import nn
 from cloze.checkpoint.model import Model
 from cloze.errors import InputError
 from cloze.models.language import LanguageModel, batches
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.nn.packed import Packed
 from cloze.objectives.core import exact
 from cloze.tasks.batches import by_tokens
@@ -82,7 +82,7 @@ class LeftToRight:
         """Log p(w | context) for every piece; special tokens never come next, but for the end."""
         room, module = self.model.limit - 1, self.model.module
         ids = torch.tensor([[self.first, *context[1:][-room:]]], device=self.model.device)
-        with settled(module):
+        with eval_mode(module):
             logits = exact(module.logits("mlm", module(ids)[0, -1:]))[0]
         found = logits.log_softmax(-1)[: self.model.tokenizer.size]
         never = self.model.tokenizer.special_ids - {self.end, self.unknown}
@@ -121,7 +121,7 @@ class LeftToRight:
             for (ids, new), end in zip(windows, ends, strict=True)
         ]
         at = torch.from_numpy(np.concatenate(places)).to(device)  # m
-        with settled(module):
+        with eval_mode(module):
             hidden = module(flat, Packed.of((len(ids) for ids, _ in windows), device))  # n d
             parts = [
                 exact(module.logits("mlm", hidden[some - 1]))  # what comes before tells a token

@@ -8,9 +8,9 @@ import numpy as np
 
 from cloze.data.labelled.examples import TaggedExample
 from cloze.data.labelled.schemes import spans_of
-from cloze.evaluate.measures import PLAIN
-from cloze.evaluate.numbers import ranks
-from cloze.evaluate.squad import score
+from cloze.metrics.measures import PLAIN
+from cloze.metrics.numbers import ranks
+from cloze.metrics.squad import score
 from cloze.tasks.judge import Judged
 
 NO_ANSWER = "(no answer)"

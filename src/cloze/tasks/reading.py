@@ -88,7 +88,7 @@ def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Re
 
 def check_pairs(model: Model) -> None:
     """Raise, before any work, where the model does not know the second text of a pair."""
-    known = getattr(model.config, "segments", 0)
+    known = getattr(model.config, "type_vocab_size", 0)
     if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
         raise ConfigError(
             f"this model cannot read pairs of texts: it knows {known} segment, and a pair has two",

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cloze.draw.chart import LineChart
-from cloze.draw.measures import called
-from cloze.draw.page import Page, Section
-from cloze.draw.parts import Fact, Facts, Part
 from cloze.errors import InputError
-from cloze.evaluate.pictures import score_facts
+from cloze.metrics.pictures import score_facts
+from cloze.plot.chart import LineChart
+from cloze.plot.measures import called
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Fact, Facts, Part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from cloze.config import in_range
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.nn.packed import Packed
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.embed import BATCH_TOKENS
@@ -53,7 +53,7 @@ def logits(
     if model.reader is not None:
         return _read_by_reader(model, items, head, most, progress)
     found: dict[int, Tensor] = {}
-    with settled(model.module):
+    with eval_mode(model.module):
         for batch in by_tokens([len(item.ids) for item in items], most):
             parts = _scores(model, [items[n] for n in batch], head)
             found.update(zip(batch, parts, strict=True))
@@ -70,7 +70,7 @@ def _read_by_reader(
     assert model.task.features is not None
     pooled = head != "token"
     filled = [n for n, item in enumerate(items) if item.places]  # it cannot read nothing
-    with settled(model.module), settled(model.reader):
+    with eval_mode(model.module), eval_mode(model.reader):
         vectors = features(
             model,
             [items[n] for n in filled],

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from cloze.config import in_range
 from cloze.data.files import PathLike
-from cloze.draw.cells import Cells
-from cloze.draw.numbers import percent
-from cloze.draw.scatter import Dot, Scatter
 from cloze.errors import InputError
 from cloze.models.word2vec import Floats, WordVectors, normalised
+from cloze.plot.cells import Cells
+from cloze.plot.numbers import percent
+from cloze.plot.scatter import Dot, Scatter
 from cloze.tasks.door import opened
 from cloze.tasks.texts import OnError, texts_of
 

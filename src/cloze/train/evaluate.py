@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.objectives.core import B, counted_as
 from cloze.train.precision import precision
 from cloze.train.state import TrainState
@@ -21,7 +21,7 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
     # added up in the end, on the CPU: not every device has float64, and none is to be waited for
     sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, int] = {}
-    with settled(learner):
+    with eval_mode(learner):
         for first in range(0, len(batches), team.world):
             mine = first + team.rank
             batch = batches[min(mine, len(batches) - 1)]

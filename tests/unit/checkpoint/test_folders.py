@@ -16,7 +16,14 @@ from cloze.errors import ClozeError, ConfigError, FolderError, InputError, Missi
 from cloze.models import MODELS, BertConfig, fresh
 from helpers import PIECES, files_of, scramble, tiny_model, tiny_tokenizer
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=16)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=8,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=16,
+    max_positions=16,
+)
 IDS = torch.tensor([[2, 5, 6, 7, 3]])
 
 

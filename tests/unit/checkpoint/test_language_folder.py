@@ -95,7 +95,7 @@ def _changed(folder, **changes):
     [
         ({"format_version": 9}, "config.json has format_version 9, this version reads 1"),
         ({"vocab_size": 99}, "the tokenizer has 13 words, config.json says 99"),
-        ({"hidden": 11}, "hidden.weight"),
+        ({"intermediate_size": 11}, "hidden.weight"),
         ({"order": "x"}, "config.json: order is 'x'"),
         ({"order": 1}, "config.json: order is 1"),
         ({"direct": True}, "lacks or has more than config.json implies: direct.weight"),

@@ -14,7 +14,14 @@ from cloze.interop.sentence_transformers import Pooling
 from cloze.models import BertConfig, fresh
 from helpers import PIECES, files_of, scramble, tiny_tokenizer
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=2, heads=2, hidden=16, positions=16)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=8,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=16,
+    max_positions=16,
+)
 TEXTS = ["the cat sat.", "a b c d e f g h i j", "cat"]
 
 

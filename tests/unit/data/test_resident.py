@@ -113,7 +113,12 @@ def test_the_masks_of_a_judgement_stay(corpus):
     tokenizer = numbered_tokenizer()
     batches, resident = batches_of(corpus)
     config = BertConfig(
-        vocab_size=tokenizer.size, width=16, layers=1, heads=2, hidden=32, positions=LENGTH
+        vocab_size=tokenizer.size,
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=LENGTH,
     )
     model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
     objective = resident_pretraining(Masking.of(tokenizer), CPU)

@@ -40,7 +40,7 @@ def test_settings_that_change_nothing_need_no_word():
 )
 def test_a_list_of_layers(kinds, every):
     layers = len(kinds)
-    assert read(layer_types=kinds, num_hidden_layers=layers).config.global_every == every
+    assert read(layer_types=kinds, num_hidden_layers=layers).config.global_attention_every == every
     # the new spelling has the last word, unless both say the same
     both = {"layer_types": kinds, "num_hidden_layers": layers}
     assert read(**both, global_attn_every_n_layers=77).config.is_local(0) is False
@@ -51,7 +51,7 @@ def test_a_list_of_layers(kinds, every):
 
 def test_a_period_longer_than_the_model_is_kept():
     kinds = [FULL, SLIDING]
-    config = ModernBertConfig(vocab_size=30, layers=2, global_every=7)
+    config = ModernBertConfig(vocab_size=30, layers=2, global_attention_every=7)
     written = write_config(config, ())
     assert written["layer_types"] == kinds
     assert read_config(written).config == config

@@ -74,9 +74,13 @@ def test_a_run_that_is_going_on_is_not_planned_over(made, text, tmp_path, quick)
         ("a.txt", ["vocabulary.folder={made}/tokenizer"], "lies where the run would write its own"),
         ("a.txt", ["vocabulary.folder=nowhere"], "nowhere"),
         ("a.txt", ["corpus.folder={texts}"], "holds something else"),
-        ("a.txt", ["model.start=nowhere"], "nowhere"),
-        ("a.txt", ["model.start={made}"], "lies where the run would write its own"),
-        ("a.txt", ["model.start={base}", "samples.length=64"], "and the model has 32 positions"),
+        ("a.txt", ["model.init_from=nowhere"], "nowhere"),
+        ("a.txt", ["model.init_from={made}"], "lies where the run would write its own"),
+        (
+            "a.txt",
+            ["model.init_from={base}", "samples.length=64"],
+            "and the model has 32 positions",
+        ),
         ("a.txt", ["objective.kind=both", "run.fast=false"], "needs batches made on the device"),
     ],
 )
@@ -182,7 +186,7 @@ def test_rows_that_cannot_be_read_are_passed_over_by_the_vocabulary_too(tmp_path
     ("setting", "message"),
     [
         ("model.preset=small", r"model\.preset changes nothing: the model to go on from has its"),
-        ("model.width=64", r"model\.width changes nothing"),
+        ("model.hidden_size=64", r"model\.hidden_size changes nothing"),
         ("model.family=modernbert", r"model\.family is 'modernbert', and .* is a bert"),
         ("vocabulary.size=64", r"vocabulary\.size changes nothing.*\n.*--extra-pieces"),
         ("vocabulary.folder=x", r"vocabulary\.folder changes nothing"),
@@ -190,13 +194,13 @@ def test_rows_that_cannot_be_read_are_passed_over_by_the_vocabulary_too(tmp_path
 )
 def test_a_model_to_go_on_from_has_its_own_shape(setting, message, made):
     with pytest.raises(ConfigError, match=message):
-        recipe(settings=[f"model.start={made}", setting])
-    recipe(settings=[f"model.start={made}", "model.family=bert", "vocabulary.extra_pieces=3"])
+        recipe(settings=[f"model.init_from={made}", setting])
+    recipe(settings=[f"model.init_from={made}", "model.family=bert", "vocabulary.extra_pieces=3"])
 
 
 def test_the_kind_must_be_that_of_the_model_to_go_on_from(made):
     with pytest.raises(ConfigError, match="'modernbert', and the model to go on from is a bert"):
-        complete(model="modernbert", settings=[f"model.start={made}"])
+        complete(model="modernbert", settings=[f"model.init_from={made}"])
 
 
 def test_words_are_added_to_a_model_alone():
@@ -205,8 +209,10 @@ def test_words_are_added_to_a_model_alone():
 
 
 def test_a_student_has_its_teachers_shape(made, text, tmp_path):
-    with pytest.raises(ConfigError, match=r"model\.width changes nothing: the teacher has its own"):
-        distill(made, text, tmp_path / "m", settings=["run.steps=1", "model.width=64"])
+    with pytest.raises(
+        ConfigError, match=r"model\.hidden_size changes nothing: the teacher has its own"
+    ):
+        distill(made, text, tmp_path / "m", settings=["run.steps=1", "model.hidden_size=64"])
     with pytest.raises(ConfigError, match="64, and the model has 32 positions"):
         distill(made, text, tmp_path / "m", settings=["run.steps=1", "samples.length=64"])
     assert not (tmp_path / "m").exists()
@@ -214,7 +220,7 @@ def test_a_student_has_its_teachers_shape(made, text, tmp_path):
 
 def test_the_written_recipe_says_nothing_of_what_another_model_brings(made, text, tmp_path):
     out = tmp_path / "m"
-    train(text, out, f"model.start={made}", "run.steps=1")
+    train(text, out, f"model.init_from={made}", "run.steps=1")
     said = read_toml(out / "recipe.toml")
     assert said["model"] == {"start": str(made)}
     assert said["vocabulary"] == {"extra_pieces": 0}

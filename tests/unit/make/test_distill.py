@@ -26,7 +26,13 @@ from helpers import scramble
 
 QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
 SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.evaluate_every=4"]
-TEACHER = [*QUICK, "model.width=16", "model.heads=2", "model.layers=4", "model.positions=32"]
+TEACHER = [
+    *QUICK,
+    "model.hidden_size=16",
+    "model.num_heads=2",
+    "model.num_layers=4",
+    "model.max_positions=32",
+]
 TEACHER += ["vocabulary.size=120", "batch.tokens=256", "run.steps=60", "optimiser.rate=5e-3"]
 
 
@@ -57,7 +63,13 @@ def teacher(text, tmp_path_factory):
 def embedder(teacher, tmp_path_factory):
     """A body without heads, as sentence-transformers publishes them."""
     base = cloze.load(teacher, quiet=True)
-    config = BertConfig(vocab_size=base.tokenizer.size, width=16, layers=4, heads=2, hidden=32)
+    config = BertConfig(
+        vocab_size=base.tokenizer.size,
+        hidden_size=16,
+        num_layers=4,
+        num_heads=2,
+        intermediate_size=32,
+    )
     made = Model.new(config, base.tokenizer, rng=torch.Generator().manual_seed(5))
     scramble(made.module)
     pooling = Pooling(modes=("mean",), normalize=True, limit=20)
@@ -92,7 +104,11 @@ def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
     ended, out = student
     assert (ended.steps, ended.stopped) == (8, None)
     model = cloze.load(out)
-    assert (model.config.family, model.config.layers, model.heads) == ("distilbert", 2, ("mlm",))
+    assert (model.config.family, model.config.num_layers, model.heads) == (
+        "distilbert",
+        2,
+        ("mlm",),
+    )
     assert not model.report
     assert model.tokenizer.size == cloze.load(teacher).tokenizer.size
     assert cloze.fill(model, "the [MASK] sat on the mat.").blanks[0].guesses
@@ -128,7 +144,13 @@ def modern(teacher, tmp_path_factory):
     """A ModernBERT of six layers, two of them global, with the words of the other teacher."""
     words = cloze.load(teacher, quiet=True).tokenizer
     config = ModernBertConfig(
-        vocab_size=words.size, width=16, layers=6, heads=2, hidden=32, positions=32, window=8
+        vocab_size=words.size,
+        hidden_size=16,
+        num_layers=6,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=32,
+        window_size=8,
     )
     made = Model.new(config, words, ("mlm",), rng=torch.Generator().manual_seed(5))
     scramble(made.module)
@@ -149,8 +171,14 @@ def test_a_modernbert_makes_a_modernbert(modern, text, tmp_path):
     )
     assert not any(loading.values()), loading
     model = cloze.load(tmp_path / "m")
-    assert (model.config.family, model.config.layers, model.heads) == ("modernbert", 3, ("mlm",))
-    assert cloze.load(modern).config.global_every == model.config.global_every == 3
+    assert (model.config.family, model.config.num_layers, model.heads) == (
+        "modernbert",
+        3,
+        ("mlm",),
+    )
+    assert (
+        cloze.load(modern).config.global_attention_every == model.config.global_attention_every == 3
+    )
     ids = torch.tensor([model.tokenizer.encode("the cat [MASK] on the mat.").ids])
     with torch.no_grad():
         theirs = peer.eval()(ids).logits
@@ -293,12 +321,12 @@ def test_the_written_recipe_is_complete(student, teacher, text):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 9}, "a student of 9 layers from a teacher of 4"),
+        ({"num_layers": 9}, "a student of 9 layers from a teacher of 4"),
         ({"family": "gpt"}, "distill.family 'gpt' is unknown"),
         ({"temperature": 0.0}, "distill.temperature is 0.0"),
         ({"settings": ["distill.soft=-1.0"]}, "distill.soft is -1.0"),
         ({"settings": ["samples.pairs=nsp"]}, "samples.pairs is 'nsp'.*\n.*recipe distill"),
-        ({"settings": ["model.start=x"]}, "its teacher's shape and vocabulary\n.*model.start"),
+        ({"settings": ["model.init_from=x"]}, "its teacher's shape and vocabulary\n.*model.start"),
         ({"settings": ["vocabulary.extra_pieces=3"]}, "its teacher's shape and vocabulary"),
     ],
 )

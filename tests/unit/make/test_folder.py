@@ -35,11 +35,22 @@ from tunings import FAST, body, texts
 
 QUICK = {
     "bert": [*SMALL, "run.steps=2"],
-    "lstm": ["lstm.width=12", "lstm.embedding=12", "run.batch=4", "run.length=5", "run.steps=2"],
+    "lstm": [
+        "lstm.hidden_size=12",
+        "lstm.embedding_size=12",
+        "run.batch=4",
+        "run.length=5",
+        "run.steps=2",
+    ],
     "classify": [*(one for one in FAST if "epochs" not in one), "run.steps=2"],
     "transformer": [
-        *("transformer.width=16", "transformer.layers=1", "transformer.heads=2"),
-        *("transformer.hidden=24", "vocabulary.size=300", "run.batch_tokens=200", "run.steps=2"),
+        *("transformer.hidden_size=16", "transformer.num_layers=1", "transformer.num_heads=2"),
+        *(
+            "transformer.intermediate_size=24",
+            "vocabulary.size=300",
+            "run.batch_tokens=200",
+            "run.steps=2",
+        ),
     ],
 }
 
@@ -246,7 +257,7 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
     for begin in (
         lambda: finetune_encoder("classify", base, files / "rows.tsv", out, force=True),
         lambda: pretrain_encoder(
-            *(files / "a.txt", out), settings=["run.steps=1", f"model.start={base}"], force=True
+            *(files / "a.txt", out), settings=["run.steps=1", f"model.init_from={base}"], force=True
         ),
         lambda: pretrain_encoder(
             *(files / "a.txt", out),

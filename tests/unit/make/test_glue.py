@@ -62,7 +62,14 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     tokenizer = tiny_tokenizer()
-    shape = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "positions": 32, "deviation": 0.1}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 32,
+        "init_std": 0.1,
+    }
     config = BertConfig(vocab_size=tokenizer.size, **shape)
     model = Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
     return model.save(tmp_path_factory.mktemp("models") / "bert")

@@ -9,15 +9,15 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.evaluate.language import score_language
 from cloze.make.language import pretrain_language, resume_language
 from cloze.make.language_recipe import LanguageRun, language_recipe
 from cloze.make.run import Watch
+from cloze.metrics.language import score_language
 from grams import TEXT
 
 TINY = {
-    "nnlm": ["nnlm.order=3", "nnlm.embedding=8", "nnlm.hidden=12", "run.batch=16"],
-    "lstm": ["lstm.width=12", "run.batch=4", "run.length=5"],
+    "nnlm": ["nnlm.order=3", "nnlm.embedding_size=8", "nnlm.hidden_size=12", "run.batch=16"],
+    "lstm": ["lstm.hidden_size=12", "run.batch=4", "run.length=5"],
 }
 RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimiser.rate=0.01"]
 
@@ -105,7 +105,7 @@ def test_the_last_lines_are_held_out_and_minutes_are_judged_at_their_end(text, t
 def test_without_held_out_lines_the_last_model_is_kept(text, tmp_path):
     ended = trained(text, tmp_path / "run", "lstm", "run.steps=2", "corpus.hold_out=0.0")
     assert ended.scores == {}
-    assert cloze.load(tmp_path / "run").config.width == 12
+    assert cloze.load(tmp_path / "run").config.hidden_size == 12
 
 
 def test_half_precision_and_a_vocabulary_that_is_there(text, tmp_path):

@@ -52,7 +52,7 @@ def test_what_knows_frequencies_alone_is_judged_by_the_same_words(made):
 def test_the_folder_holds_a_causal_model(made):
     model = cloze.load(made)
     assert not model.report
-    assert model.config.causal
+    assert model.config.is_causal
     assert model.heads == ("mlm",)
     assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
     assert not (made / "fills.json").exists()
@@ -71,13 +71,13 @@ def test_a_resumed_run_ends_with_the_same_bits(made, text, tmp_path):
 
 def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     few = ["run.steps=1"]
-    on = [*few, f"model.start={made}"]
+    on = [*few, f"model.init_from={made}"]
     left = recipe(settings=ASKED)
     assert "loss" in pretrain_encoder(text, tmp_path / "on", left, settings=on).scores
-    assert cloze.load(tmp_path / "on").config.causal
+    assert cloze.load(tmp_path / "on").config.is_causal
     plain = tmp_path / "plain"
     pretrain_encoder(text, plain, recipe(settings=[*FAST, *few]))
-    back = recipe(left, settings=[*few, f"model.start={plain}"])
+    back = recipe(left, settings=[*few, f"model.init_from={plain}"])
     with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
         pretrain_encoder(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):

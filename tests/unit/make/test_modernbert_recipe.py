@@ -13,9 +13,9 @@ from smallruns import SMALL, stories
 MODERN = [
     *SMALL,
     "model.family=modernbert",
-    "model.layers=3",
-    "model.global_every=3",
-    "model.window=6",
+    "model.num_layers=3",
+    "model.global_attention_every=3",
+    "model.window_size=6",
 ]
 
 
@@ -36,13 +36,18 @@ def test_text_becomes_a_modernbert(made):
     assert not model.report
     assert model.heads == ("mlm",)
     config = model.config
-    assert (config.family, config.layers, config.global_every, config.window) == (
+    assert (
+        config.family,
+        config.num_layers,
+        config.global_attention_every,
+        config.window_size,
+    ) == (
         "modernbert",
         3,
         3,
         6,
     )
-    assert (config.hidden, config.theta, config.dropout) == (64, 10_000.0, 0.0)
+    assert (config.intermediate_size, config.rope_theta, config.dropout) == (64, 10_000.0, 0.0)
     assert len(cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses) == 3
     assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
     found = cloze.info(made)
@@ -66,7 +71,7 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
 def test_dropout_is_of_the_embeddings_and_the_nets():
     asked = recipe(settings=[*MODERN, "model.dropout=0.2", "model.attention_dropout=0.3"])
     config = asked.model.config(30)
-    assert (config.dropout, config.hidden_dropout, config.attention_dropout) == (0.2, 0.2, 0.3)
+    assert (config.dropout, config.ffn_dropout, config.attention_dropout) == (0.2, 0.2, 0.3)
     assert recipe("bert-tiny").model.config(30).dropout == 0.1
 
 
@@ -76,7 +81,10 @@ def test_dropout_is_of_the_embeddings_and_the_nets():
         (["samples.pairs=nsp"], "pairs is 'nsp', and a ModernBERT has no segments\n.*--pairs none"),
         (["model.family=gpt"], "model.family 'gpt' is unknown"),
         (["model.preset=giant"], "model.preset 'giant' is unknown"),
-        (["model.family=bert"], "model.global_every is a setting of a ModernBERT\n.*leave it out"),
+        (
+            ["model.family=bert"],
+            "model.global_attention_every is a setting of a ModernBERT\n.*leave it out",
+        ),
     ],
 )
 def test_what_it_cannot_have(settings, message):
@@ -90,7 +98,7 @@ def test_a_bert_has_no_preset_of_ours():
 
 
 def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
-    asked = recipe(settings=[f"model.start={made}", "samples.pairs=nsp", "run.steps=1"])
+    asked = recipe(settings=[f"model.init_from={made}", "samples.pairs=nsp", "run.steps=1"])
     with pytest.raises(ConfigError, match="a modernbert has no head for pairs\n.*--pairs none"):
         pretrain_encoder(text, tmp_path / "m", asked)
     assert not (tmp_path / "m" / "corpus").exists()

@@ -30,7 +30,7 @@ def base(request, tmp_path):
 def on(base, out, *settings, **options):
     """A run that goes on with new text, by the door of its kind."""
     if cloze.load(base).config.family in ("nnlm", "lstm"):
-        start, small = f'model.start="{base}"', ["run.batch=4", "run.length=5"]
+        start, small = f'model.init_from="{base}"', ["run.batch=4", "run.length=5"]
         lines = [[*TEXT, "a word it never saw"]]
         return cloze.pretrain(lines, out, settings=[start, *small, *settings], **options)
     return cloze.finetune("translate", base, (TEXTS, TEXTS), out, settings=settings, **options)
@@ -66,7 +66,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
     def trained(out, **options):
         settings = ["run.steps=5", "run.save_every=1", "optimiser.rate=0.01"]
         if kind == "lstm":
-            settings += [f'model.start="{base}"', "run.batch=4", "run.length=5"]
+            settings += [f'model.init_from="{base}"', "run.batch=4", "run.length=5"]
             return cloze.pretrain(files[0], out, settings=settings, **options)
         return cloze.finetune("translate", base, files, out, settings=settings, **options)
 
@@ -96,13 +96,15 @@ def test_models_that_cannot_go_on_say_why(tmp_path):
         with pytest.raises(
             ConfigError, match=r"an n-gram model cannot go on.*\n.*old text and the"
         ):
-            cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.start="{grams}"'], **options)
+            cloze.pretrain(
+                [TEXT], tmp_path / "x", settings=[f'model.init_from="{grams}"'], **options
+            )
     pairs = translator("transformer").save(tmp_path / "mt")
     with pytest.raises(ConfigError, match="holds a translator.*\n.*cloze finetune translate"):
-        cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.start="{pairs}"'])
+        cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.init_from="{pairs}"'])
     lstm = language_model("lstm").save(tmp_path / "lstm")
     with pytest.raises(ConfigError, match="the recipe is one for nnlm, .* holds a recurrent"):
-        cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.start="{lstm}"'])
+        cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.init_from="{lstm}"'])
     bert = tiny_model("mlm").save(tmp_path / "bert")
     for model in (bert, lstm):
         with pytest.raises(InputError, match="is no translator"):

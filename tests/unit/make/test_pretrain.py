@@ -25,9 +25,9 @@ from helpers import tiny_tokenizer
 
 SMALL = [
     "model.preset=tiny",
-    "model.layers=1",
-    "model.width=16",
-    "model.positions=32",
+    "model.num_layers=1",
+    "model.hidden_size=16",
+    "model.max_positions=32",
     "vocabulary.size=200",
     "samples.length=32",
     "batch.tokens=256",
@@ -177,7 +177,7 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
     other.write_text("\n\n".join(["the kingfish sat on the doghouse."] * 40))
     base = cloze.load(out)
     assert len(base.tokenizer.ids(["doghouse"], special=False)[0]) > 1
-    start = [f'model.start="{out}"', "vocabulary.extra_pieces=2", "run.steps=1"]
+    start = [f'model.init_from="{out}"', "vocabulary.extra_pieces=2", "run.steps=1"]
     pretrain_encoder(other, tmp_path / "m", small(), settings=start)
     model = cloze.load(tmp_path / "m")
     assert model.tokenizer.size == base.tokenizer.size + 2
@@ -191,7 +191,7 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
 
 
 def test_a_model_to_go_on_from_has_its_own_positions(trained, text, tmp_path):
-    longer = [f'model.start="{trained[1]}"', "samples.length=64"]
+    longer = [f'model.init_from="{trained[1]}"', "samples.length=64"]
     message = r"samples\.length is 64, and the model has 32 positions \(model\.positions\)"
     with pytest.raises(ConfigError, match=message):
         pretrain_encoder(text, tmp_path / "m", small(), settings=longer)
@@ -257,7 +257,12 @@ def test_a_plan_tries_what_the_run_will_do(text, tmp_path, monkeypatch):
 
 
 def test_a_loss_beyond_all_perplexities_ends_no_run(text, tmp_path):
-    wide = ["model.width=1024", "model.hidden=16", "model.deviation=10.0", "run.steps=1"]
+    wide = [
+        "model.hidden_size=1024",
+        "model.intermediate_size=16",
+        "model.init_std=10.0",
+        "run.steps=1",
+    ]
     ended = train(text, tmp_path / "m", *wide)
     assert ended.scores["mlm_loss"] > 710
     assert ended.scores["perplexity"] == np.inf

@@ -38,7 +38,12 @@ def test_word_vectors(text, tmp_path):
 
 
 def test_a_recipe_says_which_kind(text, tmp_path):
-    settings = ["nnlm.embedding=4", "nnlm.hidden=4", "run.steps=1", "vocabulary.kind=spaced"]
+    settings = [
+        "nnlm.embedding_size=4",
+        "nnlm.hidden_size=4",
+        "run.steps=1",
+        "vocabulary.kind=spaced",
+    ]
     ended = cloze.pretrain(text, tmp_path / "nnlm", "nnlm", settings=settings)
     assert ended.steps == 1
     assert cloze.resume(tmp_path / "nnlm").steps == 1
@@ -74,7 +79,7 @@ def test_what_does_not_go_together():
 
 
 def test_settings_that_a_kind_has():
-    assert has_setting(LanguageRecipe, "lstm.width")
+    assert has_setting(LanguageRecipe, "lstm.hidden_size")
     assert has_setting(NGramRecipe, "vocabulary.size")
     assert not has_setting(NGramRecipe, "run.steps")
     assert not has_setting(LanguageRecipe, "run.steps.more")

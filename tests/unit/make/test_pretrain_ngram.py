@@ -5,8 +5,8 @@ import pytest
 import cloze
 from cloze.data.streams import rows
 from cloze.errors import ConfigError, InputError
-from cloze.evaluate.language import score_language
 from cloze.make.ngram import pretrain_ngram
+from cloze.metrics.language import score_language
 from grams import TEXT
 from helpers import files_of
 

@@ -22,7 +22,7 @@ from cloze.make.translate_recipe import translate_recipe
         ("masking.split=[0.5, 0.5, 0.5]", r"masking\.split is .*\n.*sum to 1"),
         ("samples.length=1", r"samples\.length is 1\n.*from 8"),
         ("samples.short=2", r"samples\.short is 2\.0\n.*0 to 1"),
-        ("samples.length=1024", r"samples\.length is 1,024, and model\.positions 512"),
+        ("samples.length=1024", r"samples\.length is 1,024, and model\.max_positions 512"),
         ("batch.tokens=16", r"samples\.length is \d+, and a batch has 16 places\n.*batch\.tokens"),
         ("batch.per_step=0", r"batch\.per_step is 0\n.*from 1"),
         ("corpus.hold_out=2", r"corpus\.hold_out is 2\.0\n.*below 1"),
@@ -31,8 +31,8 @@ from cloze.make.translate_recipe import translate_recipe
         ("vocabulary.size=1", r"vocabulary\.size is 1\n.*from 6"),
         ("vocabulary.min_count=0", r"vocabulary\.min_count is 0"),
         ("vocabulary.extra_pieces=-1", r"vocabulary\.extra_pieces is -1"),
-        ("model.layers=0", r"model\.layers is 0"),
-        ("model.width=102", r"model\.width 102 does not split into"),
+        ("model.num_layers=0", r"model\.num_layers is 0"),
+        ("model.hidden_size=102", r"model\.hidden_size 102 does not split into"),
         ("model.dropout=2", r"model\.dropout is 2\.0\n.*0 to 1"),
         ("model.activation=gelo", r"model\.activation 'gelo' is unknown"),
         ("optimiser.betas=[0.9]", r"optimiser\.betas is \[0\.9\]\n.*list of 2"),
@@ -97,7 +97,7 @@ def test_every_run_is_checked_the_same(kind, settings, message):
         ("finetune", "transfer.hidden=0", r"transfer\.hidden is 0"),
         ("finetune", "transfer.penalty=-1", r"transfer\.penalty is -1\.0"),
         ("lstm", "vocabulary.size=3", r"vocabulary\.size is 3"),
-        ("lstm", "lstm.width=0", r"lstm\.width is 0"),
+        ("lstm", "lstm.hidden_size=0", r"lstm\.hidden_size is 0"),
         ("transformer", "vocabulary.size=200", r"vocabulary\.size is 200\n.*from 257"),
         ("transformer", "transformer.norm=mid", r"transformer\.norm 'mid' is unknown"),
         ("transformer", "run.beam=5000", r"run\.beam is 5000\n.*1,024"),
@@ -125,14 +125,16 @@ def test_a_precision_is_one_however_it_is_spelt(kind):
 
 
 def test_the_words_of_an_lstm_are_as_wide_as_its_output():
-    made = language_recipe("lstm", settings=["lstm.width=200"])
+    made = language_recipe("lstm", settings=["lstm.hidden_size=200"])
     assert made.lstm is not None
-    assert made.lstm.embedding == 200
+    assert made.lstm.embedding_size == 200
     assert "embedding = 200\n" in to_toml(made)
-    with pytest.raises(ConfigError, match=r"lstm\.embedding is 9, .* width 200.*\n.*leave it out"):
-        language_recipe("lstm", settings=["lstm.width=200", "lstm.embedding=9"])
-    untied = ["lstm.width=200", "lstm.embedding=9", "lstm.tied=false"]
-    assert language_recipe("lstm", settings=untied).lstm.embedding == 9
+    with pytest.raises(
+        ConfigError, match=r"lstm\.embedding_size is 9, .* width 200.*\n.*leave it out"
+    ):
+        language_recipe("lstm", settings=["lstm.hidden_size=200", "lstm.embedding_size=9"])
+    untied = ["lstm.hidden_size=200", "lstm.embedding_size=9", "lstm.tie_embeddings=false"]
+    assert language_recipe("lstm", settings=untied).lstm.embedding_size == 9
 
 
 def test_epochs_are_counted_in_tokens_or_in_steps():

@@ -12,7 +12,7 @@ from cloze.make.recipe import recipe
 from cloze.make.recipe_tables import ObjectiveTable
 from smallruns import FAST, check_resumed, metrics, stories
 
-SMALL = [*FAST, "model.family=modernbert", "model.layers=2"]
+SMALL = [*FAST, "model.family=modernbert", "model.num_layers=2"]
 BOTH = [*SMALL, "objective.kind=both", "objective.correction=1.0"]
 
 
@@ -45,7 +45,7 @@ def test_every_step_tells_of_each_task(both):
 def test_the_folder_holds_the_model_alone_and_the_state_all(both):
     model = cloze.load(both)
     assert not model.report
-    assert (model.heads, model.config.layers) == (("mlm",), 2)
+    assert (model.heads, model.config.num_layers) == (("mlm",), 2)
     guesses = cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses
     assert len(guesses) == 3
     names = read_state(newest_state(both / "state")).tensors["model"].keys()
@@ -66,7 +66,7 @@ def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
 
 def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
     settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
-    settings += ["model.heads=4", "run.steps=2", "run.precision=bf16"]
+    settings += ["model.num_heads=4", "run.steps=2", "run.precision=bf16"]
     ended = pretrain_encoder(text, tmp_path / "m", recipe(settings=settings))
     assert ended.scores.keys() >= {"detection_accuracy", "generator_loss"}
     assert not any(name.startswith(("mlm", "perplexity", "unigram")) for name in ended.scores)
@@ -78,7 +78,7 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
     settings += ["model.family=bert", "run.steps=2"]
     plain = recipe(settings=settings)
     pretrain_encoder(text, tmp_path / "plain", plain)
-    on = [f"model.start={tmp_path / 'plain'}", "objective.kind=both"]
+    on = [f"model.init_from={tmp_path / 'plain'}", "objective.kind=both"]
     ended = pretrain_encoder(text, tmp_path / "m", plain, settings=on)
     assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
     assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")

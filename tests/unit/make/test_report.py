@@ -16,7 +16,7 @@ CONFIG = {
     "seed": 7,
     "model": {
         "kind": "bert",
-        "width": 256,
+        "hidden_size": 256,
         "nested": {
             "eps": 1e-12,
         },

@@ -16,7 +16,14 @@ from cloze.models import BertConfig, DistilBertConfig, ModernBertConfig
 from helpers import scramble, tiny_tokenizer
 
 SIZE = tiny_tokenizer().size
-SHAPE = {"vocab_size": SIZE, "width": 16, "layers": 4, "heads": 2, "hidden": 32, "positions": 16}
+SHAPE = {
+    "vocab_size": SIZE,
+    "hidden_size": 16,
+    "num_layers": 4,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 16,
+}
 
 
 def teacher_of(heads=("mlm", "nsp"), config=BertConfig, **changes):
@@ -47,7 +54,7 @@ def test_with_all_layers_it_is_the_teacher(family, tied):
 def test_a_student_of_a_student():
     teacher = teacher_of(("mlm",), DistilBertConfig, sequence_dropout=0.3)
     made = student(teacher)
-    assert made.config == DistilBertConfig(**SHAPE | {"layers": 2}, sequence_dropout=0.3)
+    assert made.config == DistilBertConfig(**SHAPE | {"num_layers": 2}, classifier_dropout=0.3)
     same = student(teacher, layers=4)
     assert torch.equal(same.module(IDS), teacher.module(IDS))
 
@@ -55,7 +62,7 @@ def test_a_student_of_a_student():
 def test_half_the_layers_are_copied_and_nothing_is_shared():
     teacher = teacher_of()
     made = student(teacher)
-    assert made.config.layers == len(made.module.blocks) == 2
+    assert made.config.num_layers == len(made.module.blocks) == 2
     for block, number in zip(made.module.blocks, (0, 3), strict=True):
         theirs = teacher.module.blocks[number].state_dict()
         for name, weight in block.state_dict().items():
@@ -160,8 +167,8 @@ def test_a_fingerprint_is_of_every_weight():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 5}, "a student of 5 layers from a teacher of 4\n.*1 to 4 layers"),
-        ({"layers": 0}, "a student of 0 layers"),
+        ({"num_layers": 5}, "a student of 5 layers from a teacher of 4\n.*1 to 4 layers"),
+        ({"num_layers": 0}, "a student of 0 layers"),
     ],
 )
 def test_layers_the_teacher_has_not(options, message):

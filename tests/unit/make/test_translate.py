@@ -17,10 +17,14 @@ from translators import TEXTS
 
 TINY = {
     "transformer": [
-        *("transformer.width=16", "transformer.layers=1", "transformer.heads=2"),
-        *("transformer.hidden=16", "transformer.dropout=0.1", "transformer.attention_dropout=0.1"),
+        *("transformer.hidden_size=16", "transformer.num_layers=1", "transformer.num_heads=2"),
+        *(
+            "transformer.intermediate_size=16",
+            "transformer.dropout=0.1",
+            "transformer.attention_dropout=0.1",
+        ),
     ],
-    "seq2seq": ["seq2seq.width=16", "seq2seq.embedding=8", "loss.own_words=0.5"],
+    "seq2seq": ["seq2seq.hidden_size=16", "seq2seq.embedding_size=8", "loss.own_words=0.5"],
 }
 RUN = ["vocabulary.size=290", "run.batch_tokens=120", "run.log_every=1", "optimiser.rate=0.01"]
 
@@ -119,7 +123,7 @@ def test_without_dev_data_the_last_model_is_kept(files, tmp_path):
     ended = trained(files, tmp_path / "run", "transformer", "run.steps=2", dev=False)
     assert ended.score is None
     assert ended.best_step == 2
-    assert cloze.load(tmp_path / "run").config.width == 16
+    assert cloze.load(tmp_path / "run").config.hidden_size == 16
 
 
 def test_sentences_in_python_and_long_ones_left_out(tmp_path):
@@ -143,7 +147,7 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
     with pytest.raises(InputError, match="exists already"):
         trained(files, tmp_path / "c", "transformer", "run.steps=1")
     for settings, message in (
-        (["seq2seq.width=8"], "describes two models\n.*transformer or seq2seq"),
+        (["seq2seq.hidden_size=8"], "describes two models\n.*transformer or seq2seq"),
         (["loss.own_words=0.5"], "none of its own"),
         (["run.bleu=14a"], "run.bleu '14a' is unknown"),
         (["run.batch_tokens=0"], "run.batch_tokens is 0"),

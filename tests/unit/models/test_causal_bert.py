@@ -20,8 +20,14 @@ from cloze.nn.varlen import Varlen
 from cloze.tasks.features import features
 from helpers import PIECES, scramble, tiny_tokenizer
 
-SHAPE = {"vocab_size": len(PIECES), "width": 16, "layers": 2, "heads": 2, "hidden": 32}
-CONFIG = BertConfig(**SHAPE, positions=12, causal=True)
+SHAPE = {
+    "vocab_size": len(PIECES),
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_size": 32,
+}
+CONFIG = BertConfig(**SHAPE, max_positions=12, is_causal=True)
 
 
 def built(*heads, config=CONFIG):
@@ -107,7 +113,7 @@ def test_a_folder_keeps_it(tmp_path):
 
 @pytest.mark.parametrize("said", [None, False])
 def test_others_are_as_they_were(said, tmp_path):
-    config = BertConfig(**SHAPE, positions=12)
+    config = BertConfig(**SHAPE, max_positions=12)
     folder = built("mlm", config=config).save(tmp_path / "m")
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"is_decoder": said}))
@@ -118,7 +124,7 @@ def test_others_are_as_they_were(said, tmp_path):
 
 def test_what_goes_on_from_it_is_causal_too():
     model = grown(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
-    assert model.config.causal
+    assert model.config.is_causal
     assert model.module.causal
 
 

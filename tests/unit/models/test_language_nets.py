@@ -109,7 +109,7 @@ def test_dropout_stands_around_every_layer():
 
 def test_shapes_that_cannot_be():
     with pytest.raises(ConfigError, match="embedding is 4, and the output, of width 8, shares it"):
-        LSTMShape(width=8, embedding=4)
+        LSTMShape(hidden_size=8, embedding_size=4)
     with pytest.raises(ConfigError, match="order is 1"):
         NNLMShape(order=1)
     with pytest.raises(ConfigError, match="bos_id is 9"):

@@ -11,7 +11,14 @@ from cloze.models.modernbert import PRESETS
 from cloze.nn.packed import Packed
 from helpers import scramble, tiny_model
 
-SHAPE = {"vocab_size": 30, "width": 16, "layers": 4, "heads": 2, "hidden": 24, "positions": 40}
+SHAPE = {
+    "vocab_size": 30,
+    "hidden_size": 16,
+    "num_layers": 4,
+    "num_heads": 2,
+    "intermediate_size": 24,
+    "max_positions": 40,
+}
 
 
 def built(heads=(), seed=0, **changes):
@@ -37,14 +44,16 @@ def test_presets_have_the_published_sizes(name, millions):
 def test_small_presets_look_at_all_of_a_text():
     for name, (_, width, _, hidden) in PRESETS.items():
         config = ModernBertConfig.preset(name, vocab_size=30)
-        far = not any(map(config.is_local, range(config.layers)))
+        far = not any(map(config.is_local, range(config.num_layers)))
         assert far == (name not in ("base", "large"))
         if far:  # as much work as a plain net of four times the width
             assert hidden % 32 == 0
             assert 0 <= hidden - 8 * width / 3 < 32
     changed = ModernBertConfig.preset("cloze", vocab_size=30, width=640, heads=10)
     assert changed.hidden == 1728
-    assert ModernBertConfig.preset("tiny", vocab_size=30, global_every=2).global_every == 2
+    assert (
+        ModernBertConfig.preset("tiny", vocab_size=30, global_every=2).global_attention_every == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +68,10 @@ def test_small_presets_look_at_all_of_a_text():
         ({"norm_bias": 1}, "norm_bias is 1\n.*true or false"),
         ({"pooling": "max"}, "pooling 'max' is unknown\n.*choose from cls, mean"),
         ({"transform_activation": "gelo"}, "transform_activation 'gelo' is unknown"),
-        ({"width": 6, "heads": 2}, "heads of 3 numbers cannot be turned.*\n.*even number"),
+        (
+            {"hidden_size": 6, "num_heads": 2},
+            "heads of 3 numbers cannot be turned.*\n.*even number",
+        ),
     ],
 )
 def test_a_configuration_is_checked_once(changes, message):
@@ -97,7 +109,13 @@ def test_local_layers_pass_on_what_is_near_and_no_more():
 
 
 def test_the_first_weights_of_what_is_added_up_are_smaller():
-    shape = {"vocab_size": 30, "width": 128, "layers": 8, "heads": 2, "hidden": 256}
+    shape = {
+        "vocab_size": 30,
+        "hidden_size": 128,
+        "num_layers": 8,
+        "num_heads": 2,
+        "intermediate_size": 256,
+    }
     module = built_of(ModernBertConfig(**shape))
     block = module.blocks[3]
     for weight, expected in (
@@ -163,7 +181,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
     module = fresh(config, ("sequence",), rng=torch.Generator()).eval()
     module.load_state_dict(model.module.state_dict())
     opened = cloze.load(replace(model, module=module, config=config).save(tmp_path / "m"))
-    assert opened.config.pooling == pooling
+    assert opened.config.classifier_pooling == pooling
     texts = ["the cat sat.", "a b c d e f", "cat"]
     predicted = cloze.classify(opened, texts)
     for text, one in zip(texts, predicted, strict=True):

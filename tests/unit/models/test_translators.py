@@ -239,7 +239,7 @@ class Silent(torch.nn.Module):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 0}, "width is 0"),
+        ({"hidden_size": 0}, "width is 0"),
         ({"dropout": 2.0}, "dropout is 2.0"),
         ({"embeddings": "some"}, "embeddings 'some' is unknown"),
         ({"vocab_size": 0}, "vocab_size is 0"),
@@ -253,10 +253,10 @@ def test_a_config_out_of_range(family, changes, message):
 
 def test_shapes_at_odds():
     with pytest.raises(ConfigError, match="width 10 does not split into 4 heads"):
-        TransformerShape(width=10, heads=4)
+        TransformerShape(hidden_size=10, num_heads=4)
     with pytest.raises(ConfigError, match="does not split in two ways\n.*an even width"):
-        Seq2SeqShape(width=15)
+        Seq2SeqShape(hidden_size=15)
     with pytest.raises(ConfigError, match="score 'angle' is unknown"):
-        Seq2SeqShape(score="angle")
-    assert TransformerConfig(vocab_size=5).hidden == 2048
+        Seq2SeqShape(attention_score="angle")
+    assert TransformerConfig(vocab_size=5).intermediate_size == 2048
     assert Seq2Seq.limit is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.nn.modes import settled
+from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
 
 
@@ -16,7 +16,7 @@ def test_each_part_is_afterwards_as_it_was_whatever_happens():
     asked = []
 
     def fail():
-        with settled(net):
+        with eval_mode(net):
             asked.extend(part.training for part in net.modules())
             raise ZeroDivisionError
 

@@ -24,7 +24,10 @@ def test_causal_mask_lets_no_one_look_ahead():
 
 def test_a_mask_of_queries_and_keys_is_taken_as_it_is():
     rng = torch.Generator().manual_seed(0)
-    module = fresh(BertConfig(vocab_size=20, width=8, layers=1, heads=2, hidden=8), rng=rng).eval()
+    module = fresh(
+        BertConfig(vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=8),
+        rng=rng,
+    ).eval()
     ids = torch.arange(10)[None]
     left = module(ids, causal(10)[None])
     assert torch.allclose(left[:, :4], module(ids[:, :4], causal(4)[None]), atol=1e-6)
@@ -52,7 +55,14 @@ def test_sinusoids_shift_is_linear():
 
 def test_too_long_a_sequence_names_the_policies():
     rng = torch.Generator().manual_seed(0)
-    shape = {"vocab_size": 20, "width": 8, "layers": 1, "heads": 2, "hidden": 8, "positions": 4}
+    shape = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 8,
+        "max_positions": 4,
+    }
     module = fresh(BertConfig(**shape), rng=rng)
     with pytest.raises(
         InputError, match=r"5 tokens.*4 positions\n.*head, tail, head\+tail or window"
@@ -81,10 +91,13 @@ def test_presets_have_the_published_sizes(name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 10, "heads": 3}, "width 10 does not split into 3 heads\n.*multiple of 3"),
-        ({"layers": 0}, "layers is 0\n.*from 1 to 512"),
-        ({"layers": 10**9}, "layers is 1000000000"),
-        ({"layers": True}, "layers is True"),
+        (
+            {"hidden_size": 10, "num_heads": 3},
+            "width 10 does not split into 3 heads\n.*multiple of 3",
+        ),
+        ({"num_layers": 0}, "layers is 0\n.*from 1 to 512"),
+        ({"num_layers": 10**9}, "layers is 1000000000"),
+        ({"num_layers": True}, "layers is True"),
         ({"vocab_size": "30522"}, "vocab_size is '30522'"),
         ({"dropout": 1.5}, "dropout is 1.5\n.*from 0 to 1"),
         ({"dropout": float("nan")}, "dropout is nan"),
@@ -98,7 +111,7 @@ def test_presets_have_the_published_sizes(name):
 )
 def test_a_configuration_is_checked_once(changes, message):
     with pytest.raises(ConfigError, match=message):
-        BertConfig(**{"vocab_size": 30, "width": 8, "heads": 2, **changes})
+        BertConfig(**{"vocab_size": 30, "hidden_size": 8, "num_heads": 2, **changes})
 
 
 def test_a_distilbert_has_its_own_epsilon():
@@ -109,12 +122,14 @@ def test_a_distilbert_has_its_own_epsilon():
 def test_an_unknown_preset_or_head_suggests_the_near_one():
     with pytest.raises(ConfigError, match="did you mean 'tiny'"):
         BertConfig.preset("tinny", vocab_size=30)
-    config = BertConfig(vocab_size=30, width=8, heads=2, layers=1)
+    config = BertConfig(vocab_size=30, hidden_size=8, num_heads=2, num_layers=1)
     with pytest.raises(ConfigError, match="did you mean 'span'"):
         fresh(config, ["spam"], rng=torch.Generator())
 
 
 def test_a_sinusoidal_distilbert_starts_from_sines():
-    config = DistilBertConfig(vocab_size=30, width=8, heads=2, layers=1, sinusoidal=True)
+    config = DistilBertConfig(
+        vocab_size=30, hidden_size=8, num_heads=2, layers=1, sinusoidal_positions=True
+    )
     module = fresh(config, rng=torch.Generator())
     assert torch.equal(module.embeddings.position.weight, sinusoids(512, 8))

@@ -15,7 +15,13 @@ IDS = torch.tensor([2, 7, 8, 9, 3])
 
 
 def encoder(family="modernbert", heads=("mlm",), **changes):
-    shape = {"width": 16, "layers": 4, "heads": 4, "hidden": 32, "positions": 16} | changes
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 4,
+        "num_heads": 4,
+        "intermediate_size": 32,
+        "max_positions": 16,
+    } | changes
     config = MODELS[family].config(vocab_size=30, **shape)
     return fresh(config, heads, rng=torch.Generator().manual_seed(0))
 
@@ -94,7 +100,12 @@ def test_unsaid_a_generator_has_a_quarter_of_the_layers(layers, expected):
 
 def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
     config = made(width=8).generator.config
-    assert (config.width, config.heads, config.hidden, config.layers) == (8, 2, 16, 2)
+    assert (config.hidden_size, config.num_heads, config.intermediate_size, config.num_layers) == (
+        8,
+        2,
+        16,
+        2,
+    )
 
 
 @pytest.mark.parametrize(

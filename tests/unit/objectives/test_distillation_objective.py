@@ -23,7 +23,7 @@ def teacher():
 
 @pytest.fixture
 def student():
-    config = DistilBertConfig(vocab_size=VOCABULARY, **SHAPE | {"layers": 1})
+    config = DistilBertConfig(vocab_size=VOCABULARY, **SHAPE | {"num_layers": 1})
     return scramble(fresh(config, ["mlm"], rng=torch.Generator()), seed=7).eval()
 
 

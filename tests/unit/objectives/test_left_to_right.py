@@ -30,8 +30,14 @@ def batches(tmp_path_factory):
 
 
 def learner():
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": LENGTH}
-    config = BertConfig(vocab_size=TOKENIZER.size, **shape, causal=True)
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": LENGTH,
+    }
+    config = BertConfig(vocab_size=TOKENIZER.size, **shape, is_causal=True)
     return scramble(fresh(config, ["mlm"], rng=torch.Generator())).eval()
 
 

@@ -56,7 +56,14 @@ def test_pairs_without_a_label_teach_nothing(model):
 
 
 def test_a_model_without_the_head_learns_words_only():
-    config = BertConfig(vocab_size=50, width=16, layers=1, heads=2, hidden=32, positions=16)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=16,
+    )
     words = fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
     assert set(pretraining(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
 

@@ -42,7 +42,13 @@ def batch_of(corpus, number=0, *, pairs="none", fills=False, detects=True, seed=
 
 
 def learner(family="modernbert", heads=("mlm",), width=None):
-    shape = {"width": 16, "layers": 2, "heads": 2, "hidden": 32, "positions": LENGTH}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": LENGTH,
+    }
     config = MODELS[family].config(vocab_size=TOKENIZER.size, **shape)
     model = fresh(config, heads, rng=torch.Generator().manual_seed(0))
     both = detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))

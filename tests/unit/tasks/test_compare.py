@@ -10,7 +10,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TaggedExample, TextExample
 from cloze.errors import InputError
-from cloze.evaluate.bootstrap import difference, interval
+from cloze.metrics.bootstrap import difference, interval
 from cloze.tasks.compare import compare
 from cloze.tasks.evaluate import evaluate
 from helpers import scramble, tiny_model

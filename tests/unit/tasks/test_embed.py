@@ -16,7 +16,14 @@ from cloze.tasks.batches import by_tokens
 from cloze.tasks.layers import CHOICES, choose_layers
 from helpers import PIECES, scramble, tiny_tokenizer
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=8, layers=5, heads=2, hidden=16, positions=10)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=8,
+    num_layers=5,
+    num_heads=2,
+    intermediate_size=16,
+    max_positions=10,
+)
 TEXTS = ["the cat sat.", "a", "", "b c d e f", "the cats, the cat", "猫"]
 LONG = "a b c d e f g h i j a b c d e f g h i j"
 

@@ -117,8 +117,8 @@ def test_rows_and_data_sets_are_judged_as_examples_are():
 
 
 def test_the_verb_is_not_hidden_by_the_room_of_its_name():
-    import cloze.evaluate.measures
-    from cloze.evaluate import squad
+    import cloze.metrics.measures
+    from cloze.metrics import squad
 
     assert cloze.evaluate is evaluate
     assert squad.normalise("The Cat") == "cat"

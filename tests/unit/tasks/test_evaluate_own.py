@@ -10,10 +10,10 @@ import torch
 import cloze
 from cloze.checkpoint.ngram import load_arpa
 from cloze.checkpoint.vectors import WordModel, import_vectors
-from cloze.draw.numbers import percent
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.evaluate.language import score_language
 from cloze.make.ngram import pretrain_ngram
+from cloze.metrics.language import score_language
+from cloze.plot.numbers import percent
 from cloze.tasks.evaluate_own import evaluate_own
 from grams import TEXT, text_model
 from helpers import tiny_model

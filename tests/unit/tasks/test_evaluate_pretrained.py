@@ -11,9 +11,9 @@ import cloze
 from cloze.data.corpus import Corpus
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
-from cloze.evaluate.numbers import pearson, spearman
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain_encoder import pretrain_encoder
+from cloze.metrics.numbers import pearson, spearman
 from cloze.tasks.left_to_right import as_language
 from grams import text_model
 from helpers import tiny_model
@@ -41,7 +41,7 @@ def scored(tmp_path):
 
 
 def causal(positions=24):
-    return tiny_model("mlm", positions=positions, causal=True)
+    return tiny_model("mlm", positions=positions, is_causal=True)
 
 
 # hidden words

@@ -13,7 +13,14 @@ from cloze.tasks.fill import put
 from cloze.text.learn import learn
 from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
 
-CONFIG = BertConfig(vocab_size=len(PIECES), width=16, layers=2, heads=2, hidden=32, positions=12)
+CONFIG = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=32,
+    max_positions=12,
+)
 
 
 def model_with(*heads, tokenizer=None):

@@ -8,7 +8,7 @@ import torch
 
 import cloze
 from cloze.errors import InputError
-from cloze.evaluate.language import score_language
+from cloze.metrics.language import score_language
 from cloze.tasks.left_to_right import as_language
 from helpers import PIECES, SPECIAL, tiny_model
 
@@ -18,7 +18,7 @@ LONG = "a b c the cats sat . a , j i h g f e d"
 @pytest.fixture(scope="module")
 def model():
     # with rows that no piece has
-    return tiny_model("mlm", positions=9, causal=True, vocab_size=len(PIECES) + 2)
+    return tiny_model("mlm", positions=9, is_causal=True, vocab_size=len(PIECES) + 2)
 
 
 def log_p(model, context, id_):
@@ -84,6 +84,6 @@ def test_its_perplexity(model):
 
 
 def test_one_that_classifies_says_no_words():
-    model = tiny_model("sequence", causal=True)
+    model = tiny_model("sequence", is_causal=True)
     with pytest.raises(InputError, match="what comes next: its head is sequence\n.*--model ngram"):
         cloze.suggest(model, "the cat")

@@ -153,7 +153,14 @@ def test_bad_examples_do_not_stop_the_others():
     ],
 )
 def test_a_pair_for_a_model_of_one_segment(head, verb):
-    shape = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "positions": 24, "segments": 1}
+    shape = {
+        "hidden_size": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 24,
+        "type_vocab_size": 1,
+    }
     config = BertConfig(vocab_size=len(PIECES), **shape)
     model = Model.new(config, tiny_tokenizer(), [head], rng=torch.Generator())
     with pytest.raises(ConfigError, match="knows 1 segment, and a pair has two\n.*type_vocab_size"):

@@ -28,7 +28,13 @@ def compiled(monkeypatch):
 
 def model():
     config = ModernBertConfig(
-        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=16, global_every=3
+        vocab_size=30,
+        hidden_size=16,
+        num_layers=3,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=16,
+        global_attention_every=3,
     )
     return fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
 

@@ -77,7 +77,7 @@ def test_skipping_on_a_gpu_goes_on():
 
 def test_a_gpu_that_runs_out_of_memory_gives_the_same_gradients():
     """A large batch, and a GPU that is told to hold only part of what it needs."""
-    wide = {"width": 512, "layers": 6, "heads": 8, "hidden": 2048}
+    wide = {"hidden_size": 512, "num_layers": 6, "num_heads": 8, "intermediate_size": 2048}
     source = data(parts=1, size=4096)
     roomy = new_state(tiny_bert(**wide), team=GPU, rate=1e-4)
     torch.cuda.reset_peak_memory_stats()
@@ -98,7 +98,7 @@ def test_a_gpu_that_runs_out_of_memory_gives_the_same_gradients():
 
 
 def test_recomputing_saves_memory_and_draws_the_same_dropout():
-    wide = {"width": 256, "layers": 8, "heads": 4, "hidden": 1024}
+    wide = {"hidden_size": 256, "num_layers": 8, "num_heads": 4, "intermediate_size": 1024}
     source = data(parts=1, size=1024)
     peaks, losses = [], []
     for thrifty in (False, True):

@@ -135,7 +135,14 @@ def test_another_run_is_refused(tmp_path):
 
 def test_another_model_is_refused(tmp_path):
     save(new_state(), tmp_path, RUN)
-    config = BertConfig(vocab_size=50, width=16, layers=1, heads=2, hidden=32, positions=16)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=16,
+    )
     model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0))
     with pytest.raises(FolderError, match=r"another model: blocks\.1\.attention.*differs"):
         resume(new_state(model), tmp_path, RUN)

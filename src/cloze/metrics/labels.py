@@ -1,0 +1,149 @@
+"""How well labels were told: rates of each, Matthews' correlation, and whether sureness was earned.
+
+Everything follows from the confusion matrix (k k): what was, by what was said. Degenerate cases,
+such as a label that is never said, are scored as scikit-learn scores them with zero_division=0.
+"""
+
+import math
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.config import in_range
+from cloze.errors import InputError
+from cloze.metrics.rates import Rates
+
+Label: TypeAlias = str | int
+Counts: TypeAlias = NDArray[np.int64]
+
+
+def paired(gold: Sized, predicted: Sized) -> int:
+    """How many examples there are; an error where there are none, or two different numbers."""
+    if len(gold) != len(predicted):
+        raise InputError(
+            f"there are {len(gold):,} examples and {len(predicted):,} predictions",
+            fix="give one prediction for each example, in the same order",
+        )
+    if not len(gold):
+        raise InputError("there are no examples to score", fix="give at least one")
+    return len(gold)
+
+
+def labels_of(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
+    """Every label that occurs, in order."""
+    return sorted({*gold, *predicted})
+
+
+def coded(values: Sequence[Label], labels: Sequence[Label]) -> Counts:
+    """Each value as its place among the labels."""
+    places = {label: place for place, label in enumerate(labels)}
+    try:
+        return np.array([places[value] for value in values], np.int64)
+    except KeyError as error:
+        raise InputError(
+            f"the label {error.args[0]!r} is not among {', '.join(map(str, labels))}",
+            fix="name every label that occurs",
+        ) from None
+
+
+def confusion(
+    gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
+) -> Counts:
+    """How often each label (row) was taken for each (column), in the order of `labels`."""
+    paired(gold, predicted)
+    known = labels_of(gold, predicted) if labels is None else labels
+    return confusion_of_codes(coded(gold, known), coded(predicted, known), len(known))
+
+
+def confusion_of_codes(gold: Counts, predicted: Counts, count: int) -> Counts:
+    """The same from places among `count` labels."""
+    return np.bincount(gold * count + predicted, minlength=count**2).reshape(count, count)
+
+
+def rates_of(matrix: Counts) -> list[Rates]:
+    """Precision, recall and F1 of each label of a confusion matrix."""
+    columns = zip(
+        matrix.diagonal().tolist(), matrix.sum(0).tolist(), matrix.sum(1).tolist(), strict=True
+    )
+    return [Rates(right=right, found=found, wanted=wanted) for right, found, wanted in columns]
+
+
+def by_label(
+    gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
+) -> dict[Label, Rates]:
+    """Precision, recall and F1 of each label."""
+    known = labels_of(gold, predicted) if labels is None else labels
+    return dict(zip(known, rates_of(confusion(gold, predicted, known)), strict=True))
+
+
+def matthews_of(matrix: Counts) -> float:
+    """Matthews' correlation of two labels, and R_K of more; 0 where all are, or are called, one.
+
+    Gorodkin 2004, eq. 8.
+    """
+    was, said, count = matrix.sum(1).tolist(), matrix.sum(0).tolist(), int(matrix.sum())
+    # whole numbers of Python: squares of many examples would not fit into 64 bits
+    together = int(matrix.trace()) * count - sum(a * b for a, b in zip(was, said, strict=True))
+    alone = (count**2 - sum(a * a for a in was)) * (count**2 - sum(b * b for b in said))
+    return together / math.sqrt(alone) if alone else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Predictions of about the same confidence, low < confidence ≤ high."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None  # its mean; None where there are no predictions
+    accuracy: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Whether predictions are right as often as they claim."""
+
+    bins: tuple[Bin, ...]
+    error: float  # expected calibration error: Σ count/n · |accuracy − confidence|
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.bins)
+
+
+def calibration(
+    confidence: Sequence[float] | NDArray[np.floating],
+    correct: Sequence[bool] | NDArray[np.bool_],
+    bins: int = 10,
+) -> Calibration:
+    """Confidence against accuracy, in bins of equal width.  Guo et al. 2017, eq. 3.
+
+    Args:
+        confidence: the probability that was given to each predicted label.
+        correct: whether it was the right one.
+        bins: how many; the first one holds 0 too.
+    """
+    paired(confidence, correct)
+    in_range("bins", bins, 1, 10_000)
+    sure = np.asarray(confidence, np.float64)
+    right = np.asarray(correct, np.float64)
+    if not (sure.min() >= 0 and sure.max() <= 1):  # so that NaN does not pass
+        raise InputError("a confidence is no number from 0 to 1", fix="give probabilities")
+    edges = np.linspace(0, 1, bins + 1)
+    places = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, None)
+    counts = np.bincount(places, minlength=bins)
+    sures, rights = (np.bincount(places, values, minlength=bins) for values in (sure, right))
+    made = [
+        Bin(
+            low=float(edges[n]),
+            high=float(edges[n + 1]),
+            count=int(count),
+            confidence=float(sures[n] / count) if count else None,
+            accuracy=float(rights[n] / count) if count else None,
+        )
+        for n, count in enumerate(counts)
+    ]
+    return Calibration(bins=tuple(made), error=float(np.abs(sures - rights).sum() / len(sure)))

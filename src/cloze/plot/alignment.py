@@ -1,0 +1,138 @@
+"""Which words a translation came from: a heat map, and lines from word to word."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.errors import InputError
+from cloze.plot.axes import heading, label, text_width
+from cloze.plot.heat import Heat
+from cloze.plot.numbers import percent
+from cloze.plot.picture import EDGE, NARROW, Picture
+from cloze.plot.svg import Element
+
+_GAP = 18.0  # between two words
+_TOP, _LINES = 48.0, 110.0  # where the first row of words stands, and the height of the lines
+_FAINT = 0.15  # the least a line is seen
+
+
+def alignment_heat(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: Sequence[Sequence[float]],
+    *,
+    title: str = "Alignment",
+    note: str = "",
+) -> Heat:
+    """How much of each source word went into each target word: a row sums to one."""
+    return Heat(
+        title=title,
+        values=weights,
+        rows=list(target),
+        columns=list(source),
+        row_title="target",
+        column_title="source",
+        percent=True,
+        note=note,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentLines(Picture):
+    """Two rows of words, and a line from each target word to the source word it looks at most.
+
+    The surer, the stronger the line.
+    """
+
+    title: str
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: Sequence[Sequence[float]]  # target words × source words
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = {len(row) for row in self.weights}
+        if len(self.weights) != len(self.target) or sizes - {len(self.source)}:
+            raise InputError(
+                f"alignment {self.title!r} has {len(self.target)} × {len(self.source)} words, and "
+                f"{len(self.weights)} rows of {' and '.join(map(str, sorted(sizes)))} weights",
+                fix="give each target word a weight for each source word",
+            )
+
+    @property
+    def links(self) -> list[tuple[int, int, float]]:
+        """Source word, target word and weight of each line."""
+        found = []
+        for at, row in enumerate(self.weights):
+            if row:
+                best = max(range(len(row)), key=row.__getitem__)
+                found.append((best, at, float(row[best])))
+        return found
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Every line, exactly."""
+        return {
+            "kind": "alignment",
+            "title": self.title,
+            "source": list(self.source),
+            "target": list(self.target),
+            "links": [list(link) for link in self.links],
+        }
+
+    @property
+    def width(self) -> float:
+        return max(NARROW, _across(self.source), _across(self.target))
+
+    def element(self) -> Element:
+        """The picture as part of a page."""
+        note = [Element("figcaption", self.note)] if self.note else []
+        return Element("figure", self.svg(), *note, class_="wide" if self.width > NARROW else None)
+
+    def svg(self, *children: Element) -> Element:
+        bottom = _TOP + _LINES
+        height = bottom + 24
+        first, second = (_places(words, self.width) for words in (self.source, self.target))
+        return Element(
+            "svg",
+            *children,
+            heading(self.title, ""),
+            Element("g", *self._drawn(first, second, bottom), class_="data"),
+            Element("g", *_row(self.source, first, _TOP), *_row(self.target, second, bottom + 12)),
+            class_="lines",
+            viewBox=f"{-EDGE} {-EDGE} {self.width + 2 * EDGE:.0f} {height + 2 * EDGE:.0f}",
+            role="img",
+            aria_label=f"{self.title}: {' '.join(self.source)} → {' '.join(self.target)}",
+        )
+
+    def _drawn(
+        self, first: Sequence[float], second: Sequence[float], bottom: float
+    ) -> Iterator[Element]:
+        for source, target, weight in self.links:
+            told = f"{self.source[source]} → {self.target[target]} – {percent(weight)}"
+            yield Element(
+                "path",
+                Element("title", told),
+                d=f"M{first[source]:.1f} {_TOP + 6:.1f}L{second[target]:.1f} {bottom:.1f}",
+                class_="c0",
+                stroke_opacity=f"{max(_FAINT, min(weight, 1.0)):.3f}",
+            )
+
+
+def _across(words: Sequence[str]) -> float:
+    return sum(text_width(word) + _GAP for word in words)
+
+
+def _places(words: Sequence[str], width: float) -> list[float]:
+    """The middle of each word, in a row in the middle of the picture."""
+    at = (width - _across(words)) / 2
+    found = []
+    for word in words:
+        wide = text_width(word) + _GAP
+        found.append(at + wide / 2)
+        at += wide
+    return found
+
+
+def _row(words: Sequence[str], places: Sequence[float], y: float) -> list[Element]:
+    return [label(word, x, y, class_="middle") for word, x in zip(words, places, strict=True)]

@@ -1,0 +1,122 @@
+"""Vectors as rows of coloured cells: red near 2, white near 0, blue near −2.
+
+Words of one kind show the same columns. Beyond ±2, or another limit, a colour stays as it is.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.errors import InputError
+from cloze.plot.axes import ROW, heading, label, text_width
+from cloze.plot.picture import EDGE, WIDE, Picture
+from cloze.plot.svg import Element
+
+LIMIT = 2.0
+_BLUE, _WHITE, _RED = (33, 102, 172), (255, 255, 255), (178, 24, 43)
+_HEIGHT, _LOW = 26.0, 12.0  # of a row; where there are many
+_MANY = 20  # rows from which on they are low, and touch
+_TOP = 54.0
+_KEY = 160.0  # width of the key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells(Picture):
+    """A name and its numbers in each row."""
+
+    title: str
+    rows: Sequence[str]
+    values: Sequence[Sequence[float]]
+    limit: float = LIMIT  # where colours are full
+    unit: str = " deviations"
+
+    def __post_init__(self) -> None:
+        widths = {len(row) for row in self.values}
+        if len(self.rows) != len(self.values) or len(widths) != 1 or 0 in widths:
+            raise InputError(
+                f"{len(self.rows)} names, and {len(self.values)} rows of "
+                f"{' and '.join(map(str, sorted(widths))) or 'no'} numbers",
+                fix="give each row one name and all rows the same number of numbers",
+            )
+
+    @property
+    def width(self) -> float:
+        return WIDE
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "kind": "cells",
+            "title": self.title,
+            "rows": list(self.rows),
+            "values": [list(row) for row in self.values],
+        }
+
+    def element(self) -> Element:
+        """The rows as part of a page."""
+        return Element("figure", self.svg(), class_="wide")
+
+    def svg(self, *children: Element) -> Element:
+        height = _TOP + self._height * len(self.rows)
+        return Element(
+            "svg",
+            *children,
+            heading(self.title, ""),
+            Element("g", *_key(self.limit, self.unit)),
+            Element("g", *self._drawn(), class_="data"),
+            class_="lines",
+            viewBox=f"{-EDGE} {-EDGE} {WIDE + 2 * EDGE} {height + 2 * EDGE:.0f}",
+            role="img",
+            aria_label=f"{self.title}: {len(self.rows)} rows of {len(self.values[0])} cells",
+        )
+
+    @property
+    def _height(self) -> float:
+        return _HEIGHT if len(self.rows) < _MANY else _LOW
+
+    def _drawn(self) -> Iterator[Element]:
+        # one pixel higher where rows touch, for the same reason as below
+        tall, gap = self._height, 3 if self._height == _HEIGHT else -1
+        left = 10 + max(map(text_width, self.rows))
+        cell = (WIDE - left) / len(self.values[0])
+        for number, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
+            top = _TOP + number * tall
+            yield label(name, left - 8, top + tall / 2 + 3, class_="end")
+            for column, value in enumerate(values):
+                # one pixel wider than its share, so that no line of ground shows between two
+                last = column == len(values) - 1
+                yield Element(
+                    "rect",
+                    x=left + column * cell,
+                    y=top,
+                    width=cell if last else cell + 1,
+                    height=tall - gap,
+                    fill=colour(value, self.limit),
+                )
+
+
+def colour(value: float, limit: float = LIMIT) -> str:
+    """As CSS writes it; grey for what is no number."""
+    if not math.isfinite(value):
+        return "#999999"
+    share = min(abs(value) / limit, 1.0)
+    end = _RED if value > 0 else _BLUE
+    mixed = (round(w + (e - w) * share) for w, e in zip(_WHITE, end, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _key(limit: float, unit: str) -> Iterator[Element]:
+    steps = 40
+    yield label(f"−{limit:g}", 0, ROW + 18, class_="muted")
+    for step in range(steps):
+        value = limit * (2 * step / (steps - 1) - 1)
+        yield Element(
+            "rect",
+            x=22 + step * _KEY / steps,
+            y=ROW + 8,
+            width=_KEY / steps + 0.5,
+            height=12,
+            fill=colour(value, limit),
+        )
+    yield label(f"{limit:g}{unit}", 28 + _KEY, ROW + 18, class_="muted")

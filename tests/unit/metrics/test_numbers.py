@@ -1,0 +1,39 @@
+import math
+
+import pytest
+
+from cloze.errors import InputError
+from cloze.metrics.numbers import pearson, ranks, spearman, squared_error
+
+
+def test_by_hand():
+    gold, said = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 5.0]
+    assert pearson(gold, said) == pytest.approx(5.5 / math.sqrt(5 * 8.75))
+    assert spearman(gold, said) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert squared_error(gold, said) == 0.75
+
+
+def test_equal_numbers_share_their_ranks():
+    assert ranks([3.0, 1.0, 3.0, 2.0, 3.0]).tolist() == [4, 1, 4, 2, 4]
+
+
+def test_who_always_says_the_same_has_no_correlation():
+    for correlation in (pearson, spearman):
+        assert correlation([1, 2, 3], [0.1, 0.1, 0.1]) == 0
+        assert correlation([5, 5], [1, 2]) == 0
+        assert correlation([5], [1]) == 0
+
+
+def test_sizes_do_not_matter():
+    for size in (1e-320, 1e-200, 1.0, 1e200, 1e307):
+        assert pearson([1, 2, 3], [1 * size, 2 * size, 4 * size]) == pytest.approx(
+            0.98198, abs=2e-3
+        )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_no_number_is_refused(bad):
+    with pytest.raises(InputError, match="NaN or infinite\n  fix: look for what made it so"):
+        spearman([1.0, 2.0], [1.0, bad])
+    with pytest.raises(InputError, match="2 examples and 1 predictions"):
+        squared_error([1.0, 2.0], [1.0])

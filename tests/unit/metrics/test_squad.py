@@ -1,0 +1,179 @@
+"""SQuAD's rules on hard cases: expected values worked out by hand from the official script.
+
+Lower case, then string.punctuation (ASCII's 32 marks) away, then the words matched by
+\\b(a|an|the)\\b, then white space joined.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from cloze.errors import InputError
+from cloze.metrics.squad import (
+    best_threshold,
+    chinese_exact,
+    chinese_f1,
+    english_f1,
+    normalise,
+    score,
+    scores,
+    segments,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("The Eiffel Tower!", "eiffel tower"),
+        ("the the", ""),
+        ("An", ""),
+        ("A", ""),
+        ("vitamin A", "vitamin"),
+        ("an apple a day", "apple day"),
+        ("Anne and the theatre", "anne and theatre"),
+        ("U.S.", "us"),
+        ("a.b", "ab"),  # marks go first, so no article is left
+        ("a. b.", "b"),
+        ("the-end", "theend"),
+        ("a_b", "ab"),  # the underscore is punctuation too
+        ("the 'a'", ""),
+        ("Beyoncé's", "beyoncés"),
+        ("Beyoncé’s", "beyoncé’s"),  # a mark beyond ASCII stays
+        ("the’s", "’s"),  # and parts words for the articles
+        ("“The” end", "“ ” end"),
+        ("5–7", "5–7"),
+        ("5-7", "57"),
+        ("10,000", "10000"),
+        ("$3.5 million", "35 million"),
+        ("1990's", "1990s"),
+        ("x² + y²", "x² y²"),
+        ("rock & roll", "rock roll"),
+        ("à la carte", "à la carte"),
+        ("l'an 2000", "lan 2000"),
+        ("Straße", "straße"),
+        ("  many \t spaces\nhere ", "many spaces here"),
+        ("no\N{NO-BREAK SPACE}break", "no break"),
+        ("...", ""),
+        ("", ""),
+        ("东京", "东京"),
+    ],
+)
+def test_normalising(text, left):
+    assert normalise(text) == left
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "f1"),
+    [
+        ("the big dog", "big dogs", 2 * 1 / (2 + 2)),
+        ("no no no", "no", 2 * 1 / (3 + 1)),  # bags: one of three
+        ("dog big", "big dog", 1),  # order does not count
+        ("cat", "dog", 0),
+        ("the", "a", 1),  # nothing against nothing
+        ("the", "cat", 0),
+        ("10,000 men", "10000 men", 1),
+    ],
+)
+def test_f1_of_words(gold, said, f1):
+    assert english_f1(gold, said) == pytest.approx(f1)
+
+
+def test_the_best_gold_answer_counts():
+    found = score(["in the Paris of today", "Paris"], "the paris")
+    assert (found.exact, found.f1) == (1, 1)
+    found = score(["New York City", "York"], "New York")
+    assert (found.exact, found.f1) == (0, pytest.approx(4 / 5))
+
+
+def test_no_answer():
+    assert score([], "").f1 == score([], "").exact == 1
+    assert score([], "something").f1 == 0
+    assert score(["something"], "").exact == 0
+    assert score(["the"], "").exact == 1  # a gold answer of which nothing is left is none
+    assert score([], "the").exact == 1
+
+
+def test_every_question_has_its_score():
+    assert [one.exact for one in scores([["a b"], []], ["b", "x"])] == [1, 0]
+    with pytest.raises(InputError, match="there are 1 examples and 0 predictions"):
+        scores([["a"]], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("2008年8月8日", ["2008", "年", "8", "月", "8", "日"]),
+        ("《红楼梦》", ["红", "楼", "梦"]),
+        (
+            "光荣和ω-Force",
+            ["光", "荣", "和", "ωforce"],
+        ),  # the dash goes, and nothing takes its place
+        ("iPhone 6s", ["iphone", "6s"]),
+        ("3.5%", ["3.5", "%"]),
+        ("1,000人", ["1,000", "人"]),
+        ("a“b”c", ["abc"]),
+        ("是‘好’的", ["是", "‘", "好", "的"]),  # ’ is on CMRC's list, ‘ is not
+        ("，。", []),
+    ],
+)
+def test_segments_of_chinese(text, parts):
+    assert segments(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "exact", "f1"),
+    [
+        ("《红楼梦》", "红楼梦", 1, 1),
+        ("10月1日。", "10月1日", 1, 1),
+        ("北京大学", "大学", 0, 2 * 2 / (4 + 2)),
+        ("我爱北京", "我北京", 0, 2 * 2 / (4 + 3)),  # without gaps: 北京, not 我…北京
+        ("一九九一年", "1991年", 0, 2 * 1 / (5 + 2)),
+        ("NBA总决赛", "nba", 0, 2 * 1 / (4 + 1)),
+        ("NBA", "nba", 1, 1),
+        ("天", "地", 0, 0),
+        ("a,b", "ab", 0, 0),  # the ASCII comma is not on the list
+        ("", "，", 1, 1),
+        ("天", "", 0, 0),
+    ],
+)
+def test_chinese_answers(gold, said, exact, f1):
+    assert chinese_exact(gold, said) == exact
+    assert chinese_f1(gold, said) == pytest.approx(f1)
+    found = score([gold, "不是这个"], said, chinese=True)
+    assert found.f1 == pytest.approx(max(f1, chinese_f1("不是这个", said)))
+
+
+def test_the_best_of_several_chinese_answers():
+    found = score(["村雨城", "任天堂游戏谜之村雨城"], "《谜之村雨城》", chinese=True)
+    assert (found.exact, found.f1) == (0, pytest.approx(2 * 3 / (3 + 5)))
+
+
+def mean_at(threshold, leads, spoken, silent):
+    return np.where(np.array(leads) > threshold, silent, spoken).mean()
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        count = int(rng.integers(1, 9))
+        leads = rng.integers(-3, 4, count).astype(float)  # many are equal
+        spoken, silent = rng.random(count), rng.integers(0, 2, count).astype(float)
+        found = best_threshold(leads, spoken, silent)
+        tried = [*leads, leads.min() - 1, leads.max() + 1]
+        assert found.score == pytest.approx(max(mean_at(t, leads, spoken, silent) for t in tried))
+        assert mean_at(found.threshold, leads, spoken, silent) == pytest.approx(found.score)
+        assert math.isfinite(found.threshold)
+
+
+def test_always_silent_can_be_best():
+    found = best_threshold([2.0, 1.0], [0.0, 0.0], [1.0, 1.0])
+    assert found.score == 1
+    assert found.threshold < 1
+
+
+def test_a_lead_is_a_number():
+    with pytest.raises(InputError, match="“no answer” is NaN or infinite\n  fix: leave that one"):
+        best_threshold([math.nan], [1.0], [0.0])
+    with pytest.raises(InputError, match="1 examples and 2 predictions"):
+        best_threshold([1.0], [1.0], [0.0, 1.0])

@@ -1,0 +1,47 @@
+import pytest
+
+from cloze.errors import InputError
+from cloze.plot.cells import Cells, colour
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "#ffffff"),
+        (2, "#b2182b"),
+        (-2, "#2166ac"),
+        (9, "#b2182b"),
+        (-9, "#2166ac"),
+        (1, "#d88c95"),
+        (float("nan"), "#999999"),
+    ],
+)
+def test_red_white_and_blue(value, shown):
+    assert colour(value) == shown
+
+
+def test_every_number_is_a_cell(tmp_path):
+    cells = Cells(title="words", rows=["king", "<b>"], values=[[0, 1, 2], [-1, 0, -2]])
+    text = cells.save(tmp_path / "cells.svg").read_text()
+    assert text.count('height="23"') == 6
+    assert "&lt;b&gt;" in text
+    assert cells.data["values"] == [[0, 1, 2], [-1, 0, -2]]
+    assert "figure" in str(cells.element())
+
+
+def test_a_limit_and_many_rows(tmp_path):
+    names = [str(n) for n in range(20)]
+    cells = Cells(title="waves", rows=names, values=[[1.0]] * 20, limit=1.0, unit="")
+    text = cells.save(tmp_path / "waves.svg").read_text()
+    assert text.count('height="13"') == 20
+    assert text.count('fill="#b2182b"') == 21  # the key's end among them
+    assert ">−1<" in text
+    assert ">1<" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "values"), [(["a"], []), (["a", "b"], [[1], [1, 2]]), (["a"], [[]])]
+)
+def test_names_and_rows_that_do_not_fit(rows, values):
+    with pytest.raises(InputError, match="give each row one name"):
+        Cells(title="x", rows=rows, values=values)
