@@ -4,10 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo test stress lint format bench clean
+.PHONY: help demo check test test-gpu stress lint format bench figures clean
 
 help:            ## what there is
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,14 @@ lint: $(VENV)/.dev       ## ruff, mypy, import-linter
 test: lint               ## lint and every quick test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
+check: lint              ## lint and the tests of what changed, or a quick selection: for daily use
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $$($(BIN)/python tests/changed.py)
+
+# On a machine that has torch and pytest but not the project: it installs nothing, and reads no test
+# file without such tests, which may need more.
+test-gpu:                ## tests that need a GPU, with the system's own Python
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $$(grep -rl 'mark\.gpu' tests --include='test_*.py')
+
 stress: $(VENV)/.dev     ## the long counts
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s
 
@@ -48,6 +56,9 @@ bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/finetune.py --tasks sst2 --seeds 1
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/word2vec.py
+
+figures: $(VENV)/.dev    ## size of the code, imports, names
+	$(BIN)/python bench/figures.py
 
 format: $(VENV)/.dev     ## let ruff tidy
 	$(BIN)/ruff check --fix .
