@@ -1,13 +1,35 @@
-"""Frozen dataclasses are the one description of a run; files and flags only fill them."""
+"""Configurations: frozen dataclasses that declare their ranges and choices, and TOML for them.
+
+A field says what values it takes, once, in its annotation; help, flags and checks follow from it:
+
+    @dataclass(frozen=True, kw_only=True)
+    class OptimizerConfig(Config):
+        lr: Annotated[float, Range(0, 1000), Help("Peak learning rate"), Flag("--lr")] = 1e-4
+        name: Literal["adamw", "muon"] = "adamw"
+
+Every object is checked when it is made, from a file or in Python. A rule about several fields goes
+into `__post_init__`, after `super().__post_init__()`.
+"""
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from cloze.errors import ConfigError
 
@@ -17,12 +39,116 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 
 _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_LONGEST = 200  # characters of a wrong value that an error repeats
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers that a field takes: from `low` to `high`, or strictly `above` and `below`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            self.low <= value <= self.high
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        """As a remedy says it: "from 1 to 1,024", "above 0", "from 0 to below 1"."""
+        low = f"from {_format_number(self.low)}" if self.low > -math.inf else ""
+        if self.above is not None:
+            low = f"above {_format_number(self.above)}"
+        high = f"to {_format_number(self.high)}" if self.high < math.inf else ""
+        if self.below is not None and self.below < math.inf:
+            high = f"{'to ' if low else ''}below {_format_number(self.below)}"
+        return " ".join(filter(None, [low, high])) or "that is finite"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The names that a text field takes, where they are not written as a `Literal`."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Help:
+    """What a field does, with its unit: the help of its flag."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """The command-line option that sets a field."""
+
+    name: str  # "--lr"; of a switch also "--whole-word/--no-whole-word"
+    metavar: str | None = None
+
+
+Mark = Range | Choices | Help | Flag
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FieldInfo:
+    """One field of a configuration, as it is declared."""
+
+    name: str
+    hint: Any  # without marks and without None
+    is_optional: bool  # it may be None
+    default: Any  # `dataclasses.MISSING` where it has none
+    help: str | None = None
+    flag: Flag | None = None
+
+
+class Config:
+    """Base of the dataclasses whose fields are checked when an object is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+
+
+def check_fields(config: "DataclassInstance") -> None:
+    """Refuse a value that the annotation of its field does not allow."""
+    for name, hint in _hints(type(config)).items():
+        _check(name, hint, getattr(config, name), ())
+
+
+def check_choices(config: "DataclassInstance") -> None:
+    """The same, for classes that do not inherit from `Config` yet."""
+    check_fields(config)
+
+
+@cache
+def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
+    """What the fields of a configuration declare, by name."""
+    hints, found = _hints(cls), {}
+    for field in dataclasses.fields(cls):
+        hint, marks, is_optional = _unwrap(hints[field.name])
+        made = field.default_factory
+        found[field.name] = FieldInfo(
+            name=field.name,
+            hint=hint,
+            is_optional=is_optional,
+            default=field.default if made is dataclasses.MISSING else made(),
+            help=next((mark.text for mark in marks if isinstance(mark, Help)), None),
+            flag=next((mark for mark in marks if isinstance(mark, Flag)), None),
+        )
+    return found
 
 
 def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -> C:
-    """Build `cls` and the dataclasses in it, of the keys it declares and all that it needs.
+    """Build `cls` and the dataclasses in it from a nested mapping, such as a TOML file.
 
-    `inside` is where the values stand, for the errors: "train." of a recipe.
+    `inside` is where the values are, for the errors: "train." of a recipe.
     """
     hints = get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]
@@ -43,7 +169,7 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
 
 
 def to_mapping(config: "DataclassInstance") -> dict[str, Any]:
-    """The opposite, with nothing that TOML cannot say: what is None is left out."""
+    """The reverse of `from_mapping`; fields that are None are left out, as TOML has no null."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -55,40 +181,40 @@ def to_mapping(config: "DataclassInstance") -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as it is."""
+    """The contents of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", fix="mend that line") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", fix="correct that line") from None
 
 
 def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
-    """A file of settings, which `read_toml` and `from_mapping` turn back; complete of a config."""
+    """The text of a TOML file that `read_toml` and `from_mapping` turn back."""
     values = config if isinstance(config, Mapping) else to_mapping(config)
     return _lines(values, "").lstrip("\n")
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """`values` with settings such as "train.learning_rate=1e-4" put in."""
+    """`values` with settings such as "optimizer.lr=1e-4" applied."""
     if isinstance(settings, str):
         raise ConfigError(f"settings is {settings!r}", fix=f"give a list: [{settings!r}]")
     changed = _copy(values)
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"{setting!r} sets nothing", fix="write it as table.name=value")
+            raise ConfigError(f"{setting!r} has no value", fix="write it as table.name=value")
         *tables, name = path.strip().split(".")
-        place = changed
+        inner = changed
         for table in tables:
-            place = place.setdefault(table, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{table} in {path} is not a table", fix="name it.like.this=1")
-        place[name] = _value(text.strip())
+            inner = inner.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{table} in {path} is not a table", fix=f"set {table} itself")
+        inner[name] = _value(text.strip())
     return changed
 
 
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Two nested mappings as one; the second has the last word."""
+    """Two nested mappings as one; values of the second replace those of the first."""
     merged = _copy(first)
     for key, value in second.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -100,43 +226,107 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """`value` itself, or an error that names the choices."""
     known = list(choices)
     if value not in known:
-        raise ConfigError(f"{name} {value!r} is unknown", fix=suggest(value, known))
+        raise ConfigError(f"{name} {_shown(value)} is unknown", fix=suggest(value, known))
     return value
-
-
-def check_choices(config: "DataclassInstance") -> None:
-    """Refuse a value that the `Literal` of its field does not name.
-
-    Files are read by the annotations, but an object made in Python is not held to them: a
-    dataclass with choices calls this as it is made.
-    """
-    for name, choices in _choices(type(config)).items():
-        value = getattr(config, name)
-        if value not in choices:
-            one_of(name, str(value), [str(one) for one in choices if one is not None])
 
 
 def in_range(name: str, value: object, low: int, high: int) -> int:
     """`value` as an integer within [low, high], or an error that says so."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(
-            f"{name} is {value!r}", fix=f"use a whole number from {low:,} to {high:,}"
-        )
+    _check(name, int, value, (Range(low, high),))
+    assert isinstance(value, int)
     return value
 
 
 def number(name: str, value: object, low: float, high: float) -> float:
-    """`value` as a finite number within [low, high], or an error that says so."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigError(f"{name} is {value!r}", fix=f"use a number from {low:g} to {high:g}")
+    """`value` as a number within [low, high], or an error that says so."""
+    _check(name, float, value, (Range(low, high),))
+    assert isinstance(value, int | float)
     return float(value)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The remedy for a mistyped name: the nearest known one, or all of them."""
+    """The remedy for a mistyped name: the closest known one, or all of them."""
     choices = list(known)
     near = get_close_matches(word, choices, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
+
+
+@cache
+def _hints(cls: type["DataclassInstance"]) -> dict[str, Any]:
+    """The annotations of a dataclass's fields, with their marks."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:  # noqa: ANN401
+    """A hint without marks and None, its marks, and whether None was allowed."""
+    marks: tuple[Any, ...] = ()
+    is_optional = False
+    while True:
+        origin = get_origin(hint)
+        if origin is Annotated:
+            hint, *more = get_args(hint)
+            marks += tuple(more)
+        elif origin in (Union, types.UnionType) and type(None) in get_args(hint):
+            is_optional = True
+            rest = tuple(part for part in get_args(hint) if part is not type(None))
+            hint = Union[rest]  # noqa: UP007 - of one type it is that type
+        else:
+            return hint, marks, is_optional
+
+
+def _check(name: str, hint: Any, value: object, marks: tuple[Any, ...]) -> None:  # noqa: ANN401
+    """Refuse a value that does not fit its annotation; the error begins with the field's name."""
+    hint, own, is_optional = _unwrap(hint)
+    if value is None and is_optional:
+        return
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in inner:
+            one_of(name, str(value), [str(choice) for choice in inner])
+    elif origin is tuple:
+        _check_items(name, inner, value)
+    elif hint in _NAMES:
+        _check_scalar(name, hint, value, marks + own)
+
+
+def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
+    if not isinstance(value, tuple | list):
+        raise ConfigError(f"{name} is {_shown(value)}", fix="use a list")
+    if inner[-1] is not ... and len(value) != len(inner):
+        raise ConfigError(f"{name} is {_shown(list(value))}", fix=f"use a list of {len(inner)}")
+    for item in value:
+        _check(name, inner[0], item, ())
+
+
+def _check_scalar(name: str, kind: type, value: object, marks: tuple[Any, ...]) -> None:
+    if not _is_of(kind, value):
+        allowed = next((f" {mark}" for mark in marks if isinstance(mark, Range)), "")
+        raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[kind]}{allowed}")
+    for mark in marks:
+        if isinstance(mark, Range) and value not in mark:  # type: ignore[operator]
+            raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[kind]} {mark}")
+        if isinstance(mark, Choices):
+            one_of(name, str(value), mark.names)
+
+
+def _is_of(kind: type, value: object) -> bool:
+    """Whether a value has a type; a whole number is a number, and true or false is neither."""
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and not math.isnan(value)
+    return isinstance(value, kind)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _format_number(value: float) -> str:
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e6)  # noqa: PLR2004
+    return f"{int(value):,}" if whole else f"{value:g}"
 
 
 def _has_default(field: "dataclasses.Field[Any]") -> bool:
@@ -145,7 +335,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
-    """`value` as the annotation wants it: dataclasses from tables, tuples from lists."""
+    """`value` as its annotation requires: dataclasses from tables, tuples from lists."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return None if value is None else _typed(_first(inner), value, name)
@@ -160,19 +350,20 @@ def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
 
 def _several(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} is {value!r}", fix="use a list")
+        raise ConfigError(f"{name} is {_shown(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
-        raise ConfigError(f"{name} is {list(value)}", fix=f"use a list of {len(inner)}")
+        raise ConfigError(f"{name} is {_shown(list(value))}", fix=f"use a list of {len(inner)}")
     return tuple(_typed(inner[0], item, name) for item in value)
 
 
 def _table(kind: type[C], value: object, name: str) -> C:
-    """Its errors with its name in front, where they speak of one of its settings.
+    """A dataclass from a table; errors about one of its fields get the table's name in front.
 
-    A table may stand in several recipes and under several names: it says "rate is 7" alone.
+    The same class may be a table of several recipes under several names, so its own errors name
+    the field alone: "lr is 7".
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} is {value!r}", fix="it is a table of settings")
+        raise ConfigError(f"{name} is {_shown(value)}", fix="it is a table of settings")
     try:
         return from_mapping(kind, value, inside=f"{name}.")
     except ConfigError as error:
@@ -186,19 +377,8 @@ def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
     if hint is float and type(value) is int:
         return float(value)
     if hint in _NAMES and type(value) is not hint:
-        raise ConfigError(f"{name} is {value!r}", fix=f"use {_NAMES[hint]}")
+        raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[hint]}")
     return value
-
-
-@cache
-def _choices(cls: type["DataclassInstance"]) -> dict[str, tuple[object, ...]]:
-    """The values of each field that has choices; None among them where it may be left out."""
-    found = {}
-    for name, hint in get_type_hints(cls).items():
-        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-        if all(get_origin(part) is Literal or part is type(None) for part in parts):
-            found[name] = tuple(one for part in parts for one in get_args(part) or (None,))
-    return found
 
 
 def _first(inner: tuple[Any, ...]) -> Any:  # noqa: ANN401

@@ -2,13 +2,27 @@
 
 import tomllib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.config import check_choices, from_mapping, merge, override, read_toml, suggest, to_toml
+from cloze.config import (
+    Choices,
+    Config,
+    Flag,
+    Help,
+    Range,
+    check_fields,
+    describe_fields,
+    from_mapping,
+    merge,
+    override,
+    read_toml,
+    suggest,
+    to_toml,
+)
 from cloze.errors import ConfigError
 
 
@@ -21,7 +35,7 @@ class Inner:
     mode: Literal["a", "b"] | None = None
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         if self.rate == 7:
             raise ConfigError(f"rate is {self.rate}", fix="use less")
         if self.rate == 8:
@@ -95,7 +109,7 @@ def test_a_whole_number_is_a_number():
 
 @dataclass(frozen=True, kw_only=True)
 class Needy:
-    width: int
+    hidden_size: int
     inner: Inner
 
 
@@ -121,7 +135,7 @@ def test_overrides():
         "inner": {"rate": 1e-4, "split": [1, 0]},
     }
     assert values == {"name": "x", "inner": {"rate": 0.1}}
-    with pytest.raises(ConfigError, match="'inner.rate' sets nothing\n.*table.name=value"):
+    with pytest.raises(ConfigError, match="'inner.rate' has no value\n.*table.name=value"):
         override({}, ["inner.rate"])
     with pytest.raises(ConfigError, match="name in name.x is not a table"):
         override(values, ["name.x=1"])
@@ -141,3 +155,67 @@ def test_broken_toml(tmp_path):
 def test_suggestions():
     assert suggest("lenght", ["length", "width"]) == "did you mean 'length'?"
     assert suggest("zzz", ["length", "width"]) == "choose from length, width"
+
+
+Fraction = Annotated[float, Range(0, below=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(Config):
+    lr: Annotated[float, Range(0, 1000), Help("Peak learning rate"), Flag("--lr")] = 1e-4
+    layers: Annotated[int | None, Range(1, 512)] = None
+    minutes: Annotated[float, Range(above=0)] = 1.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    preset: Annotated[str, Choices("tiny", "mini")] = "mini"
+    fast: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree(Config):
+    optimizer: Declared = field(default_factory=Declared)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        ("lr", 1000.5, "a number from 0 to 1,000"),
+        ("lr", float("nan"), "a number from 0 to 1,000"),
+        ("lr", True, "a number"),
+        ("lr", "1", "a number"),
+        ("layers", 0, "a whole number from 1 to 512"),
+        ("layers", 2.0, "a whole number"),
+        ("minutes", 0.0, "above 0"),
+        ("betas", (0.9, 1.0), "from 0 to below 1"),
+        ("betas", (0.9,), "a list of 2"),
+        ("betas", 0.9, "a list"),
+        ("preset", "minni", "did you mean 'mini'"),
+        ("preset", 3, "text"),
+        ("fast", 1, "true or false"),
+    ],
+)
+def test_a_value_outside_its_declaration_is_refused_wherever_it_comes_from(name, value, fix):
+    with pytest.raises(ConfigError, match=f"^{name} ") as made:
+        Declared(**{name: value})
+    assert fix in made.value.fix
+    given = list(value) if isinstance(value, tuple) else value
+    with pytest.raises(ConfigError, match=f"^optimizer.{name} "):
+        from_mapping(Tree, {"optimizer": {name: given}})
+
+
+def test_what_a_declaration_allows():
+    assert Declared(lr=0, layers=None, minutes=float("inf"), betas=[0.0, 0.5]).lr == 0
+    assert from_mapping(Tree, {"optimizer": {"layers": 512}}).optimizer.layers == 512
+
+
+def test_a_field_describes_itself():
+    lr, layers = (describe_fields(Declared)[name] for name in ("lr", "layers"))
+    assert (lr.hint, lr.default, lr.help) == (float, 1e-4, "Peak learning rate")
+    assert lr.flag == Flag("--lr")
+    assert not lr.is_optional
+    assert (layers.hint, layers.is_optional, layers.flag) == (int, True, None)
+
+
+def test_a_long_value_is_not_repeated_in_full():
+    with pytest.raises(ConfigError) as made:
+        Declared(preset=["x" * 10_000])
+    assert len(made.value.problem) < 300
