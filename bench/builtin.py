@@ -21,8 +21,8 @@ from cloze.checkpoint.source import BUILTIN
 from cloze.checkpoint.store import save_small
 from cloze.data.streams import rows
 from cloze.errors import InputError
-from cloze.make.card import About, Text, read_scores, write_card
 from cloze.make.rounding import rounded_on
+from cloze.report.model_card import About, Text, read_scores, write_card
 
 ROOM = 24_000_000  # bytes
 SHORTEST = 80  # characters of a text

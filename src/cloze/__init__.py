@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from cloze.make.glue import glue
     from cloze.make.pretrain import pretrain
     from cloze.make.recipe import recipe
-    from cloze.make.report import report
     from cloze.make.resume import resume
     from cloze.make.translate import train_translator
     from cloze.make.vocabulary import vocabulary
+    from cloze.report.page import report
     from cloze.tasks.answer import answer
     from cloze.tasks.choose import choose
     from cloze.tasks.classify import classify
@@ -66,7 +66,7 @@ _HOMES = {
     "glue": "cloze.make.glue",
     "pretrain": "cloze.make.pretrain",
     "recipe": "cloze.make.recipe",
-    "report": "cloze.make.report",
+    "report": "cloze.report.page",
     "resume": "cloze.make.resume",
     "finetune": "cloze.make.finetune",
     "train_translator": "cloze.make.translate",

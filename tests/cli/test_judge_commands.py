@@ -6,7 +6,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.task import Task
-from cloze.plot.measures import called
+from cloze.metrics.names import called
 from helpers import scramble, tiny_model
 
 ROWS = [("a b", "no"), ("the cat sat", "yes"), ("c d", "no"), ("cat", "yes"), ("b a", "yes")]

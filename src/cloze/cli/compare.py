@@ -75,7 +75,7 @@ def compare(
     if len(models) == 1 and not data:
         raise typer.BadParameter("name models, then the data", param_hint="MODEL… DATA")
 
-    from cloze.plot.measures import called
+    from cloze.metrics.names import called
     from cloze.tasks.compare import compare
 
     folders, files = (models, data) if data else _apart(models)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cloze.cli.common import print_json, print_table
-from cloze.plot.measures import MEASURES
+from cloze.metrics.names import MEASURES
 from cloze.plot.numbers import duration
 
 if TYPE_CHECKING:

@@ -199,7 +199,7 @@ def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
 
 
 def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
-    from cloze.plot.measures import called
+    from cloze.metrics.names import called
 
     yield from ((called(name), f"{value:.4f}") for name, value in made.scores.items())
     if made.calibration is not None:

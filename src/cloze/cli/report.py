@@ -20,7 +20,7 @@ def report(
 
     So a run that was killed, or whose numbers were copied from elsewhere, has one too.
     """
-    from cloze.make.report import write_report
+    from cloze.report.page import write_report
 
     path = str(write_report(run, title=title))
     if as_json:

@@ -12,9 +12,9 @@ from cloze.cli.common import progress
 from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cloze.make.metrics import Meter
     from cloze.make.run import Say, Watch
     from cloze.train.step import Step
+    from cloze.train.step_metrics import Meter
 
 Minutes = Annotated[float | None, typer.Option(metavar="N", help="Train this long.")]
 Steps = Annotated[int | None, typer.Option(metavar="N", help="Or so many steps.")]
@@ -117,8 +117,8 @@ def shown(
     steps: "Iterator[Step]", meter: "Meter", *, before: ExitStack, title: str, quiet: bool
 ) -> "Iterator[Step]":
     """The steps, with a live display around them in place of the bars of the preparation."""
+    from cloze.report.display import Display
     from cloze.train.consumers import telling
-    from cloze.train.display import Display
 
     before.close()
     if quiet:

@@ -12,13 +12,11 @@ from typing import Any
 
 from cloze.config import to_mapping
 from cloze.files import sound
-from cloze.make.metrics import Meter, eval_row
 from cloze.make.run import METRICS, STATE, Logged, Watch
 from cloze.make.run_tables import FREE, JudgedRun
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (
-    append_metrics,
     early_stopping,
     evaluating,
     saving,
@@ -26,10 +24,12 @@ from cloze.train.consumers import (
     writing_tensorboard,
 )
 from cloze.train.loop import run
+from cloze.train.run_files import append_metrics
 from cloze.train.schedule import Schedule
 from cloze.train.signals import stop_on_signals
 from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
+from cloze.train.step_metrics import Meter, eval_row
 
 Steps = Iterator[Step]
 

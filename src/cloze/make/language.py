@@ -29,7 +29,6 @@ from cloze.make.language_recipe import LanguageRecipe, language_recipe
 from cloze.make.language_text import Lines, RunningText, read_lines
 from cloze.make.ngram import learn_words
 from cloze.make.onward import base_of, fitted, said
-from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
     VOCABULARY,
@@ -50,6 +49,7 @@ from cloze.models.nnlm import NNLM
 from cloze.nn.modes import eval_mode
 from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
+from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState

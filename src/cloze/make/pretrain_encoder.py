@@ -28,11 +28,9 @@ from cloze.files import read_json, write_json
 from cloze.make.begin import begun
 from cloze.make.course import exact, written
 from cloze.make.folder import alone
-from cloze.make.metrics import Meter, eval_row, scores_of
 from cloze.make.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.recipe import DEFAULT, Recipe
 from cloze.make.recipe import recipe as complete
-from cloze.make.report import write_report
 from cloze.make.run import (
     CORPUS_FACTS,
     FILLS,
@@ -52,16 +50,19 @@ from cloze.metrics.held_out import commoner_label, unigram_accuracy
 from cloze.metrics.perplexity import perplexity
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
+from cloze.report.page import write_report
 from cloze.train.compiled import compile_parts
-from cloze.train.consumers import append_metrics, evaluating, saving
+from cloze.train.consumers import evaluating, saving
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
 from cloze.train.optim import optimiser
 from cloze.train.parallel import Team, assemble, distribute, whole
+from cloze.train.run_files import append_metrics
 from cloze.train.signals import stop_on_signals
 from cloze.train.state import TrainState, resume, save
 from cloze.train.step import Step
+from cloze.train.step_metrics import Meter, eval_row, scores_of
 
 ASKED = 10  # sentences filled before and after
 

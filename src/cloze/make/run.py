@@ -13,20 +13,26 @@ from cloze.data.files import PathLike, absolute
 from cloze.data.streams import Source, is_stream, listed
 from cloze.errors import FolderError, InputError
 from cloze.files import expanded, write_text
-from cloze.make.metrics import Meter
 from cloze.train.consumers import need_tensorboard
+from cloze.train.run_files import CORPUS_FACTS as CORPUS_FACTS
+from cloze.train.run_files import DATA_FACTS as DATA_FACTS
+from cloze.train.run_files import FILLS as FILLS
+from cloze.train.run_files import METRICS as METRICS
+from cloze.train.run_files import NEIGHBOURS as NEIGHBOURS
+from cloze.train.run_files import RECIPE as RECIPE
+from cloze.train.run_files import REPORT as REPORT
+from cloze.train.run_files import SAMPLES as SAMPLES
+from cloze.train.run_files import STATE as STATE
+from cloze.train.run_files import TRIALS as TRIALS
+from cloze.train.run_files import VOCABULARY as VOCABULARY
 from cloze.train.step import Step
+from cloze.train.step_metrics import Meter
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from cloze.data.prepare import Preparing
 
-RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
-CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of running text, of labelled data
-FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # what a model says
-TRIALS = "trials.json"  # of several runs those that are finished
-VOCABULARY = "vocabulary"  # the folder of a tokenizer that was learned for the run
 UNNAMED = "<objects in Python>"  # what a recipe cannot name
 
 

@@ -23,7 +23,6 @@ from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
 from cloze.make.onward import base_of, fitted, said
-from cloze.make.report import write_report
 from cloze.make.run import (
     DATA_FACTS,
     UNNAMED,
@@ -39,6 +38,7 @@ from cloze.make.translate_judge import Judge
 from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
+from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import optimiser
 from cloze.train.state import TrainState

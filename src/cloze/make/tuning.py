@@ -19,18 +19,18 @@ from cloze.make.course import Course, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.grow import grown
 from cloze.make.labelled import Labelled
-from cloze.make.metrics import kept_row
-from cloze.make.report import write_report
 from cloze.make.run import DATA_FACTS, METRICS, Watch
 from cloze.make.threshold import with_threshold
 from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
+from cloze.report.page import write_report
 from cloze.tasks.judge import judge
 from cloze.tasks.task_functions import TASK_FUNCTIONS
-from cloze.train.consumers import append_metrics
 from cloze.train.optim import optimiser
+from cloze.train.run_files import append_metrics
 from cloze.train.state import TrainState
+from cloze.train.step_metrics import kept_row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from cloze.metrics.labels import Calibration, Label, confusion, labels_of
+from cloze.metrics.names import MEASURES, called
 from cloze.plot.chart import LineChart, Series
 from cloze.plot.heat import Heat
-from cloze.plot.measures import MEASURES, called
 from cloze.plot.numbers import percent
 from cloze.plot.parts import Fact
 

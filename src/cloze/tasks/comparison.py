@@ -12,8 +12,8 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.translator import Translator
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Difference, Interval, Metric, difference, interval
+from cloze.metrics.names import called
 from cloze.models.word2vec import WordVectors
-from cloze.plot.measures import called
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Table
 from cloze.tasks.compare_words import Worded

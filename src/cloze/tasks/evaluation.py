@@ -10,10 +10,10 @@ from typing import Any
 from cloze.errors import InputError
 from cloze.metrics.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
 from cloze.metrics.measures import PLAIN
+from cloze.metrics.names import called
 from cloze.metrics.pictures import confusion_matrix, reliability_curve, score_facts
 from cloze.metrics.rates import Rates
 from cloze.metrics.spans import span_scores
-from cloze.plot.measures import called
 from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Fact, Facts, Grid, Part, Table

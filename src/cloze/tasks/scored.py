@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import InputError
+from cloze.metrics.names import called
 from cloze.metrics.pictures import score_facts
 from cloze.plot.chart import LineChart
-from cloze.plot.measures import called
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Fact, Facts, Part
 

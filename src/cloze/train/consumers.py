@@ -11,7 +11,6 @@ A consumer that ends the run ends the iteration, and those around it then close 
 what decides when to stop stands inside, what saves and writes stands outside.
 """
 
-import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,8 +20,8 @@ from typing import Any, TypeAlias
 
 from cloze.config import one_of, suggest
 from cloze.errors import ConfigError, MissingExtraError
-from cloze.files import sound, write_bytes
 from cloze.train.guard import BadStepError
+from cloze.train.run_files import metrics_line, truncate_metrics
 from cloze.train.step import Step
 
 Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # what a step has to tell
@@ -147,9 +146,9 @@ def writing_metrics(
     `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,
     which are now taken again, is cut off first.
     """
-    rewind(path, after)
+    truncate_metrics(path, after)
     with path.open("a", encoding="utf-8", buffering=1) as file:  # each line is on disk at once
-        yield from telling(steps, lambda row: file.write(_line(row)), rows=rows, every=every)
+        yield from telling(steps, lambda row: file.write(metrics_line(row)), rows=rows, every=every)
 
 
 def writing_tensorboard(
@@ -173,39 +172,3 @@ def need_tensorboard() -> None:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
         raise MissingExtraError("writing for TensorBoard", extra="tensorboard") from None
-
-
-def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
-    """One line more, about the end of a run."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(_line(record))
-
-
-def rewind(path: Path, after: int) -> None:
-    """Leave only the lines up to step `after`, and no line that a kill cut off."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return
-    lines = list(rows_of(path))
-    kept = [line for line, row in lines if line.endswith(b"\n") and _step_of(row) <= after]
-    if len(kept) < len(lines):
-        write_bytes(path, b"".join(kept))
-
-
-def rows_of(metrics: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Each line of a file of metrics, and the row it holds: none where a kill cut it off."""
-    for line in metrics.read_bytes().splitlines(keepends=True):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        yield line, row if isinstance(row, dict) else {}
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(sound(dict(record)), allow_nan=False) + "\n"
-
-
-def _step_of(row: Mapping[str, Any]) -> float:
-    step = row.get("step")
-    return step if isinstance(step, int | float) else math.inf

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from cloze.cli.training import shown
-from cloze.make.metrics import Meter
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Later, Step
+from cloze.train.step_metrics import Meter
 
 
 def steps(count):

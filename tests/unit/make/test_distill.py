@@ -21,7 +21,7 @@ from cloze.make.recipe import recipe
 from cloze.make.run import Say, Watch
 from cloze.models import BertConfig, ModernBertConfig
 from cloze.objectives.distillation import Distillation
-from cloze.train.panel import Seen, held_out_line, panel
+from cloze.report.panel import Seen, held_out_line, panel
 from helpers import scramble
 
 QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]

@@ -5,10 +5,10 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.card import held_out_scores
 from cloze.make.plan import plan
 from cloze.make.pretrain_encoder import pretrain_encoder
 from cloze.make.recipe import recipe
+from cloze.report.model_card import held_out_scores
 from smallruns import FAST, check_resumed, metrics, stories
 
 ASKED = [*FAST, "objective.kind=left-to-right"]

@@ -13,7 +13,6 @@ from cloze.train.consumers import (
     early_stopping,
     evaluating,
     need_tensorboard,
-    rewind,
     saving,
     writing_metrics,
     writing_tensorboard,
@@ -21,6 +20,7 @@ from cloze.train.consumers import (
 from cloze.train.evaluate import averages
 from cloze.train.guard import TrainingError
 from cloze.train.loop import run
+from cloze.train.run_files import truncate_metrics
 from cloze.train.schedule import Schedule
 from cloze.train.signals import stop_on_signals
 from cloze.train.state import resume, save
@@ -252,10 +252,10 @@ def test_rewinding_leaves_a_sound_file_alone(tmp_path):
     path = tmp_path / "metrics.jsonl"
     list(writing_metrics(steps(range(1, 4)), path, rows=told))
     before = path.stat()
-    rewind(path, 3)
+    truncate_metrics(path, 3)
     assert path.stat().st_ino == before.st_ino
     path.write_text('nonsense\n{"step": 1}\n[]\n')
-    rewind(path, 3)
+    truncate_metrics(path, 3)
     assert path.read_text() == '{"step": 1}\n'
 
 

@@ -7,7 +7,7 @@ import pytest
 import cloze
 from cloze.checkpoint.store import save_small
 from cloze.errors import FolderError, InputError
-from cloze.make.card import About, Text, card, read_scores, write_card
+from cloze.report.model_card import About, Text, card, read_scores, write_card
 from helpers import tiny_model
 
 RECIPE = """\
@@ -70,7 +70,7 @@ def test_everything_that_was_measured_is_told(run, model):
     for fact in (
         "# cloze-xx\n\nA model to test with.",
         'cloze fill cloze-xx "The capital of France is [MASK]."',
-        "- ModernBertForMaskedLM: 2 layers, 16 wide, 2 heads; ",
+        "- ModernBertForMaskedLM: 2 layers, hidden size 16, 2 heads; ",
         "- 25 pieces (wordpiece, uncased)",
         "numbers as F8_E4M3); 0.1 points lost",
         "| English \\| Wikipedia | CC BY-SA 3.0 | its authors |",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cloze.train.display import Display
-from cloze.train.panel import Seen, Trace, held_out_line, panel, training_line
+from cloze.report.display import Display
+from cloze.report.panel import Seen, Trace, held_out_line, panel, training_line
 
 
 def rows(count: int = 100, evaluate: int | None = None) -> Iterator[dict[str, Any]]:

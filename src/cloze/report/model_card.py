@@ -7,19 +7,18 @@ what it scored, what it cannot do. The front matter is what Hugging Face's hub r
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cloze import __version__
 from cloze.data.files import PathLike
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json, read_text, write_text
-from cloze.make.curves import extent, measured
-from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE
-from cloze.plot.measures import MEASURES
+from cloze.metrics.names import MEASURES
 from cloze.plot.numbers import percent, short, size
+from cloze.report.charts import extent, measured
 from cloze.tasks.info import Info, info
-from cloze.train.consumers import rows_of
+from cloze.train.run_files import CORPUS_FACTS, METRICS, RECIPE, read_metrics
 
 CARD = "README.md"
 _SHOWN = ("documents", "sentences", "words", "tokens")  # how many there were
@@ -177,8 +176,8 @@ def _use(name: str, found: Info) -> str:
 def _shape(found: Info, about: About) -> Iterator[str]:
     shape, vocabulary = found.shape, found.vocabulary
     yield (
-        f"{found.architecture}: {shape['layers']} layers, {shape['width']} wide, "
-        f"{shape['heads']} heads; {short(found.total)} parameters"
+        f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
+        f"{shape['num_heads']} heads; {short(found.total)} parameters"
     )
     case = "uncased" if vocabulary.lowercase else "cased"
     yield f"{vocabulary.pieces:,} pieces ({vocabulary.kind}, {case})"
@@ -202,7 +201,7 @@ def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
 
 
 def _training(runs: Sequence[Path], machine: str) -> str:
-    parts = [f"On {machine}, with cloze {__version__}:"]
+    parts = [f"On {machine}, with cloze {version('cloze')}:"]
     for number, run in enumerate(runs):
         recipe = read_text(_needed(run, RECIPE))
         # folders are those of the machine that it ran on, and mean nothing elsewhere
@@ -213,7 +212,7 @@ def _training(runs: Sequence[Path], machine: str) -> str:
 
 
 def _rows(run: Path) -> list[Mapping[str, Any]]:
-    return [row for _, row in rows_of(_needed(run, METRICS)) if row]
+    return [row for _, row in read_metrics(_needed(run, METRICS)) if row]
 
 
 def _limits(found: Info, about: About) -> Iterator[str]:

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloze.train.panel import HEIGHT, WIDTH, Ascii, Row, Seen, held_out_line, panel, training_line
+from cloze.report.panel import HEIGHT, WIDTH, Ascii, Row, Seen, held_out_line, panel, training_line
 
 _PAUSE = 10.0  # seconds from one plain line to the next; evaluations are always told
 _REFRESH = 0.2  # seconds between two pictures of the panel

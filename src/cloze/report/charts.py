@@ -1,7 +1,7 @@
 """Rows of metrics as the charts and facts of a report.
 
 A row has a `step` and whatever was measured there; its `kind` is train, eval or kept
-(`make.metrics`).
+(`cloze.train.step_metrics`).
 """
 
 import math
@@ -10,12 +10,12 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from cloze.make.metrics import KEPT
+from cloze.metrics.names import CORRELATIONS, MEASURES, SCORES, Chart, Measure
 from cloze.plot.chart import LineChart, Series, Style
-from cloze.plot.measures import CORRELATIONS, MEASURES, SCORES, Chart, Measure
 from cloze.plot.numbers import duration, percent
 from cloze.plot.page import Section
 from cloze.plot.parts import Fact, Facts, Grid, Part
+from cloze.train.step_metrics import KEPT
 
 Row: TypeAlias = Mapping[str, Any]
 

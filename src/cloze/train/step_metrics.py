@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.data.samples import Pairs
-from cloze.plot.measures import MEASURES
+from cloze.metrics.names import MEASURES
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 

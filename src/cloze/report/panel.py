@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from cloze.plot.measures import MEASURES
+from cloze.metrics.names import MEASURES
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -1,6 +1,6 @@
 """The table of what runs measure."""
 
-from cloze.plot.measures import MEASURES, called
+from cloze.metrics.names import MEASURES, called
 
 
 def test_a_term_has_one_name():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cloze.errors import FolderError
-from cloze.make.curves import running_mean
-from cloze.make.report import report, write_report
+from cloze.report.charts import running_mean
+from cloze.report.page import report, write_report
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 CONFIG = {
@@ -240,7 +240,7 @@ def test_the_configuration_is_complete(tmp_path: Path) -> None:
     (grid,) = part(folder(tmp_path, recipe=CONFIG), "Configuration")
     assert {table["title"]: table["rows"] for table in grid["parts"]} == {
         "run": [["seed", 7]],
-        "model": [["kind", "bert"], ["width", 256], ["nested.eps", 1e-12]],
+        "model": [["kind", "bert"], ["hidden_size", 256], ["nested.eps", 1e-12]],
         "data": [["sources", '["a.txt", "b.txt"]'], ["empty", "{}"]],
     }
 

@@ -23,8 +23,11 @@ from typing import Any
 from cloze.config import read_toml
 from cloze.errors import ClozeError, FolderError
 from cloze.files import read_json
-from cloze.make.curves import Row, extent, measured, sections
-from cloze.make.run import (
+from cloze.plot.numbers import percent, short, size
+from cloze.plot.page import Page, Section
+from cloze.plot.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
+from cloze.report.charts import Row, extent, measured, sections
+from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,
     FILLS,
@@ -33,11 +36,8 @@ from cloze.make.run import (
     RECIPE,
     REPORT,
     SAMPLES,
+    read_metrics,
 )
-from cloze.plot.numbers import percent, short, size
-from cloze.plot.page import Page, Section
-from cloze.plot.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
-from cloze.train.consumers import rows_of
 
 MASKS = ("[MASK]", "<mask>")
 _LONG = 10_000_000  # numbers that do not fit a fact
@@ -92,7 +92,7 @@ def _rows(path: Path, problems: list[str]) -> list[Row]:
     if not path.exists():
         return []
     try:
-        lines = list(rows_of(path))
+        lines = list(read_metrics(path))
     except OSError as error:
         problems.append(f"{path.name} cannot be read ({error})")
         return []
