@@ -1,19 +1,33 @@
-"""Where a model computes."""
+"""Devices and dtypes by name."""
 
 import torch
 
+from cloze.config import one_of
 from cloze.errors import ConfigError
 
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp16": torch.float16,
+}
 
-def device_of(name: str | torch.device | None) -> torch.device:
-    """The device named, if it is there; None is the GPU where there is one, else the CPU."""
+
+def resolve_device(name: str | torch.device | None) -> torch.device:
+    """The device of this name if it is available; None selects the GPU if there is one."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # torch raises either for a device not there
+    except (RuntimeError, AssertionError) as error:  # torch raises either for a missing device
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name} cannot be used: {reason}", fix="use cpu") from None
+        raise ConfigError(f"device {name} is not available: {reason}", fix="use cpu") from None
     if device.type == "meta":
-        raise ConfigError(f"device {name} cannot be used: it holds no numbers", fix="use cpu")
+        raise ConfigError(f"device {name} cannot store values", fix="use cpu")
     return device
+
+
+def resolve_dtype(name: str) -> torch.dtype:
+    """The dtype of this name."""
+    return DTYPES[one_of("dtype", name, DTYPES)]

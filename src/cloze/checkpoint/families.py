@@ -9,7 +9,6 @@ import torch
 from cloze.checkpoint.abilities import OWN, own_family
 from cloze.checkpoint.language import open_language
 from cloze.checkpoint.load import load as load_encoder
-from cloze.checkpoint.model import dtype_of
 from cloze.checkpoint.ngram import FAMILY as NGRAM
 from cloze.checkpoint.ngram import is_arpa, load_arpa, open_ngram
 from cloze.checkpoint.own import CONFIG
@@ -17,6 +16,7 @@ from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.translator import load_translator
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
 from cloze.checkpoint.vectors import import_vectors, is_vectors, open_vectors
+from cloze.device import resolve_dtype
 from cloze.errors import InputError
 from cloze.files import read_json
 
@@ -46,7 +46,7 @@ def load(
     come as records of their own, nets in the `dtype` asked for. A file .arpa is an n-gram model;
     .txt, .vec and .bin are word vectors of word2vec, GloVe or fastText. Both may be packed.
     """
-    precision = dtype_of(dtype)
+    precision = resolve_dtype(dtype)
     if is_arpa(source):
         _check_table(NGRAM, precision)
         return load_arpa(source)

@@ -18,7 +18,7 @@ from torch import Tensor
 from cloze.checkpoint.own import put_weights, read_settings, write_own
 from cloze.checkpoint.words import ReadsWords, Vocabulary
 from cloze.config import from_mapping
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.errors import ConfigError, FolderError
 from cloze.models.language import batches
 from cloze.models.lstm import LSTM, LSTMConfig
@@ -137,7 +137,7 @@ def open_language(
     dtype: torch.dtype = torch.float32,
 ) -> NeuralModel:
     """The model in a folder; shapes are held against config.json before a weight is read."""
-    place, where = Path(folder), device_of(device)
+    place, where = Path(folder), resolve_device(device)
     config = _read_config(place)
     tokenizer = Tokenizer.load(place)
     words = len(Vocabulary(tokenizer).words)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.body import body_folder, optional_json
-from cloze.checkpoint.model import LoadReport, Model, dtype_of
+from cloze.checkpoint.model import LoadReport, Model
 from cloze.checkpoint.reader import read_reader
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import TASK_FILE, Task, read_task, task_of_head
 from cloze.checkpoint.weights import Stored, check, read_weights, stored_weights
-from cloze.device import device_of
+from cloze.device import resolve_device, resolve_dtype
 from cloze.errors import FolderError
 from cloze.files import read_json
 from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names
@@ -43,7 +43,7 @@ def load(
     not are an error, or with `allow_missing` are drawn anew. What was missing, unexpected or
     ignored is in `.report`, and shown unless `quiet`.
     """
-    place, precision = device_of(device), dtype_of(dtype)
+    place, precision = resolve_device(device), resolve_dtype(dtype)
     contents = open_folder(source)
     places, report = _match(contents)
     if report.missing and not allow_missing:

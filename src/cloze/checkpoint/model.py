@@ -13,7 +13,6 @@ from cloze.checkpoint.own import CONFIG, Saved
 from cloze.checkpoint.reader import READER_FILE, write_reader
 from cloze.checkpoint.task import TASK_FILE, Task, task_of_head, write_task
 from cloze.checkpoint.weights import SINGLE
-from cloze.config import one_of
 from cloze.files import write_json
 from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
@@ -21,14 +20,6 @@ from cloze.models import fresh
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 from cloze.text.tokenizer import Tokenizer
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "bf16": torch.bfloat16,
-    "float16": torch.float16,
-    "fp16": torch.float16,
-}
 
 
 @dataclass(frozen=True)
@@ -132,7 +123,3 @@ def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | 
     """The least of what the positions and the pooling allow; if it says nothing, the tokenizer."""
     told = (pooling and pooling.limit) or tokenizer.limit
     return min(limit for limit in (config.max_positions, told) if limit)
-
-
-def dtype_of(name: str) -> torch.dtype:
-    return DTYPES[one_of("dtype", name, DTYPES)]

@@ -10,7 +10,7 @@ import torch
 
 from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
 from cloze.config import from_mapping, in_range
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.errors import ConfigError, FolderError
 from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from cloze.models.transformer import Transformer, TransformerConfig
@@ -90,7 +90,7 @@ def load_translator(
     dtype: torch.dtype = torch.float32,
 ) -> Translator:
     """The translator in a folder; shapes are held against config.json before a weight is read."""
-    place, where = Path(folder), device_of(device)
+    place, where = Path(folder), resolve_device(device)
     config, longest = _read_config(place)
     tokenizer = Tokenizer.load(place)
     if tokenizer.size > config.vocab_size or tokenizer.eos_id != config.eos_id:

@@ -24,7 +24,7 @@ from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.make.course import Course, Taken, exact, take
 from cloze.make.finetune_recipe import FinetuneRecipe
 from cloze.make.grow import grown
@@ -106,7 +106,7 @@ def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
     body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem=data.problem)
-    device = device_of(recipe.run.device)
+    device = resolve_device(recipe.run.device)
     body.module.to(device)
     with keyed(torch.device("cpu"), recipe.run.seed):
         reader = new_reader(spec, len(data.labels)).to(device)

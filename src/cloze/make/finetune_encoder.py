@@ -20,7 +20,7 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of
 from cloze.data.files import PathLike, absolute, fresh_path
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.make.features import tune_features
 from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
@@ -195,6 +195,6 @@ def _named(listed: Sequence[Any]) -> tuple[str, ...]:
 def _opened(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
     """The model, if what the recipe asks of it can be."""
     if not isinstance(model, Model):
-        model = load(model, device=device_of(recipe.run.device), quiet=True)
+        model = load(model, device=resolve_device(recipe.run.device), quiet=True)
     recipe.check_for(layers=len(model.module.blocks), positions=model.config.max_positions)
     return model

@@ -21,7 +21,7 @@ from cloze.checkpoint.words import Vocabulary
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.running import Strips, Windows
 from cloze.data.streams import Source
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
@@ -87,7 +87,7 @@ def pretrain_language(
     base = base_of(made, open_language)
     made = fitted(made, base, Path(out))
     # whether all is there that is named, before anything is overwritten
-    device_of(made.run.device)
+    resolve_device(made.run.device)
     if made.vocabulary.folder is not None:
         Tokenizer.load(made.vocabulary.folder)
         check_apart(Path(out), made.vocabulary.folder, what="vocabulary")
@@ -130,7 +130,7 @@ def _train(
     )
     text = RunningText.of(lines.train, tokenizer)
     model = base or _model(recipe, tokenizer, text)
-    model.module.to(device_of(recipe.run.device))
+    model.module.to(resolve_device(recipe.run.device))
     batches = _batches(text, recipe)
     watch.say.text(
         f"{len(text.ids):,} tokens to learn from, {len(model.words):,} words, "

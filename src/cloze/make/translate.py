@@ -17,7 +17,7 @@ import torch
 from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
 from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
@@ -99,7 +99,7 @@ def train_translator(
     made = fitted(made, base, Path(out))
     check_piped([*data.train, *data.dev])
     # whether all is there that is named, before anything is overwritten
-    device_of(made.run.device)
+    resolve_device(made.run.device)
     if made.vocabulary.folder is not None:
         _named_vocabulary(made.vocabulary.folder)
         check_apart(Path(out), made.vocabulary.folder, what="vocabulary")
@@ -263,7 +263,7 @@ def _model(
 ) -> Translator:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     made = base or Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
-    made.module.to(device_of(recipe.run.device))
+    made.module.to(resolve_device(recipe.run.device))
     return replace(made, longest=max(fitting.longest, made.longest))
 
 

@@ -12,7 +12,7 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import Item, TaskBatch, batch_of
 from cloze.data.randomness import Purpose, generator
-from cloze.device import device_of
+from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
@@ -110,7 +110,7 @@ def headed(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
         changes |= {"dropout": share, "attention_dropout": share}
     rng = torch.Generator().manual_seed(recipe.run.seed)
     model = grown(base, tokenizer, (data.task.head,), rng=rng, **changes)
-    model.module.to(device_of(recipe.run.device))
+    model.module.to(resolve_device(recipe.run.device))
     return replace(model, task=data.task, reader=None)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cloze.config import one_of
-from cloze.device import device_of
+from cloze.device import resolve_device
 
 T = TypeVar("T")
 Way = Literal["ddp", "fsdp"]
@@ -89,9 +89,9 @@ def assemble(device: str | None = None) -> Iterator[Team]:
     """The team that torchrun's environment describes; a team of one without torchrun."""
     world = processes()
     if world == 1:
-        yield Team(device=device_of(device))
+        yield Team(device=resolve_device(device))
         return
-    place = device_of(of_rank(device))
+    place = resolve_device(of_rank(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
@@ -103,7 +103,7 @@ def assemble(device: str | None = None) -> Iterator[Team]:
 
 def of_rank(device: str | None) -> str:
     """The device for this process: of several GPUs each takes its own, whichever was named."""
-    kind = str(device_of(None)) if device is None else device
+    kind = str(resolve_device(None)) if device is None else device
     return f"cuda:{os.environ['LOCAL_RANK']}" if kind.partition(":")[0] == "cuda" else kind
 
 

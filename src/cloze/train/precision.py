@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from cloze.checkpoint.model import DTYPES
+from cloze.device import DTYPES
 from cloze.errors import ConfigError
 
 Precision = Literal["float32", "bf16"]
