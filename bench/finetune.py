@@ -32,8 +32,8 @@ from rich.table import Table
 import cloze
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
-from cloze.make.finetune_encoder import finetune_encoder
-from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.recipe import finetune_recipe
 from cloze.metrics.measures import scores as measured
 from cloze.plot.numbers import percent
 from common import DATA, minilm, tell, versions

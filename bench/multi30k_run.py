@@ -17,7 +17,7 @@ import torch
 import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.make.run import Say, Watch
-from cloze.make.translate import train_translator
+from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu, bleu_by_length, bleu_counts, bleu_of
 from cloze.plot.alignment import AlignmentLines, alignment_heat
 from cloze.tasks.translate import translate

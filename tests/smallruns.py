@@ -5,8 +5,8 @@ import json
 import torch
 
 from cloze.checkpoint.state import newest_state, read_state
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import recipe
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.recipe import recipe
 from helpers import files_of
 
 SMALL = [

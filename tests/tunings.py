@@ -15,8 +15,8 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.make.finetune_encoder import finetune_encoder
-from cloze.make.transfer import depth_of
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.transfer import depth_of
 from helpers import tiny_tokenizer
 
 FAST = [

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cloze.checkpoint.source import builtin
     from cloze.errors import ClozeError
     from cloze.make.demo import demo
-    from cloze.make.distill import distill
-    from cloze.make.finetune import finetune
+    from cloze.make.distill.job import distill
+    from cloze.make.finetune.dispatch import finetune
     from cloze.make.glue import glue
-    from cloze.make.pretrain import pretrain
-    from cloze.make.recipe import recipe
+    from cloze.make.pretrain.dispatch import pretrain
+    from cloze.make.pretrain.recipe import recipe
     from cloze.make.resume import resume
-    from cloze.make.translate import train_translator
+    from cloze.make.translation.job import train_translator
     from cloze.make.vocabulary import vocabulary
     from cloze.report.page import report
     from cloze.tasks.answer import answer
@@ -62,14 +62,14 @@ _HOMES = {
     "builtin": "cloze.checkpoint.source",
     "ClozeError": "cloze.errors",
     "demo": "cloze.make.demo",
-    "distill": "cloze.make.distill",
+    "distill": "cloze.make.distill.job",
     "glue": "cloze.make.glue",
-    "pretrain": "cloze.make.pretrain",
-    "recipe": "cloze.make.recipe",
+    "pretrain": "cloze.make.pretrain.dispatch",
+    "recipe": "cloze.make.pretrain.recipe",
     "report": "cloze.report.page",
     "resume": "cloze.make.resume",
-    "finetune": "cloze.make.finetune",
-    "train_translator": "cloze.make.translate",
+    "finetune": "cloze.make.finetune.dispatch",
+    "train_translator": "cloze.make.translation.job",
     "vocabulary": "cloze.make.vocabulary",
     "answer": "cloze.tasks.answer",
     "choose": "cloze.tasks.choose",

@@ -23,8 +23,8 @@ from cloze.checkpoint.model import Model
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
-from cloze.make.finetune_encoder import finetune_encoder
-from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.tasks.classify import Classified, predict
 from cloze.tasks.embed import BATCH_TOKENS, Vectors, embed
 

@@ -5,8 +5,8 @@ import torch
 import transformers
 
 import cloze
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import recipe
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.recipe import recipe
 
 pytestmark = pytest.mark.parity
 SETTINGS = [

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.packing import Batching
-from cloze.make.recipe_tables import FINEST, ObjectiveTable
+from cloze.make.pretrain.tables import FINEST, ObjectiveTable
 from cloze.objectives.replaced import detects
 
 

@@ -26,7 +26,7 @@ import cloze.sklearn
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
-from cloze.make.finetune_encoder import finetune_encoder
+from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.run import Watch
 from cloze.models import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
@@ -379,6 +379,7 @@ def test_a_missing_library_is_named(monkeypatch):
 
 
 def test_the_rest_does_without_it():
-    code = "import sys, cloze, cloze.cli.app, cloze.make.finetune; print('sklearn' in sys.modules)"
+    imports = "import sys, cloze, cloze.cli.app, cloze.make.finetune.dispatch"
+    code = f"{imports}; print('sklearn' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

@@ -31,9 +31,9 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.finetune.encoder import Finetuned
     from cloze.make.run import Pretrained
-    from cloze.make.translate import Trained
+    from cloze.make.translation.job import Trained
 
 
 def distill(
@@ -114,8 +114,8 @@ def distill(
     if not resume and teacher is None:
         raise typer.BadParameter("no model to learn from: name its folder", param_hint="TEACHER")
 
-    from cloze.make.distill import DEFAULT, distill
-    from cloze.make.recipe import recipe as make_recipe
+    from cloze.make.distill.job import DEFAULT, distill
+    from cloze.make.pretrain.recipe import recipe as make_recipe
     from cloze.make.resume import resume as go_on
 
     ended: Pretrained | Finetuned | Trained

@@ -12,9 +12,9 @@ from cloze.plot.numbers import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.finetune.encoder import Finetuned
     from cloze.make.run import Pretrained
-    from cloze.make.translate import Trained
+    from cloze.make.translation.job import Trained
 
 
 def print_end(
@@ -25,7 +25,7 @@ def print_end(
     Such a command fails as if the signal had ended it, so that what a script does next is not done
     with half a model.
     """
-    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.finetune.encoder import Finetuned
     from cloze.make.run import Pretrained
     from cloze.train.signals import status
 

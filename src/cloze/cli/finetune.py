@@ -40,9 +40,9 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune_encoder import Finetuned
+    from cloze.make.finetune.encoder import Finetuned
     from cloze.make.run import Pretrained
-    from cloze.make.translate import Trained
+    from cloze.make.translation.job import Trained
 
 
 def finetune(
@@ -176,7 +176,7 @@ def finetune(
         }
     )
 
-    from cloze.make.finetune import complete
+    from cloze.make.finetune.dispatch import complete
     from cloze.make.resume import resume as go_on
 
     ended: Pretrained | Finetuned | Trained
@@ -196,7 +196,7 @@ def finetune(
 
 def _own(flags: dict[str, Any], task: str | None, recipe: str | None) -> dict[str, Any]:
     """The flags as this task calls them; those it does not know are bad usage."""
-    from cloze.make.finetune import maker_for
+    from cloze.make.finetune.dispatch import maker_for
 
     maker, own = maker_for(task, recipe), {}
     for setting, value in flags.items():

@@ -76,7 +76,7 @@ def glue(
         }
     )
 
-    from cloze.make.finetune_recipe import DEFAULT, finetune_recipe
+    from cloze.make.finetune.recipe import DEFAULT, finetune_recipe
     from cloze.make.glue import glue
     from cloze.make.run import Watch
     from cloze.train.signals import status

@@ -36,11 +36,11 @@ from cloze.plot.numbers import duration, percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cloze.make.finetune_encoder import Finetuned
-    from cloze.make.plan import Plan
-    from cloze.make.pretrain import AnyRecipe
+    from cloze.make.finetune.encoder import Finetuned
+    from cloze.make.pretrain.dispatch import AnyRecipe
+    from cloze.make.pretrain.plan import Plan
     from cloze.make.run import Pretrained, Watch
-    from cloze.make.translate import Trained
+    from cloze.make.translation.job import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
 ANYONES = ("run.device", "run.seed", "run.precision", "run.threads")
@@ -179,7 +179,7 @@ def pretrain(
         }
     )
 
-    from cloze.make.pretrain import complete, pretrain
+    from cloze.make.pretrain.dispatch import complete, pretrain
     from cloze.make.resume import resume as go_on
 
     ended: Pretrained | Finetuned | Trained
@@ -206,7 +206,7 @@ def pretrain(
 def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> dict[str, Any]:
     """The flags as this kind of model calls them; those it does not know are bad usage."""
     from cloze.config import one_of
-    from cloze.make.pretrain import MODEL_MAKERS, START, kind_in, kind_of, made_in_one_go
+    from cloze.make.pretrain.dispatch import MODEL_MAKERS, START, kind_in, kind_of, made_in_one_go
 
     if model is not None:
         one_of("model", model, MODEL_MAKERS)
@@ -228,8 +228,8 @@ def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> d
 
 
 def _plan(texts: list[str], out: Path, recipe: "AnyRecipe", watch: "Watch", as_json: bool) -> None:
-    from cloze.make.plan import plan
-    from cloze.make.recipe import Recipe
+    from cloze.make.pretrain.plan import plan
+    from cloze.make.pretrain.recipe import Recipe
 
     if not isinstance(recipe, Recipe):
         raise typer.BadParameter("only an encoder is planned", param_hint="--plan")

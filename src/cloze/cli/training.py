@@ -80,7 +80,7 @@ def for_resuming(
     flags: Mapping[str, Any], settings: list[str] | None, *others: object, may: str = ""
 ) -> list[str]:
     """Flags and settings of a resumed run; what would make it another run is refused."""
-    from cloze.make.run_tables import FREE
+    from cloze.make.recipe.run import FREE
 
     said = [f"{path}={json.dumps(value)}" for path, value in flags.items()] + (settings or [])
     paths = {setting.partition("=")[0].strip() for setting in said}

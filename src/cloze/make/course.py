@@ -12,8 +12,8 @@ from typing import Any
 
 from cloze.config import to_mapping
 from cloze.files import sound
+from cloze.make.recipe.run import FREE, JudgedRun
 from cloze.make.run import METRICS, STATE, Logged, Watch
-from cloze.make.run_tables import FREE, JudgedRun
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (

@@ -12,8 +12,8 @@ from cloze.data.files import fresh_path
 from cloze.data.pydocs import documents, paragraphs
 from cloze.files import read_json, write_json, write_text
 from cloze.make.look import Look, Near, Ranked, look, neighbours
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import recipe
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.recipe import recipe
 from cloze.make.run import FILLS, NEIGHBOURS, Pretrained, Watch
 from cloze.report.page import write_report
 from cloze.text.sentences import sentences

@@ -17,6 +17,7 @@ from cloze.checkpoint.weights import INDEX, SINGLE
 from cloze.data.files import LOCK, PathLike
 from cloze.errors import FolderError, InputError
 from cloze.files import expanded
+from cloze.make.pretrain.tokenizer import ORIGIN, TOKENIZER
 from cloze.make.run import (
     CORPUS_FACTS,
     DATA_FACTS,
@@ -30,7 +31,6 @@ from cloze.make.run import (
     TRIALS,
     VOCABULARY,
 )
-from cloze.make.run_vocabulary import ORIGIN, TOKENIZER
 
 # By which a folder is opened as a model, of whatever kind, ours or published by others.
 _PIECES = (

@@ -21,8 +21,8 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_texts
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json, write_json
-from cloze.make.finetune_encoder import Finetuned, finetune_encoder, resume_finetune
-from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
+from cloze.make.finetune.encoder import Finetuned, finetune_encoder, resume_finetune
+from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
 from cloze.tasks.evaluate import evaluate_labelled

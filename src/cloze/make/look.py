@@ -12,7 +12,7 @@ import numpy as np
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.files import write_text
-from cloze.make.finetune_encoder import finetune_encoder
+from cloze.make.finetune.encoder import finetune_encoder
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
 

@@ -6,11 +6,11 @@ from typing import Any
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.make.finetune import TASK_MAKERS, task_of
-from cloze.make.finetune_encoder import Finetuned
-from cloze.make.pretrain import MODEL_MAKERS, kind_of
+from cloze.make.finetune.dispatch import TASK_MAKERS, task_of
+from cloze.make.finetune.encoder import Finetuned
+from cloze.make.pretrain.dispatch import MODEL_MAKERS, kind_of
 from cloze.make.run import Pretrained, Watch, recipe_in
-from cloze.make.translate import Trained
+from cloze.make.translation.job import Trained
 
 
 def resume(

@@ -10,11 +10,11 @@ import cloze
 from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ClozeError, ConfigError, InputError
-from cloze.make.distill import distill
-from cloze.make.plan import plan
-from cloze.make.pretrain import complete
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import recipe
+from cloze.make.distill.job import distill
+from cloze.make.pretrain.dispatch import complete
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.plan import plan
+from cloze.make.pretrain.recipe import recipe
 from cloze.make.run import Say, Watch
 from helpers import files_of
 from smallruns import SMALL, stories
@@ -37,7 +37,7 @@ def made(text, tmp_path_factory):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.05)
 
 
 def contents(folder):

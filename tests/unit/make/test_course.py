@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cloze.make.course import Course, take
+from cloze.make.recipe.run import JudgedRun
 from cloze.make.run import Watch
-from cloze.make.run_tables import JudgedRun
 from cloze.train.budget import Budget
 from cloze.train.guard import BadStepError
 from cloze.train.schedule import Schedule

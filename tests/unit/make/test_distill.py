@@ -14,10 +14,10 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.distill import distill
-from cloze.make.plan import plan
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import recipe
+from cloze.make.distill.job import distill
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.plan import plan
+from cloze.make.pretrain.recipe import recipe
 from cloze.make.run import Say, Watch
 from cloze.models import BertConfig, ModernBertConfig
 from cloze.objectives.distillation import Distillation
@@ -302,7 +302,7 @@ def test_nothing_is_masked_for_an_embedder(embedder, text, tmp_path, monkeypatch
 
 
 def test_a_plan_of_it(teacher, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     settings = [*SMALL, "run.steps=10", f'distill.teacher="{teacher}"']
     made = plan(text, tmp_path / "m", "distill", settings=settings)
     assert made.vocabulary == cloze.load(teacher).tokenizer.size

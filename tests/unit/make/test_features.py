@@ -8,7 +8,7 @@ import torch
 
 import cloze
 from cloze.data.labelled.examples import TextExample
-from cloze.make.features import VectorBatch, tagging
+from cloze.make.finetune.features import VectorBatch, tagging
 from cloze.make.run import Watch
 from cloze.models import BertConfig
 from tunings import body, changed, questions, tagged, texts, tune

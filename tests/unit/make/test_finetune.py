@@ -9,10 +9,10 @@ import torch
 import cloze
 from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
-from cloze.make.finetune_encoder import finetune_encoder
-from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.finetune.transfer import rates
 from cloze.make.run import Watch
-from cloze.make.transfer import rates
 from cloze.models import BertConfig, DistilBertConfig
 from cloze.report.page import report
 from cloze.train.optim import OptimiserConfig, optimiser

@@ -10,8 +10,8 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, FolderError
-from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune_recipe import finetune_recipe
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
+from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import Watch
 from cloze.models import BertConfig
 from helpers import files_of
@@ -55,9 +55,9 @@ def test_a_model_that_is_open_stays_as_it_was(base, tmp_path, setting):
 
 @pytest.fixture
 def grid(monkeypatch):
-    monkeypatch.setattr("cloze.make.trials.RATES", (1e-6, 5e-3))
-    monkeypatch.setattr("cloze.make.trials.BATCHES", (8,))
-    monkeypatch.setattr("cloze.make.trials.EPOCHS", (1, 2))
+    monkeypatch.setattr("cloze.make.finetune.trials.RATES", (1e-6, 5e-3))
+    monkeypatch.setattr("cloze.make.finetune.trials.BATCHES", (8,))
+    monkeypatch.setattr("cloze.make.finetune.trials.EPOCHS", (1, 2))
 
 
 def search(base, out, *settings):

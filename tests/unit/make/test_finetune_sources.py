@@ -10,9 +10,9 @@ import cloze
 from cloze.config import read_toml
 from cloze.data.labelled.examples import NOWHERE
 from cloze.errors import ClozeError, InputError
-from cloze.make.finetune_encoder import resume_finetune
-from cloze.make.finetune_recipe import finetune_recipe
-from cloze.make.labelled import gather
+from cloze.make.finetune.encoder import resume_finetune
+from cloze.make.finetune.labelled import gather
+from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import UNNAMED
 from cloze.models import BertConfig
 from translators import TEXTS

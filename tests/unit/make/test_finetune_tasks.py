@@ -4,10 +4,10 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.finetune import TASK_MAKERS, complete, task_of
-from cloze.make.finetune_recipe import FinetuneRecipe
-from cloze.make.recipe import recipes
-from cloze.make.translate_recipe import TranslateRecipe, translate_recipe
+from cloze.make.finetune.dispatch import TASK_MAKERS, complete, task_of
+from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.pretrain.recipe import recipes
+from cloze.make.translation.recipe import TranslateRecipe, translate_recipe
 
 
 def test_a_task_has_its_recipe():

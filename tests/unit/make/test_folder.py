@@ -15,14 +15,14 @@ from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.folder import LOCK, alone, clear
-from cloze.make.language import pretrain_language, resume_language
+from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.ngram import pretrain_ngram
-from cloze.make.plan import plan
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.plan import plan
 from cloze.make.run import Watch
-from cloze.make.translate import resume_translator, train_translator
+from cloze.make.translation.job import resume_translator, train_translator
 from cloze.make.word2vec import pretrain_word2vec
 from cloze.models import BertConfig
 from cloze.train.word2vec.settings import Settings, Text

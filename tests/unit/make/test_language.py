@@ -9,8 +9,8 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.language import pretrain_language, resume_language
-from cloze.make.language_recipe import LanguageRun, language_recipe
+from cloze.make.language_model.job import pretrain_language, resume_language
+from cloze.make.language_model.recipe import LanguageRun, language_recipe
 from cloze.make.run import Watch
 from cloze.metrics.language import score_language
 from grams import TEXT

@@ -5,9 +5,9 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.plan import plan
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import recipe
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.plan import plan
+from cloze.make.pretrain.recipe import recipe
 from cloze.report.model_card import held_out_scores
 from smallruns import FAST, check_resumed, metrics, stories
 
@@ -87,7 +87,7 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
 
 
 def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.2)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.2)
     left, plain = (plan(text, tmp_path / "m", recipe(settings=s)) for s in (ASKED, FAST))
     assert left.parameters == plain.parameters
 

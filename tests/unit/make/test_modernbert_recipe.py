@@ -5,9 +5,9 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.finetune_encoder import finetune_encoder
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import recipe
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.recipe import recipe
 from smallruns import SMALL, stories
 
 MODERN = [
@@ -105,7 +105,7 @@ def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
 
 
 def test_new_words_and_heads_are_grown(made):
-    from cloze.make.grow import grown
+    from cloze.make.extend_model import grown
 
     base = cloze.load(made)
     model = grown(base, base.tokenizer, ("token",), rng=torch.Generator(), labels=("a", "b", "c"))

@@ -13,13 +13,13 @@ import cloze
 from cloze.checkpoint.load import load
 from cloze.config import read_toml
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.make.finetune_recipe import FinetuneRecipe, finetune_recipe
-from cloze.make.plan import plan
-from cloze.make.pretrain import kind_of
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import Recipe, recipe, recipes
+from cloze.make.finetune.recipe import FinetuneRecipe, finetune_recipe
+from cloze.make.pretrain.dispatch import kind_of
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.plan import plan
+from cloze.make.pretrain.recipe import Recipe, recipe, recipes
 from cloze.make.run import Say, Watch
-from cloze.make.translate_recipe import RECIPES as TRANSLATORS
+from cloze.make.translation.recipe import RECIPES as TRANSLATORS
 from cloze.text.extend import extend
 from helpers import tiny_tokenizer
 
@@ -199,7 +199,7 @@ def test_a_model_to_go_on_from_has_its_own_positions(trained, text, tmp_path):
 
 
 def test_new_rows_begin_as_the_mean_of_their_pieces(trained):
-    from cloze.make.grow import grown
+    from cloze.make.extend_model import grown
 
     base = cloze.load(trained[1])
     wider = extend(base.tokenizer, ["kingfish doghouse"] * 9, 2)
@@ -233,9 +233,10 @@ def test_a_plan_trains_nothing(text, tmp_path):
 
 
 def test_a_plan_of_steps_longer_than_the_trial_goes_by_the_first(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 1e-9)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 1e-9)
     clock = iter([0.0, 4.0])
-    monkeypatch.setattr("cloze.make.plan.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    stopped = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("cloze.make.pretrain.plan.time", stopped)
     made = plan(text, tmp_path / "m", small("run.steps=100"))
     assert made.tokens_per_second == pytest.approx(made.tokens_per_step / 4, rel=0.5)
 
@@ -249,7 +250,7 @@ def test_a_plan_tries_what_the_run_will_do(text, tmp_path, monkeypatch):
         return checkpoint(*arguments, **options)
 
     monkeypatch.setattr("cloze.train.memory.checkpoint", spy)
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     monkeypatch.setitem(sys.modules, "resource", None)
     made = plan(text, tmp_path / "m", small("run.recompute=true"))
     assert computed_again
@@ -273,7 +274,7 @@ def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
     said = []
     say = Say(text=said.append)
     out = tmp_path / "m"
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     plan(text, out, small("vocabulary.size=80"))
     plan(text, out, small(), say=say)
     assert cloze.Tokenizer.load(out / "tokenizer").size > 80  # learned again: other settings

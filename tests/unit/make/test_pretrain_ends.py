@@ -10,11 +10,11 @@ import torch
 import cloze
 from cloze.data.prepare import prepare
 from cloze.errors import FolderError, InputError
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.probes import probes
-from cloze.make.recipe import recipe
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.probes import probes
+from cloze.make.pretrain.recipe import recipe
+from cloze.make.pretrain.setup import described
 from cloze.make.run import Say, Watch
-from cloze.make.workshop import described
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.guard import BadStepError
 from corpora import LINES, small_corpus, write_documents

@@ -4,10 +4,10 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.language_recipe import LanguageRecipe, NGramRecipe
-from cloze.make.maker import has_setting
-from cloze.make.pretrain import MODEL_MAKERS, complete, kind_of
-from cloze.make.recipe import Recipe, recipes
+from cloze.make.language_model.recipe import LanguageRecipe, NGramRecipe
+from cloze.make.pretrain.dispatch import MODEL_MAKERS, complete, kind_of
+from cloze.make.pretrain.recipe import Recipe, recipes
+from cloze.make.recipe.maker import has_setting
 from grams import TEXT
 
 

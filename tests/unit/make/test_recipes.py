@@ -7,11 +7,11 @@ import pytest
 
 from cloze.config import read_toml, to_toml
 from cloze.errors import ConfigError
-from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun, finetune_recipe
-from cloze.make.language_recipe import LanguageRecipe, language_recipe
-from cloze.make.recipe import Recipe, recipe
-from cloze.make.run_tables import FREE, UNITS, JudgedRun, RunTable
-from cloze.make.translate_recipe import translate_recipe
+from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun, finetune_recipe
+from cloze.make.language_model.recipe import LanguageRecipe, language_recipe
+from cloze.make.pretrain.recipe import Recipe, recipe
+from cloze.make.recipe.run import FREE, UNITS, JudgedRun, RunTable
+from cloze.make.translation.recipe import translate_recipe
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,6 @@ def test_what_may_differ_on_resuming_are_settings_that_there_are():
 
 def test_a_judged_run_knows_nothing_of_raw_text():
     """It takes a record of who looks on from where no corpus is made."""
-    code = "import sys, cloze.make.course; print('cloze.make.workshop' in sys.modules)"
+    code = "import sys, cloze.make.course; print('cloze.make.pretrain.setup' in sys.modules)"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "False"

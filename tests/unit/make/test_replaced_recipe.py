@@ -6,10 +6,10 @@ import cloze
 from cloze.checkpoint.state import newest_state, read_state
 from cloze.data.packing import Batching
 from cloze.errors import ConfigError
-from cloze.make.plan import plan
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import recipe
-from cloze.make.recipe_tables import ObjectiveTable
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.plan import plan
+from cloze.make.pretrain.recipe import recipe
+from cloze.make.pretrain.tables import ObjectiveTable
 from smallruns import FAST, check_resumed, metrics, stories
 
 SMALL = [*FAST, "model.family=modernbert", "model.num_layers=2"]
@@ -97,7 +97,7 @@ def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
 
 
 def test_a_plan_counts_the_generators_memory_and_not_its_weights(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("cloze.make.plan.TRIAL_SECONDS", 0.2)
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.2)
     plain = plan(text, tmp_path / "m", recipe(settings=SMALL))
     both = plan(text, tmp_path / "m", recipe(settings=BOTH))
     assert both.parameters == plain.parameters

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from cloze.errors import FolderError, MissingExtraError
-from cloze.make.finetune_encoder import finetune_encoder, resume_finetune
-from cloze.make.language import pretrain_language, resume_language
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import recipes
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
+from cloze.make.language_model.job import pretrain_language, resume_language
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.recipe import recipes
 from cloze.make.run import RECIPE, named, placed
-from cloze.make.translate import resume_translator, train_translator
+from cloze.make.translation.job import resume_translator, train_translator
 
 BEGIN = {
     "pretrain": lambda out, **how: pretrain_encoder("none.txt", out, **how),

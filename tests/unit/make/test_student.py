@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.student import fingerprint, kept_layers, student
+from cloze.make.distill.student import fingerprint, kept_layers, student
 from cloze.models import BertConfig, DistilBertConfig, ModernBertConfig
 from helpers import scramble, tiny_tokenizer
 

@@ -11,7 +11,7 @@ import cloze
 from cloze.config import to_mapping
 from cloze.errors import ConfigError, InputError
 from cloze.make.run import Watch
-from cloze.make.translate_recipe import TranslateRun, translate_recipe
+from cloze.make.translation.recipe import TranslateRun, translate_recipe
 from cloze.models.transformer import Transformer, TransformerConfig
 from translators import TEXTS
 

@@ -11,8 +11,8 @@ from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
 from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
-from cloze.make.grow import grown
-from cloze.make.student import student
+from cloze.make.distill.student import student
+from cloze.make.extend_model import grown
 from cloze.models import BertConfig, fresh
 from cloze.nn.attention import Attention
 from cloze.nn.packed import Packed

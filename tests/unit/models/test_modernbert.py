@@ -5,7 +5,7 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.transfer import depth_of
+from cloze.make.finetune.transfer import depth_of
 from cloze.models import ModernBertConfig, fresh, on_meta
 from cloze.models.modernbert import PRESETS
 from cloze.nn.packed import Packed

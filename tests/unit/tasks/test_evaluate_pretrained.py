@@ -12,7 +12,7 @@ from cloze.data.corpus import Corpus
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.pretrain_encoder import pretrain_encoder
+from cloze.make.pretrain.job import pretrain_encoder
 from cloze.metrics.numbers import pearson, spearman
 from cloze.tasks.left_to_right import as_language
 from grams import text_model

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from cloze.config import check_choices, in_range, number, one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import completed
-from cloze.make.run_tables import UNITS, JudgedRun
+from cloze.make.pretrain.recipe import completed
+from cloze.make.recipe.run import UNITS, JudgedRun
 from cloze.tasks.layers import CHOICES
 from cloze.text.length import Policy
 from cloze.train.optim import OptimiserConfig

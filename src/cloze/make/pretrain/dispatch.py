@@ -2,10 +2,10 @@
 
 | kind | recipe | makes |
 |---|---|---|
-| bert, modernbert | laptop, fast, bert-tiny … | an encoder (`make/pretrain_encoder.py`) |
+| bert, modernbert | laptop, fast, bert-tiny … | an encoder (`make/pretrain/job.py`) |
 | ngram | ngram | an n-gram model, by counting (`make/ngram.py`) |
 | word2vec | word2vec | word vectors (`make/word2vec.py`) |
-| nnlm, lstm | nnlm, lstm | a neural language model (`make/language.py`) |
+| nnlm, lstm | nnlm, lstm | a neural language model (`make/language_model/job.py`) |
 """
 
 import os
@@ -23,13 +23,13 @@ from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
 from cloze.errors import ConfigError
-from cloze.make.language import pretrain_language, resume_language
-from cloze.make.language_recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
-from cloze.make.maker import Maker
+from cloze.make.init_from import family_in
+from cloze.make.language_model.job import pretrain_language, resume_language
+from cloze.make.language_model.recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.ngram import pretrain_ngram
-from cloze.make.onward import family_in
-from cloze.make.pretrain_encoder import pretrain_encoder, resume_encoder
-from cloze.make.recipe import DEFAULT, FAST, Recipe, completed, values_of
+from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.recipe import DEFAULT, FAST, Recipe, completed, values_of
+from cloze.make.recipe.maker import Maker
 from cloze.make.run import Pretrained, Watch, named, texts_of, write_recipe
 from cloze.make.word2vec import pretrain_word2vec
 from cloze.train.parallel import processes

@@ -16,12 +16,12 @@ from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
-from cloze.make.finetune_recipe import FinetuneRecipe, FinetuneRun
-from cloze.make.grow import grown
-from cloze.make.labelled import Labelled
+from cloze.make.extend_model import grown
+from cloze.make.finetune.labelled import Labelled
+from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
+from cloze.make.finetune.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.make.run import DATA_FACTS, METRICS, Watch
 from cloze.make.threshold import with_threshold
-from cloze.make.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.report.page import write_report

@@ -8,7 +8,7 @@ from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.files import write_json
 from cloze.make.run import SAMPLES
-from cloze.make.translate_recipe import TranslateRecipe
+from cloze.make.translation.recipe import TranslateRecipe
 from cloze.metrics.bleu import bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.modes import eval_mode

@@ -12,10 +12,10 @@ from cloze.data.prepare import check_place
 from cloze.data.streams import Source, is_stream, rereadable, rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.folder import alone, check_apart, clear
-from cloze.make.recipe import Recipe
+from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.setup import CORPUS
+from cloze.make.pretrain.tokenizer import TOKENIZER, drop_stale_vocabulary
 from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, write_recipe
-from cloze.make.run_vocabulary import TOKENIZER, drop_stale_vocabulary
-from cloze.make.workshop import CORPUS
 from cloze.nn.encoder import Encoder
 from cloze.nn.shape import EncoderConfig
 from cloze.text.tokenizer import Tokenizer

@@ -23,7 +23,7 @@ from cloze.data.labelled.examples import (
 )
 from cloze.data.streams import check_rows
 from cloze.errors import InputError
-from cloze.make.finetune_recipe import FinetuneRecipe
+from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.tasks.judge import Judged, gold_of, measure_of, measured_as
 from cloze.tasks.scoring import label_number
 from cloze.tasks.task_functions import TASK_FUNCTIONS

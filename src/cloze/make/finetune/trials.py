@@ -15,11 +15,11 @@ from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.data.files import LOCK
 from cloze.errors import ConfigError, FolderError
 from cloze.files import read_json, read_text, write_json, write_text
-from cloze.make.finetune_recipe import BATCHES, EPOCHS, RATES, FinetuneRecipe
+from cloze.make.finetune.job import Tuned, how_it_ended
+from cloze.make.finetune.recipe import BATCHES, EPOCHS, RATES, FinetuneRecipe
 from cloze.make.folder import alone, clear_model
+from cloze.make.recipe.run import UNITS
 from cloze.make.run import RECIPE, STATE, TRIALS, write_recipe
-from cloze.make.run_tables import UNITS
-from cloze.make.tuning import Tuned, how_it_ended
 
 SEED = "seed-"  # and its number: the name of a run
 

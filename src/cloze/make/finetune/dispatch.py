@@ -2,8 +2,8 @@
 
 | task | recipe | makes |
 |---|---|---|
-| classify, tag, answer, choose | finetune, features | model and head (`make/finetune_encoder.py`) |
-| translate | transformer(-base), seq2seq | a translator, new or going on (`make/translate.py`) |
+| classify, tag, answer, choose | finetune, features | model and head (`finetune/encoder.py`) |
+| translate | transformer(-base), seq2seq | a translator, new or continued (`translation/job.py`) |
 """
 
 import os
@@ -16,16 +16,16 @@ from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import InputError
-from cloze.make.finetune_encoder import Finetuned, finetune_encoder, resume_finetune
-from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
-from cloze.make.labelled import listed_sources
-from cloze.make.maker import Maker
-from cloze.make.onward import family_in
-from cloze.make.recipe import values_of
+from cloze.make.finetune.encoder import Finetuned, finetune_encoder, resume_finetune
+from cloze.make.finetune.labelled import listed_sources
+from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.init_from import family_in
+from cloze.make.pretrain.recipe import values_of
+from cloze.make.recipe.maker import Maker
 from cloze.make.run import Watch
-from cloze.make.translate import Trained, resume_translator, train_translator
-from cloze.make.translate_recipe import DEFAULT as TRANSLATOR
-from cloze.make.translate_recipe import TranslateRecipe, translate_recipe
+from cloze.make.translation.job import Trained, resume_translator, train_translator
+from cloze.make.translation.recipe import DEFAULT as TRANSLATOR
+from cloze.make.translation.recipe import TranslateRecipe, translate_recipe
 
 TRANSLATE, FEATURES = "translate", "features"
 _SIDES = 2

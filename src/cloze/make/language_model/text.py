@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.checkpoint.words import Vocabulary
 from cloze.data.streams import Source, rows
 from cloze.errors import InputError
-from cloze.make.language_recipe import JudgedTable
+from cloze.make.language_model.recipe import JudgedTable
 from cloze.make.run import no_text
 from cloze.models.ngram import EOS
 from cloze.text.tokenizer import Tokenizer

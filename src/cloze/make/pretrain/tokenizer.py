@@ -11,7 +11,7 @@ from cloze.config import to_mapping
 from cloze.data.streams import OnError, Source, inventory, rows
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
-from cloze.make.recipe import Recipe
+from cloze.make.pretrain.recipe import Recipe
 from cloze.make.run import Say
 from cloze.text.extend import extend
 from cloze.text.learn import learn

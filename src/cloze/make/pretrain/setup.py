@@ -17,11 +17,11 @@ from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.streams import Source
-from cloze.make.grow import grown
-from cloze.make.recipe import Recipe
+from cloze.make.distill.student import student
+from cloze.make.extend_model import grown
+from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.tokenizer import TOKENIZER, run_vocabulary
 from cloze.make.run import Say, check_named
-from cloze.make.run_vocabulary import TOKENIZER, run_vocabulary
-from cloze.make.student import student
 from cloze.metrics.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids

@@ -11,11 +11,11 @@ import torch
 
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.begin import begun
-from cloze.make.pretrain_encoder import asked, beginning
-from cloze.make.recipe import DEFAULT, Recipe
+from cloze.make.pretrain.job import asked, beginning
+from cloze.make.pretrain.prepare import begun
+from cloze.make.pretrain.recipe import DEFAULT, Recipe
+from cloze.make.pretrain.setup import open_workshop
 from cloze.make.run import Say
-from cloze.make.workshop import open_workshop
 from cloze.train.budget import Budget
 from cloze.train.loop import run
 from cloze.train.parallel import assemble

@@ -12,8 +12,8 @@ from cloze.checkpoint.source import existing, find_folder, model_in
 from cloze.config import to_mapping
 from cloze.errors import ConfigError
 from cloze.make.folder import check_apart
+from cloze.make.recipe.run import StartTable
 from cloze.make.run import placed
-from cloze.make.run_tables import StartTable
 
 B = TypeVar("B")
 

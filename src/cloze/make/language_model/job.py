@@ -25,10 +25,11 @@ from cloze.device import resolve_device
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
-from cloze.make.language_recipe import LanguageRecipe, language_recipe
-from cloze.make.language_text import Lines, RunningText, read_lines
+from cloze.make.init_from import base_of, fitted, said
+from cloze.make.language_model.recipe import LanguageRecipe, language_recipe
+from cloze.make.language_model.text import Lines, RunningText, read_lines
 from cloze.make.ngram import learn_words
-from cloze.make.onward import base_of, fitted, said
+from cloze.make.pretrain.tokenizer import kept_vocabulary
 from cloze.make.run import (
     DATA_FACTS,
     VOCABULARY,
@@ -41,7 +42,6 @@ from cloze.make.run import (
     texts_of,
     write_recipe,
 )
-from cloze.make.run_vocabulary import kept_vocabulary
 from cloze.metrics.language import score_language
 from cloze.metrics.perplexity import perplexity
 from cloze.models.ngram import BOS, EOS, UNK

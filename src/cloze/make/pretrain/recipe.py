@@ -24,7 +24,7 @@ from cloze.config import (
 )
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe_tables import (
+from cloze.make.pretrain.tables import (
     BatchTable,
     CorpusTable,
     DistillTable,
@@ -34,7 +34,7 @@ from cloze.make.recipe_tables import (
     ShapeTable,
     VocabularyTable,
 )
-from cloze.make.run_tables import UNITS, RunTable, StartTable
+from cloze.make.recipe.run import UNITS, RunTable, StartTable
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
 
@@ -284,7 +284,7 @@ def _check_brought(start: str | None, asked: Mapping[str, Any]) -> None:
 def recipes() -> dict[str, Path]:
     """The recipes that come with the package, by name."""
     inside = Path(str(files("cloze"))) / "recipes"
-    beside = Path(__file__).resolve().parents[3] / "recipes"  # in a checkout
+    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
     folder = inside if inside.is_dir() else beside
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 

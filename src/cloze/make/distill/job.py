@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from cloze.checkpoint.load import open_folder
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.pretrain_encoder import pretrain_encoder
-from cloze.make.recipe import Recipe
-from cloze.make.recipe import recipe as complete
+from cloze.make.distill.student import student_shape
+from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.recipe import recipe as complete
 from cloze.make.run import Pretrained, Watch
-from cloze.make.student import student_shape
 
 DEFAULT = "distill"
 

@@ -25,12 +25,14 @@ from cloze.data.files import PathLike, absolute
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.files import read_json, write_json
-from cloze.make.begin import begun
 from cloze.make.course import exact, written
+from cloze.make.distill.student import fingerprint
 from cloze.make.folder import alone
-from cloze.make.probes import Fills, Probe, ask, probes, write_fills
-from cloze.make.recipe import DEFAULT, Recipe
-from cloze.make.recipe import recipe as complete
+from cloze.make.pretrain.prepare import begun
+from cloze.make.pretrain.probes import Fills, Probe, ask, probes, write_fills
+from cloze.make.pretrain.recipe import DEFAULT, Recipe
+from cloze.make.pretrain.recipe import recipe as complete
+from cloze.make.pretrain.setup import Workshop, open_workshop
 from cloze.make.run import (
     CORPUS_FACTS,
     FILLS,
@@ -44,8 +46,6 @@ from cloze.make.run import (
     recipe_in,
     texts_of,
 )
-from cloze.make.student import fingerprint
-from cloze.make.workshop import Workshop, open_workshop
 from cloze.metrics.held_out import commoner_label, unigram_accuracy
 from cloze.metrics.perplexity import perplexity
 from cloze.models import on_meta

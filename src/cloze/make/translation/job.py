@@ -22,7 +22,8 @@ from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
 from cloze.make.course import Course, exact, take
 from cloze.make.folder import alone, check_apart, clear
-from cloze.make.onward import base_of, fitted, said
+from cloze.make.init_from import base_of, fitted, said
+from cloze.make.pretrain.tokenizer import kept_vocabulary
 from cloze.make.run import (
     DATA_FACTS,
     UNNAMED,
@@ -33,9 +34,8 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
-from cloze.make.run_vocabulary import kept_vocabulary
-from cloze.make.translate_judge import Judge
-from cloze.make.translate_recipe import DEFAULT, TranslateRecipe, translate_recipe
+from cloze.make.translation.evaluation import Judge
+from cloze.make.translation.recipe import DEFAULT, TranslateRecipe, translate_recipe
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report

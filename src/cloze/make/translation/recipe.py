@@ -8,8 +8,8 @@ from cloze.checkpoint.translator import CONFIGS, Config
 from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
-from cloze.make.recipe import check_one_model, completed, recipes
-from cloze.make.run_tables import JudgedRun, StartTable
+from cloze.make.pretrain.recipe import check_one_model, completed, recipes
+from cloze.make.recipe.run import JudgedRun, StartTable
 from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.seq2seq import Seq2SeqShape
 from cloze.models.transformer import TransformerShape

@@ -26,11 +26,11 @@ from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
 from cloze.device import resolve_device
 from cloze.make.course import Course, Taken, exact, take
-from cloze.make.finetune_recipe import FinetuneRecipe
-from cloze.make.grow import grown
-from cloze.make.labelled import Labelled
+from cloze.make.extend_model import grown
+from cloze.make.finetune.job import Tuned, count_cut, tell, weights_of
+from cloze.make.finetune.labelled import Labelled
+from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.run import Watch
-from cloze.make.tuning import Tuned, count_cut, tell, weights_of
 from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
 from cloze.nn.readers import LinearReader

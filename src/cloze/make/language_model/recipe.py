@@ -7,8 +7,8 @@ from typing import Any, Literal
 from cloze.checkpoint.language import CONFIGS, Config
 from cloze.config import check_choices, from_mapping, in_range, number, to_mapping
 from cloze.data.files import PathLike
-from cloze.make.recipe import check_one_model, completed
-from cloze.make.run_tables import JudgedRun, StartTable
+from cloze.make.pretrain.recipe import check_one_model, completed
+from cloze.make.recipe.run import JudgedRun, StartTable
 from cloze.models.lstm import LSTMShape
 from cloze.models.ngram import BOS, HIGHEST
 from cloze.models.nnlm import NNLMShape

@@ -22,10 +22,12 @@ from cloze.config import one_of
 from cloze.data.files import PathLike, absolute, fresh_path
 from cloze.device import resolve_device
 from cloze.errors import InputError
-from cloze.make.features import tune_features
-from cloze.make.finetune_recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune.features import tune_features
+from cloze.make.finetune.job import Tuned, how_it_ended, tune
+from cloze.make.finetune.labelled import Labelled, gather, listed_sources
+from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune.trials import Trial, best_of, finished, planned, run_several, write_trials
 from cloze.make.folder import alone, check_apart, clear
-from cloze.make.labelled import Labelled, gather, listed_sources
 from cloze.make.run import (
     UNNAMED,
     Watch,
@@ -35,8 +37,6 @@ from cloze.make.run import (
     recipe_in,
     write_recipe,
 )
-from cloze.make.trials import Trial, best_of, finished, planned, run_several, write_trials
-from cloze.make.tuning import Tuned, how_it_ended, tune
 
 
 @dataclass(frozen=True, kw_only=True)
