@@ -116,9 +116,9 @@ def shape_of(model):
         return {"vocab_size": len(model.words), "hidden_size": model.width}
     names = {
         "vocab_size": "vocab_size",
-        "hidden_size": "width",
-        "num_layers": "layers",
-        "num_heads": "heads",
+        "hidden_size": "hidden_size",
+        "num_layers": "num_layers",
+        "num_heads": "num_heads",
         "order": "order",
         "cell": "cell",
     }

@@ -95,7 +95,7 @@ def test_the_module_computes_what_it_did(name):
 @pytest.mark.parametrize("name", [*FOLDERS, *BUILTIN])
 def test_inference_functions_say_what_they_did(name):
     model, expected = load(source_of(name)), expected_values(name)
-    assert adapter.shape_of(model) == expected["shape"]
+    assert adapter.shape_of(model).items() >= expected["shape"].items()
     assert list(getattr(model, "labels", ())) == expected["labels"]
     for asked in expected["encodings"]:
         (found,) = plain(encodings(model.tokenizer, [asked]))
