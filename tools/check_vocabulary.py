@@ -1,0 +1,124 @@
+"""Check that code, help, errors and documents use the field's words (docs/architecture.md, Language).
+
+    python tools/check_vocabulary.py            # exit code 1 and a list of places if a rule is broken
+
+Two rules. A function is named by a verb and its object, never by a bare participle such as `told`
+or `_settled`. And some words are not used in texts: private names for known things, and metaphors.
+Both have an allow-list in this file, for names that are the field's own.
+"""
+
+import ast
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("src/cloze", "bench", "tools")
+TEXTS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "recipes/*.toml")  # the changelog is history
+
+IRREGULAR = frozenset(
+    """
+    begun built caught chosen cut dealt done drawn driven fed felt found forgotten given gone grown
+    handed heard held hidden kept known laid led left lent lost made meant met paid put said sent
+    set shown shut spent spoken stood struck taken taught thought thrown told turned understood
+    written
+    """.split()  # noqa: SIM905
+)
+# functions that are called so in Python, PyTorch or the field: verbs and nouns that look alike
+ALLOWED_NAMES = frozenset("embed feed need seed speed shed cut put set train_embed".split())  # noqa: SIM905
+
+# word or phrase (a regular expression) -> what to write in its place
+BANNED = {
+    r"unsaid": "default",
+    r"\[found\]": "(default: auto-detected)",
+    r"may look": "may attend",
+    r"commoner": "majority",
+    r"commonest": "most frequent",
+    r"told apart": "distinguished, classified correctly",
+    r"words right": "accuracy",
+    r"hidden words": "masked tokens",
+    r"sureness": "calibration, confidence",
+    r"numbers that are none": "NaN or infinite values",
+    r"mend (that|it|the)": "fix",
+    r"so often all": "epochs",
+    r"how often all": "epochs",
+    r"thaw(s|ed|ing)?": "unfreeze",
+    r"goes on from|go on from": "continue from, initialize from",
+    r"(the|a|this|our) house|rooms? of": "package",
+    r"(thin|one|two) doors?": "interface",
+    r"the dearest": "the most expensive",
+    r"asked aloud|computed aloud": "computed explicitly",
+    r"by heart": "memorized",
+    r"workshop": "setup",
+    r"\bpieces?\b": "token, subword",
+    r"\b(places|spots)\b": "positions, indices",
+    r"word_factors|lean_cross_entropy|own_words|commoner_label|held_against": "see design",
+    r"a judgement|judgements|\bjudged?\b|\bjudges\b": "evaluate, score",
+}
+# a line that may hold one of them, by file: the tokenizer library's own words, quotations, titles
+ALLOWED_LINES = (
+    (r".*", r"byte_?pair|in place|in-place|takes? (its )?place|sentence ?piece|SentencePiece"),
+)
+
+
+def check_names(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Functions that a bare participle names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name.strip("_")
+            participle = name in IRREGULAR or re.fullmatch(r"[a-z]{2,}ed", name)
+            if participle and name not in ALLOWED_NAMES:
+                yield node.lineno, f"function {node.name!r} is named by a bare participle"
+
+
+def check_words(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Banned words in texts."""
+    for number, line in lines:
+        for pattern, better in BANNED.items():
+            found = re.search(
+                rf"\b(?:{pattern})\b" if pattern[0].isalpha() else pattern, line, re.I
+            )
+            if found and not is_allowed(path, line):
+                yield number, f"{found[0]!r}: write {better}"
+
+
+def is_allowed(path: Path, line: str) -> bool:
+    """Whether the allow-list lets a line stand."""
+    name = path.relative_to(ROOT).as_posix()
+    return any(
+        re.search(file, name) and re.search(text, line, re.I) for file, text in ALLOWED_LINES
+    )
+
+
+def read_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The strings and comments of a Python file, line by line."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.STRING, tokenize.COMMENT):
+                for offset, line in enumerate(token.string.splitlines()):
+                    yield token.start[0] + offset, line
+
+
+def main() -> int:
+    problems = []
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path == Path(__file__).resolve():
+                continue
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found = [*check_names(path, tree), *check_words(path, read_texts(path))]
+            problems += [(path, *one) for one in found]
+    for pattern in TEXTS:
+        for path in sorted(ROOT.glob(pattern)):
+            lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            problems += [(path, *one) for one in check_words(path, lines)]
+    for path, line, message in problems:
+        print(f"{path.relative_to(ROOT)}:{line}: {message}")
+    print(f"{len(problems)} problems" if problems else "vocabulary: clean")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
