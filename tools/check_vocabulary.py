@@ -1,6 +1,6 @@
-"""Check that code, help, errors and documents use the field's words (docs/architecture.md, Language).
+"""Check that code, help, errors and documents use the field's words.
 
-    python tools/check_vocabulary.py            # exit code 1 and a list of places if a rule is broken
+    python tools/check_vocabulary.py      # lists the problems; exit code 1 if there are any
 
 Two rules. A function is named by a verb and its object, never by a bare participle such as `told`
 or `_settled`. And some words are not used in texts: private names for known things, and metaphors.
@@ -63,7 +63,7 @@ ALLOWED_LINES = (
 )
 
 
-def check_names(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+def check_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Functions that a bare participle names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -108,7 +108,7 @@ def main() -> int:
             if path == Path(__file__).resolve():
                 continue
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            found = [*check_names(path, tree), *check_words(path, read_texts(path))]
+            found = [*check_names(tree), *check_words(path, read_texts(path))]
             problems += [(path, *one) for one in found]
     for pattern in TEXTS:
         for path in sorted(ROOT.glob(pattern)):
