@@ -35,7 +35,9 @@ from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Sampling
-from cloze.models import BertConfig, ModernBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.masking import Masking

@@ -28,7 +28,7 @@ from cloze.data.packing import Batches, Batching
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.streams import rows
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
 from cloze.plot.numbers import percent

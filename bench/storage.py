@@ -29,7 +29,8 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
 from cloze.make.rounding import rounded_on
-from cloze.models import ModernBertConfig, on_meta
+from cloze.models import on_meta
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from cloze.plot.numbers import percent
 from cloze.tasks.batches import by_tokens

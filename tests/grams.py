@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from cloze.checkpoint.ngram import NGramModel
-from cloze.models.ngram import BOS, EOS, NGram
+from cloze.models.configs.ngram import BOS, EOS
+from cloze.models.ngram import NGram
 from cloze.text.spaced import spaced
 from cloze.train.ngram import fit
 

@@ -4,7 +4,7 @@ import torch
 
 from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
 from cloze.checkpoint.words import Vocabulary
-from cloze.models.ngram import BOS
+from cloze.models.configs.ngram import BOS
 from cloze.models.nnlm import NEVER
 from cloze.text.spaced import learn_spaced
 from grams import TEXT

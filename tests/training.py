@@ -13,7 +13,8 @@ import torch
 import torch.multiprocessing as processes
 
 from cloze.data.batch import PackedBatch
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining

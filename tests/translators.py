@@ -3,8 +3,10 @@
 import torch
 
 from cloze.checkpoint.translator import Translator, learn_pieces
-from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.models.configs.seq2seq import Seq2SeqConfig
+from cloze.models.configs.transformer import TransformerConfig
+from cloze.models.seq2seq import Seq2Seq
+from cloze.models.transformer import Transformer
 from helpers import scramble
 
 SIZE = 23

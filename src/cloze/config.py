@@ -168,13 +168,20 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     return cls(**given)
 
 
-def to_mapping(config: "DataclassInstance") -> dict[str, Any]:
-    """The reverse of `from_mapping`; fields that are None are left out, as TOML has no null."""
+def to_mapping(config: "DataclassInstance", *, from_data: bool = True) -> dict[str, Any]:
+    """The reverse of `from_mapping`; fields that are None are left out, as TOML has no null.
+
+    With `from_data=False` the fields that the data decide (`FROM_DATA` of a model's configuration,
+    such as vocab_size) are left out too.
+    """
     found: dict[str, Any] = {}
+    skipped = () if from_data else getattr(config, "FROM_DATA", ())
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        if field.name in skipped:
+            continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found[field.name] = to_mapping(value)
+            found[field.name] = to_mapping(value, from_data=from_data)
         elif value is not None:
             found[field.name] = list(value) if isinstance(value, tuple) else value
     return found
@@ -190,7 +197,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
     """The text of a TOML file that `read_toml` and `from_mapping` turn back."""
-    values = config if isinstance(config, Mapping) else to_mapping(config)
+    values = config if isinstance(config, Mapping) else to_mapping(config, from_data=False)
     return _lines(values, "").lstrip("\n")
 
 

@@ -10,7 +10,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from helpers import scramble
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

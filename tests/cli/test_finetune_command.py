@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.model import Model
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from helpers import tiny_tokenizer
 
 

@@ -13,7 +13,8 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.cli.app import app
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(

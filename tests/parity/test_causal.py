@@ -7,7 +7,8 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.tasks.left_to_right import as_language
 from helpers import PIECES, scramble, tiny_tokenizer
 

@@ -9,7 +9,9 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import BertConfig, DistilBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.nn.packed import Packed
 from helpers import scramble, tiny_tokenizer

@@ -8,7 +8,7 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import Item, batch_of
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner, Placed
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from helpers import scramble, tiny_tokenizer

@@ -10,7 +10,8 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import ModernBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from helpers import PIECES, scramble, tiny_tokenizer
 

@@ -12,7 +12,8 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.streams import rows
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity

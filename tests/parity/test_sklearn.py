@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.tables import read_texts
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from helpers import PIECES, tiny_tokenizer
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.models.configs.transformer import TransformerConfig
+from cloze.models.transformer import Transformer
 from cloze.nn.decoder import CrossAttention
 from helpers import scramble
 

@@ -5,7 +5,8 @@ import pytest
 
 from cloze.checkpoint.vectors import export_vectors, import_vectors
 from cloze.metrics.words import analogies, read_pairs, read_questions, similarities
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.configs.word2vec import Grams
+from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import combine, odd_one_out, similar
 
 pytestmark = [

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.interop.arpa import read_arpa, write_arpa
-from cloze.models.ngram import BOS, EOS, SYMBOLS
+from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
 from grams import Reference, made, total
 
 SIZE = 9

@@ -16,7 +16,7 @@ from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from grams import text_model
 from helpers import tiny_model
 from languages import language_model

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from cloze.models import ModernBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from cloze.nn.rotary import rotate, turn_of
 from helpers import scramble

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from cloze.train.word2vec.rules import alias_table, huffman, noise
 from cloze.train.word2vec.settings import Text
 from cloze.train.word2vec.vocabulary import join, split_text

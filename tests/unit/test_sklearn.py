@@ -28,7 +28,7 @@ from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.run import Watch
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
 from helpers import PIECES, scramble, tiny_tokenizer

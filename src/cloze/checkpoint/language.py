@@ -15,15 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.own import put_weights, read_settings, write_own
+from cloze.checkpoint.own import complete_config, put_weights, read_settings, write_own
 from cloze.checkpoint.words import ReadsWords, Vocabulary
-from cloze.config import from_mapping
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, FolderError
+from cloze.models.configs.lstm import LSTMConfig
+from cloze.models.configs.ngram import BOS, EOS
+from cloze.models.configs.nnlm import NNLMConfig
 from cloze.models.language import batches
-from cloze.models.lstm import LSTM, LSTMConfig
-from cloze.models.ngram import BOS, EOS
-from cloze.models.nnlm import NNLM, NNLMConfig
+from cloze.models.lstm import LSTM
+from cloze.models.nnlm import NNLM
 from cloze.nn.meta import without_memory
 from cloze.nn.recurrent import State
 from cloze.text.tokenizer import Tokenizer
@@ -126,6 +127,7 @@ class NeuralModel(ReadsWords):
 
 def on_meta(config: Config) -> Module:
     """The net without memory behind it: shapes to check, weights to be put in."""
+    config.check_complete()
     with without_memory():
         return MODULES[config.family](config)
 
@@ -154,7 +156,7 @@ def open_language(
 def _read_config(folder: Path) -> Config:
     family, values = read_settings(folder, CONFIGS, "a neural language model")
     try:
-        return from_mapping(CONFIGS[family], values)
+        return complete_config(CONFIGS[family], values)
     except ConfigError as error:
         raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
 

@@ -17,8 +17,8 @@ from cloze.files import write_json
 from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
 from cloze.models import fresh
+from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
-from cloze.nn.shape import EncoderConfig
 from cloze.text.tokenizer import Tokenizer
 
 

@@ -25,17 +25,9 @@ from cloze.data.unpack import open_text
 from cloze.errors import ConfigError, FolderError
 from cloze.files import expanded, whole_file, writing
 from cloze.interop.arpa import read_arpa, write_arpa
+from cloze.models.configs.ngram import BOS, SYMBOLS, NGramConfig
 from cloze.models.language import batches
-from cloze.models.ngram import (
-    BOS,
-    SYMBOLS,
-    Floats,
-    Ints,
-    Level,
-    NGram,
-    NGramConfig,
-    Step,
-)
+from cloze.models.ngram import Floats, Ints, Level, NGram, Step
 from cloze.text.spaced import spaced
 from cloze.text.tokenizer import Tokenizer
 
@@ -129,7 +121,7 @@ def _settings(module: NGram) -> dict[str, object]:
         "vocab_size": config.vocab_size,
         "counts": [len(level.keys) for level in module.levels],
         "discounts": config.discounts,
-        "fallback_discounts": config.fallback,
+        "fallback_discounts": config.fallback_discounts,
     }
 
 
@@ -150,7 +142,7 @@ def _read_settings(folder: Path) -> tuple[NGramConfig, list[int]]:
                     order=order,
                     vocab_size=vocab_size,
                     discounts=tuple(map(tuple, discounts)),
-                    fallback=tuple(fallback),
+                    fallback_discounts=tuple(fallback),
                 )
             except ConfigError as error:
                 raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None

@@ -3,18 +3,21 @@
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from cloze.checkpoint.abilities import own_family, refuse
 from cloze.checkpoint.atomic import model_told, whole_files, whole_folder
 from cloze.checkpoint.weights import SINGLE, check, read_weights, stored_weights
-from cloze.config import to_mapping
-from cloze.errors import FolderError
+from cloze.config import from_mapping, to_mapping
+from cloze.errors import ConfigError, FolderError
 from cloze.files import read_json, write_json
+from cloze.models.configs.base import ModelConfig
 from cloze.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import nn  # word vectors are no net, and start without torch
+
+C = TypeVar("C", bound=ModelConfig)
 
 CONFIG = "config.json"
 FORMAT_VERSION = 2  # of config.json
@@ -119,6 +122,16 @@ def rename_version_1(values: dict[str, Any]) -> dict[str, Any]:
     """The settings of a config.json of ours by their present names."""
     names = VERSION_1.get(values["model_type"], {}) if values.get("format_version") == 1 else {}
     return {names.get(key, key): value for key, value in values.items()}
+
+
+def complete_config(kind: type[C], values: Mapping[str, Any]) -> C:
+    """The configuration of a folder, which must have what a recipe leaves to the data."""
+    for name in kind.FROM_DATA:
+        if name not in values:
+            raise ConfigError(f"{name} is missing", fix="add it, with its value")
+    config = from_mapping(kind, values)
+    config.check_complete()
+    return config
 
 
 def check_version(version: object, file: str, newest: int) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.own import Saved, put_weights, read_settings, write_own
-from cloze.config import from_mapping, in_range
+from cloze.checkpoint.own import Saved, complete_config, put_weights, read_settings, write_own
+from cloze.config import in_range
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, FolderError
-from cloze.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.models.configs.seq2seq import Seq2SeqConfig
+from cloze.models.configs.transformer import TransformerConfig
+from cloze.models.seq2seq import Seq2Seq
+from cloze.models.transformer import Transformer
 from cloze.nn.meta import without_memory
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -63,6 +65,7 @@ class Translator(Saved):
 
 def on_meta(config: Config) -> Module:
     """The module without memory behind it: shapes to check, weights to be put in."""
+    config.check_complete()
     with without_memory():
         if isinstance(config, TransformerConfig):
             return Transformer(config)
@@ -110,7 +113,7 @@ def _read_config(folder: Path) -> tuple[Config, int]:
     family, values = read_settings(folder, CONFIGS, "a translator")
     try:
         longest = in_range("longest_learned", values.pop("longest_learned", 0), 0, 1 << 30)
-        return from_mapping(CONFIGS[family], values), longest
+        return complete_config(CONFIGS[family], values), longest
     except ConfigError as error:
         raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
 

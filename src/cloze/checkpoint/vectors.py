@@ -30,7 +30,8 @@ from cloze.interop.word2vec import (
     read_vectors,
     write_vectors,
 )
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.configs.word2vec import Grams
+from cloze.models.word2vec import WordVectors
 
 if TYPE_CHECKING:
     import torch

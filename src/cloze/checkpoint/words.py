@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cloze.checkpoint.own import Saved
-from cloze.models.ngram import BOS, EOS, SYMBOLS, UNK
+from cloze.models.configs.ngram import BOS, EOS, SYMBOLS, UNK
 from cloze.text.tokenizer import Tokenizer
 
 

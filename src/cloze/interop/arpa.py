@@ -23,18 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError
-from cloze.models.ngram import (
-    BOS,
-    EOS,
-    HIGHEST,
-    SYMBOLS,
-    UNK,
-    Ints,
-    Level,
-    NGram,
-    NGramConfig,
-    find,
-)
+from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, SYMBOLS, UNK, NGramConfig
+from cloze.models.ngram import Ints, Level, NGram, find
 
 ZERO = -99.0  # log₁₀ of nothing, as SRILM writes it for <s>
 ABSENT = -100.0  # log₁₀ p of <unk> where a file has none, as KenLM takes it
@@ -138,10 +128,10 @@ class _Reader:
             if not found or int(found[1]) != len(counts) + 1:
                 self.fail(f"{line[:40]!r} is not 'ngram {len(counts) + 1}=' and a count")
             counts.append(int(found[2]))
-        if not 1 <= len(counts) <= HIGHEST:
+        if not 1 <= len(counts) <= MAX_ORDER:
             self.fail(
                 f"the header counts {len(counts)} orders",
-                fix=f"a model has from 1 to {HIGHEST} of them",
+                fix=f"a model has from 1 to {MAX_ORDER} of them",
             )
         return counts
 

@@ -13,11 +13,11 @@ from cloze.errors import ConfigError, FolderError
 from cloze.interop.layouts import BERT, DISTILBERT, Layout
 from cloze.interop.modernbert import MODERNBERT
 from cloze.models import MODELS
-from cloze.nn.shape import MOST_LABELS, UNNAMED, EncoderConfig, Problem
+from cloze.models.configs.encoder import DEFAULT_LABELS, MAX_LABELS, EncoderConfig, ProblemType
 
 LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT, "modernbert": MODERNBERT}
 
-PROBLEMS: dict[Problem, str] = {
+PROBLEMS: dict[ProblemType, str] = {
     "number": "regression",
     "classes": "single_label_classification",
     "many": "multi_label_classification",
@@ -80,8 +80,8 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
     given.setdefault("tie_embeddings", True)
     labels, problem = _labels(values), _problem(values.get("problem_type"))
     try:
-        _check_switches(given)
         config = MODELS[family].config(**given, labels=labels, problem_type=problem)
+        config.check_complete()
     except ConfigError as error:  # says our name of a setting, where they wrote their own
         name, _, rest = error.problem.partition(" ")
         said = f"config.json: {layout.settings.get(name, name)} {rest}"
@@ -107,7 +107,7 @@ def write_config(
     """Our configuration as they write it; `special`: the tokenizer's ids by role, cls and sep."""
     layout, heads = LAYOUTS[config.family], tuple(heads)
     # their span class takes the number of labels for its two outputs, and their choice class none
-    labels = UNNAMED if {"span", "choice"} & set(heads) else config.labels
+    labels = DEFAULT_LABELS if {"span", "choice"} & set(heads) else config.labels
     settings = {theirs: getattr(config, ours) for ours, theirs in layout.settings.items()}
     return {
         "architectures": [architecture(config.family, heads)],
@@ -210,7 +210,7 @@ def _shown_heads(layout: Layout, stored: set[str]) -> tuple[str, ...]:
 def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     names = values.get("id2label")
     if names is None:
-        count = in_range("num_labels", values.get("num_labels", 2), 1, MOST_LABELS)
+        count = in_range("num_labels", values.get("num_labels", 2), 1, MAX_LABELS)
         return tuple(f"LABEL_{number}" for number in range(count))
     if not isinstance(names, dict) or set(names) != {str(n) for n in range(len(names))}:
         raise ConfigError(
@@ -226,14 +226,8 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     return labels
 
 
-def _problem(theirs: object) -> Problem | None:
+def _problem(theirs: object) -> ProblemType | None:
     if theirs is None:
         return None
     ours = {name: problem for problem, name in PROBLEMS.items()}
     return ours[one_of("problem_type", str(theirs), ours)]
-
-
-def _check_switches(given: Mapping[str, Any]) -> None:
-    for name in ("tie_embeddings", "sinusoidal_positions", "is_causal"):
-        if not isinstance(given.get(name, False), bool):
-            raise ConfigError(f"{name} is {given[name]!r}", fix="use true or false")

@@ -11,8 +11,8 @@ from typing import Any
 from cloze.config import in_range
 from cloze.errors import ConfigError
 from cloze.interop.layouts import Layout
-from cloze.models import ModernBertConfig
-from cloze.nn.shape import LIMITS
+from cloze.models.configs.base import MAX_LAYERS
+from cloze.models.configs.modernbert import ModernBertConfig
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
@@ -53,7 +53,7 @@ def besides(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _every(kinds: object, layers: object, old: object) -> object:
     """The n of "every n-th layer is global" that a list of layers says; `old` if it says that."""
-    count = in_range("num_hidden_layers", layers, 1, LIMITS["num_layers"])
+    count = in_range("num_hidden_layers", layers, 1, MAX_LAYERS)
     known = isinstance(kinds, list) and all(kind in (FULL, SLIDING) for kind in kinds)
     if isinstance(kinds, list) and known and len(kinds) == count:
         whole = [layer for layer, kind in enumerate(kinds) if kind == FULL]

@@ -12,7 +12,7 @@ from cloze.config import in_range, one_of
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, check_rereadable, rows
 from cloze.make.folder import alone, replaced
-from cloze.models.ngram import HIGHEST
+from cloze.models.configs.ngram import MAX_ORDER
 from cloze.text.counting import Told
 from cloze.text.learn import learn
 from cloze.text.spaced import learn_spaced
@@ -56,7 +56,7 @@ def pretrain_ngram(
         force: overwrite what lies in `out`.
         progress: called with (stage, done, of how many) as the work goes on.
     """
-    in_range("order", order, 1, HIGHEST)  # before the work, not after it
+    in_range("order", order, 1, MAX_ORDER)  # before the work, not after it
     in_range("memory", memory, 1, 1 << 30)
     one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
     target = fresh_path(out, force)

@@ -7,20 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloze.models.bert import Bert, BertConfig
-    from cloze.models.distilbert import DistilBert, DistilBertConfig
+    from cloze.models.bert import Bert
+    from cloze.models.distilbert import DistilBert
     from cloze.models.encoders import MODELS, Family, fresh, on_meta
-    from cloze.models.modernbert import ModernBert, ModernBertConfig
+    from cloze.models.modernbert import ModernBert
 
 __all__ = [
     "MODELS",
     "Bert",
-    "BertConfig",
     "DistilBert",
-    "DistilBertConfig",
     "Family",
     "ModernBert",
-    "ModernBertConfig",
     "fresh",
     "on_meta",
 ]

@@ -1,61 +1,21 @@
 """BERT: a bidirectional encoder that learns by filling blanks.  Devlin et al. 2018."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number, one_of
+from cloze.config import one_of
+from cloze.models.configs.bert import BertConfig
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
 from cloze.nn.masks import Allowed, past
 from cloze.nn.packed import Packed
-from cloze.nn.shape import EncoderConfig, embeddings_of, masked_lm, post_norm_blocks
+from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
 from cloze.nn.varlen import Varlen
-
-# layers, width, heads: base and large of the paper, the small ones of Turc et al. 2019
-PRESETS = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BertConfig(EncoderConfig):
-    """The shape of a BERT."""
-
-    family: ClassVar[str] = "bert"
-
-    type_vocab_size: int = 2
-    classifier_dropout: float | None = None  # None: as `dropout`
-    is_causal: bool = False  # no token sees a later one: "LTR" of the paper's §5.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("type_vocab_size", self.type_vocab_size, 1, 1 << 16)
-        if self.classifier_dropout is not None:
-            number("classifier_dropout", self.classifier_dropout, 0.0, 1.0)
-
-    @classmethod
-    def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "BertConfig":  # noqa: ANN401
-        """One of the published sizes: tiny, mini, small, medium, base, large."""
-        layers, width, heads = PRESETS[one_of("preset", name, PRESETS)]
-        hidden = 4 * changes.get("hidden_size", width)
-        shape = {
-            "num_layers": layers,
-            "hidden_size": width,
-            "num_heads": heads,
-            "intermediate_size": hidden,
-        }
-        return cls(vocab_size=vocab_size, **{**shape, **changes})
 
 
 class Bert(Encoder):

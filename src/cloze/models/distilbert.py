@@ -1,46 +1,19 @@
 """DistilBERT: BERT's blocks without segments and pooler, half as many.  Sanh et al. 2019."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import nn
 
-from cloze.config import number, one_of
-from cloze.errors import ConfigError
+from cloze.config import one_of
+from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
 from cloze.nn.positions import sinusoids
-from cloze.nn.shape import EncoderConfig, embeddings_of, masked_lm, post_norm_blocks
-
-NORM_EPS = 1e-12
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilBertConfig(EncoderConfig):
-    """The shape of a DistilBERT."""
-
-    family: ClassVar[str] = "distilbert"
-
-    num_layers: int = 6
-    classifier_dropout: float = 0.2
-    qa_dropout: float = 0.1
-    sinusoidal_positions: bool = (
-        False  # positions start as sines; stored and learned like other weights
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number("classifier_dropout", self.classifier_dropout, 0.0, 1.0)
-        number("qa_dropout", self.qa_dropout, 0.0, 1.0)
-        if self.norm_eps != NORM_EPS:
-            raise ConfigError(
-                f"a DistilBERT's norms use {NORM_EPS}, not {self.norm_eps}",
-                fix="leave norm_eps out: the published layout has no place for it",
-            )
+from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
 
 
 class DistilBert(Encoder):

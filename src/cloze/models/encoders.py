@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
-from cloze.models.bert import Bert, BertConfig
-from cloze.models.distilbert import DistilBert, DistilBertConfig
-from cloze.models.modernbert import ModernBert, ModernBertConfig
+from cloze.models.bert import Bert
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
+from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.configs.modernbert import ModernBertConfig
+from cloze.models.distilbert import DistilBert
+from cloze.models.modernbert import ModernBert
 from cloze.nn.encoder import Encoder
 from cloze.nn.meta import without_memory
-from cloze.nn.shape import EncoderConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ MODELS = {
 
 def on_meta(config: EncoderConfig, heads: Iterable[str] = (), **parts: bool) -> Encoder:
     """The module without memory behind it: shapes to check or count, weights to be put in."""
+    config.check_complete()
     with without_memory():
         return MODELS[config.family].module(config, heads, **parts)  # type: ignore[arg-type]
 

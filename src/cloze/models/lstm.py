@@ -3,61 +3,14 @@
 b rows, t tokens, l layers, d width, e embedding width, v vocabulary.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number, one_of
-from cloze.errors import ConfigError
-from cloze.nn.recurrent import GATES, Stack, State
+from cloze.models.configs.lstm import LSTMConfig
+from cloze.nn.recurrent import Stack, State
 
 NEVER = -1e4  # score of the begin symbol, which the text does not hold: e to it is 0
 _SPREAD = 0.1  # of the words, at first
-
-
-@dataclass(frozen=True, kw_only=True)
-class LSTMShape:
-    """The shape, whatever the vocabulary."""
-
-    family: ClassVar[str] = "lstm"
-
-    cell: Literal["rnn", "lstm", "gru"] = "lstm"
-    hidden_size: int = 650
-    embedding_size: int = 0  # of the words; unsaid, the width
-    num_layers: int = 2
-    tie_embeddings: bool = True  # the output reads with the table of words (Press and Wolf 2017)
-    dropout: float = 0.5
-    variational_dropout: bool = True  # one mask for all steps of a stretch; else one for each
-
-    def __post_init__(self) -> None:
-        if self.embedding_size == 0:
-            object.__setattr__(self, "embedding_size", self.hidden_size)
-        one_of("cell", self.cell, GATES)
-        for name in ("hidden_size", "embedding_size"):
-            in_range(name, getattr(self, name), 1, 1 << 15)
-        in_range("num_layers", self.num_layers, 1, 64)
-        number("dropout", self.dropout, 0.0, 1.0)
-        if self.tie_embeddings and self.hidden_size != self.embedding_size:
-            raise ConfigError(
-                f"embedding_size is {self.embedding_size} and hidden_size {self.hidden_size}, "
-                "which must be equal when the embeddings are tied",
-                fix="leave embedding_size out, make it equal, or set tie_embeddings to false",
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LSTMConfig(LSTMShape):
-    """A shape and a vocabulary."""
-
-    vocab_size: int
-    bos_id: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("vocab_size", self.vocab_size, 2, 1 << 22)
-        in_range("bos_id", self.bos_id, 0, self.vocab_size - 1)
 
 
 class LSTM(nn.Module):

@@ -5,14 +5,13 @@ their neighbourhood only.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number, one_of
-from cloze.errors import ConfigError
+from cloze.config import one_of
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.attention import Attention
 from cloze.nn.blocks import GatedFeedForward, PreNormBlock
@@ -22,97 +21,8 @@ from cloze.nn.heads import Linear, Transform, WordScores
 from cloze.nn.masks import Allowed, near
 from cloze.nn.norm import LayerNorm
 from cloze.nn.packed import Packed
-from cloze.nn.rotary import THETA, Turn, turn_of
-from cloze.nn.shape import EncoderConfig
+from cloze.nn.rotary import Turn, turn_of
 from cloze.nn.varlen import Varlen
-
-# layers, width, heads, hidden: base and large of the paper, small ones as BERT has them, and
-# `cloze`, the shape of our own small model. A gated net has three matrices where a plain one has
-# two, so 8/3 of the width costs what 4 times the width does there (Shazeer 2020, §3).
-PRESETS = {
-    "tiny": (2, 128, 2, 352),
-    "mini": (4, 256, 4, 704),
-    "small": (4, 512, 8, 1376),
-    "medium": (8, 512, 8, 1376),
-    "cloze": (12, 320, 5, 864),
-    "base": (22, 768, 12, 1152),
-    "large": (28, 1024, 16, 2624),
-}
-# The small ones are for short texts: every layer looks at all, at angles of the usual base.
-SHORT = ("tiny", "mini", "small", "medium", "cloze")
-SWITCHES = (
-    "norm_bias",
-    "attention_bias",
-    "ffn_bias",
-    "classifier_bias",
-    "lm_head_bias",
-    "tie_embeddings",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModernBertConfig(EncoderConfig):
-    """The shape of a ModernBERT; the defaults are those of its BASE."""
-
-    family: ClassVar[str] = "modernbert"
-
-    num_layers: int = 22
-    intermediate_size: int = 1152
-    max_positions: int = 8192
-    dropout: float = 0.0  # of the embeddings
-    attention_dropout: float = 0.0
-    ffn_dropout: float = 0.0  # inside the feed-forward nets
-    classifier_dropout: float = 0.0
-    norm_eps: float = 1e-5
-    global_attention_every: int = 3  # layers 0, 3, 6 … look at all of a text, the others near by
-    window_size: int = 128  # places that a local layer sees, half of them on each side
-    rope_theta: float = 160_000.0  # of the rotary angles in global layers
-    local_rope_theta: float = THETA
-    classifier_activation: str = "gelu"  # of the layer before the heads
-    classifier_pooling: Literal["cls", "mean"] = "cls"  # what heads of sequences and choices read
-    norm_bias: bool = False
-    attention_bias: bool = False
-    ffn_bias: bool = False  # of the feed-forward nets
-    classifier_bias: bool = False
-    lm_head_bias: bool = True  # of the masked-LM head's words
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("global_attention_every", self.global_attention_every, 1, 1 << 16)
-        in_range("window_size", self.window_size, 1, 1 << 20)
-        for name in ("ffn_dropout", "classifier_dropout"):
-            number(name, getattr(self, name), 0.0, 1.0)
-        for name in ("rope_theta", "local_rope_theta"):
-            number(name, getattr(self, name), 1.0, 1e12)
-        one_of("classifier_activation", str(self.classifier_activation), ACTIVATIONS)
-        for name in SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", fix="use true or false")
-        if self.hidden_size // self.num_heads % 2:
-            raise ConfigError(
-                f"the head size {self.hidden_size // self.num_heads} is odd, and rotary positions "
-                "rotate pairs",
-                fix="use a hidden_size that gives each head an even number",
-            )
-
-    @classmethod
-    def preset(cls, name: str, *, vocab_size: int, **changes: Any) -> "ModernBertConfig":  # noqa: ANN401
-        """One of the sizes: tiny, mini, small, medium, cloze, base, large."""
-        layers, width, heads, hidden = PRESETS[one_of("preset", name, PRESETS)]
-        if changes.get("hidden_size", width) != width:
-            hidden = -(-changes["hidden_size"] * 8 // 3 // 32) * 32
-        shape = {
-            "num_layers": layers,
-            "hidden_size": width,
-            "num_heads": heads,
-            "intermediate_size": hidden,
-        }
-        short = {"global_attention_every": 1, "rope_theta": THETA} if name in SHORT else {}
-        return cls(vocab_size=vocab_size, **{**shape, **short, **changes})
-
-    def is_local(self, layer: int) -> bool:
-        """Whether a layer looks near by only."""
-        return layer % self.global_attention_every != 0
 
 
 class ModernBert(Encoder):

@@ -9,41 +9,17 @@ a whole corpus is looked up at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.config import in_range
+from cloze.models.configs.ngram import BOS, NGramConfig
 
-UNK, BOS, EOS = 0, 1, 2  # their ids in every n-gram model; <s> is never predicted
-SYMBOLS = ("<unk>", "<s>", "</s>")
-HIGHEST = 5  # orders
 _CHUNK = 1 << 18  # tokens scored at once
 
 Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NGramConfig:
-    """The shape of a model, and how its counts were discounted."""
-
-    family: ClassVar[str] = "ngram"
-
-    order: int
-    vocab_size: int
-    discounts: tuple[tuple[float, float, float], ...] = ()  # by order; empty if others made it
-    fallback: tuple[int, ...] = ()  # orders whose discounts could not be estimated
-
-    def __post_init__(self) -> None:
-        in_range("order", self.order, 1, HIGHEST)
-        in_range("vocab_size", self.vocab_size, len(SYMBOLS), 1 << 31)
-
-    @property
-    def bits(self) -> int:
-        """How many a word takes in a key."""
-        return (self.vocab_size - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)

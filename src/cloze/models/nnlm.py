@@ -3,50 +3,13 @@
 b windows, n order, e embedding width, h hidden width, v vocabulary.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from cloze.config import in_range, number
+from cloze.models.configs.nnlm import NNLMConfig
 from cloze.nn.dropout import Dropout
 
 NEVER = -1e4  # score of the begin symbol, which is read and never said: e to it is 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class NNLMShape:
-    """The shape, whatever the vocabulary."""
-
-    family: ClassVar[str] = "nnlm"
-
-    order: int = 5  # a word is foretold from the order−1 before it
-    embedding_size: int = 100
-    hidden_size: int = 500
-    direct_connections: bool = (
-        False  # the paper's W: words speak to the output past the hidden layer
-    )
-    dropout: float = 0.0  # of the paper's there was none
-
-    def __post_init__(self) -> None:
-        in_range("order", self.order, 2, 1 << 10)
-        in_range("embedding_size", self.embedding_size, 1, 1 << 15)
-        in_range("hidden_size", self.hidden_size, 1, 1 << 16)
-        number("dropout", self.dropout, 0.0, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NNLMConfig(NNLMShape):
-    """A shape and a vocabulary."""
-
-    vocab_size: int
-    bos_id: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("vocab_size", self.vocab_size, 2, 1 << 22)
-        in_range("bos_id", self.bos_id, 0, self.vocab_size - 1)
 
 
 class NNLM(nn.Module):

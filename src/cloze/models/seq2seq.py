@@ -4,64 +4,15 @@ b sentences, s source tokens, t target tokens, d width, e embedding width, v voc
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from cloze.config import check_choices, in_range, number
-from cloze.errors import ConfigError
+from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.nn.alignment import SCORES, SHARP, Additive, Cosine, Score, align, context
 from cloze.nn.dropout import Dropout
 from cloze.nn.precise import log_softmax
 from cloze.nn.recurrent import GATES, Bridge, Cells, RecurrentEncoder, State
-
-_LIMITS = {"hidden_size": 1 << 15, "embedding_size": 1 << 15, "num_layers": 64}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seq2SeqShape:
-    """The shape of a recurrent translator, whatever its vocabulary."""
-
-    family: ClassVar[str] = "seq2seq"
-
-    cell: Literal["rnn", "lstm", "gru"] = "gru"
-    hidden_size: int = 512  # of the decoder's state and of the encoder's, both ways together
-    embedding_size: int = 256
-    num_layers: int = 1  # of both
-    bidirectional: bool = True
-    attention: Literal["none", "bahdanau", "luong"] = "bahdanau"
-    attention_score: Literal["dot", "general", "concat", "cosine"] = (
-        "general"  # Luong's alone has a choice
-    )
-    input_feeding: bool = True  # Luong's: the attentional state goes into the next step
-    dropout: float = 0.2
-    embeddings: Literal["shared", "separate"] = "shared"
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        for name, high in _LIMITS.items():
-            in_range(name, getattr(self, name), 1, high)
-        number("dropout", self.dropout, 0.0, 1.0)
-        if self.bidirectional and self.hidden_size % 2:
-            raise ConfigError(
-                f"width {self.hidden_size} does not split in two ways", fix="use an even width"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig(Seq2SeqShape):
-    """A shape, and the vocabulary that both languages share."""
-
-    vocab_size: int
-    bos_id: int = 0
-    eos_id: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("vocab_size", self.vocab_size, 1, 1 << 22)
-        for name in ("bos_id", "eos_id"):
-            in_range(name, getattr(self, name), 0, self.vocab_size - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,13 @@ b sentences, s source tokens, t target tokens, d width, v vocabulary.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.config import check_choices, in_range, number, one_of
-from cloze.errors import ConfigError
+from cloze.models.configs.transformer import TransformerConfig
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.attention import Attention
 from cloze.nn.blocks import FeedForward
@@ -35,67 +34,6 @@ from cloze.nn.precise import log_softmax
 A = TypeVar("A", bound=Attention)
 
 NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerShape:
-    """The shape of a Transformer, whatever its vocabulary; the defaults are the paper's base."""
-
-    family: ClassVar[str] = "transformer"
-
-    hidden_size: int = 512
-    num_layers: int = 6  # of the encoder, and of the decoder unless it has its own number
-    num_decoder_layers: int | None = None
-    num_heads: int = 8
-    intermediate_size: int = 2048  # the inner width of the feed-forward nets
-    activation: str = "relu"
-    dropout: float = 0.1  # of each sub-layer's output and of the embeddings
-    attention_dropout: float = 0.0  # not in the paper
-    norm: Literal["post", "pre"] = "post"
-    norm_eps: float = 1e-5
-    position_encoding: Literal["interleaved", "halves", "learned"] = "interleaved"
-    max_positions: int = 512  # places, where they are learned; waves have no end
-    embeddings: Literal["shared", "separate"] = "shared"  # source and target: one table or two
-    tie_embeddings: bool = True  # the output reads the target's table
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        for name, high in _LIMITS.items():
-            in_range(name, getattr(self, name), 1, high)
-        if self.num_decoder_layers is not None:
-            in_range("num_decoder_layers", self.num_decoder_layers, 1, _LIMITS["num_layers"])
-        one_of("activation", self.activation, ACTIVATIONS)
-        for name in ("dropout", "attention_dropout", "norm_eps"):
-            number(name, getattr(self, name), 0.0, 1.0)
-        if self.hidden_size % self.num_heads:
-            raise ConfigError(
-                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}",
-                fix=f"use a multiple of {self.num_heads}",
-            )
-
-
-_LIMITS = {
-    "hidden_size": 1 << 15,
-    "num_layers": 512,
-    "num_heads": 1 << 10,
-    "intermediate_size": 1 << 18,
-    "max_positions": 1 << 20,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerConfig(TransformerShape):
-    """A shape, and the vocabulary that both languages share."""
-
-    vocab_size: int
-    bos_id: int = 0
-    eos_id: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        in_range("vocab_size", self.vocab_size, 1, 1 << 22)
-        for name in ("bos_id", "eos_id"):
-            in_range(name, getattr(self, name), 0, self.vocab_size - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,46 +12,13 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.config import in_range, suggest
+from cloze.config import suggest
 from cloze.errors import InputError
+from cloze.models.configs.word2vec import Grams
 
 Floats: TypeAlias = NDArray[np.float32]
 
-_BASIS, _PRIME, _WORD = 2166136261, 16777619, 0xFFFFFFFF  # of FNV-1a with 32 bits
 _NEAR = 20_000  # words among which a mistyped one is looked for
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grams:
-    """Which character n-grams a word has: of `<word>`, those of `shortest` to `longest` letters.
-
-    An n-gram is known by its hash alone, and shares its bucket with whatever else falls there.
-    """
-
-    shortest: int = 3
-    longest: int = 6
-    buckets: int = 200_000  # the paper has two million, for all of Wikipedia
-
-    def __post_init__(self) -> None:
-        in_range("shortest", self.shortest, 1, 50)
-        in_range("longest", self.longest, self.shortest, 50)
-        in_range("buckets", self.buckets, 1, 1 << 31)
-
-    def of(self, word: str) -> list[int]:
-        """The buckets of a word's n-grams."""
-        letters = [letter.encode("utf-8", "surrogatepass") for letter in f"<{word}>"]
-        found = []
-        for start in range(len(letters)):
-            hashed = _BASIS
-            for length, letter in enumerate(letters[start : start + self.longest], 1):
-                for byte in letter:
-                    # fastText takes bytes as signed: those above 127 flip all higher bits
-                    signed = byte | 0xFFFFFF00 if byte > 127 else byte  # noqa: PLR2004
-                    hashed = (hashed ^ signed) * _PRIME & _WORD
-                edge = start == 0 or start + length == len(letters)
-                if length >= self.shortest and not (length == 1 and edge):
-                    found.append(hashed % self.buckets)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from cloze.config import in_range
 from cloze.errors import ConfigError
 from cloze.models import ModernBert, fresh
+from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Transform
 from cloze.nn.norm import LayerNorm
-from cloze.nn.shape import EncoderConfig
 
 
 class Detector(nn.Module):

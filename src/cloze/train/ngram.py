@@ -22,7 +22,8 @@ import numpy as np
 
 from cloze.config import in_range
 from cloze.errors import InputError
-from cloze.models.ngram import BOS, EOS, HIGHEST, Floats, Ints, Level, NGram, NGramConfig, find
+from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, NGramConfig
+from cloze.models.ngram import Floats, Ints, Level, NGram, find
 from cloze.text.counting import Told
 from cloze.train.runs import Scratch, Tally, add_by_run, tally
 
@@ -48,7 +49,7 @@ def fit(
     `folder` takes the files of the work, and the model's large arrays lie in it until they are
     saved elsewhere. `memory` is how many bytes the work may hold besides.
     """
-    in_range("order", order, 1, HIGHEST)
+    in_range("order", order, 1, MAX_ORDER)
     in_range("memory", memory, 1 << 10, 1 << 50)
     config = NGramConfig(order=order, vocab_size=vocab_size)
     scratch = Scratch(folder, memory)
@@ -177,7 +178,7 @@ def _estimate(
         order=config.order,
         vocab_size=config.vocab_size,
         discounts=tuple(used),
-        fallback=tuple(fallback),
+        fallback_discounts=tuple(fallback),
     )
     return NGram(made, levels)
 

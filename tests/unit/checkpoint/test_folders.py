@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
-from cloze.models import MODELS, BertConfig, fresh
+from cloze.models import MODELS, fresh
+from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, files_of, scramble, tiny_model, tiny_tokenizer
 
 CONFIG = BertConfig(

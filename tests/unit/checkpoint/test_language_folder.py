@@ -12,7 +12,7 @@ from cloze.checkpoint.abilities import OWN
 from cloze.checkpoint.families import OPENERS
 from cloze.checkpoint.load import load as load_encoder
 from cloze.errors import FolderError, InputError
-from cloze.models.ngram import BOS, EOS
+from cloze.models.configs.ngram import BOS, EOS
 from cloze.text.learn import learn
 from grams import TEXT, text_model
 from languages import VARIETIES, language_model
@@ -95,10 +95,10 @@ def _changed(folder, **changes):
     [
         ({"format_version": 9}, "config.json has format_version 9, this version reads 1"),
         ({"vocab_size": 99}, "the tokenizer has 13 words, config.json says 99"),
-        ({"intermediate_size": 11}, "hidden.weight"),
+        ({"hidden_size": 11}, "hidden.weight"),
         ({"order": "x"}, "config.json: order is 'x'"),
         ({"order": 1}, "config.json: order is 1"),
-        ({"direct": True}, "lacks or has more than config.json implies: direct.weight"),
+        ({"direct_connections": True}, "lacks or has more than config.json implies: direct.weight"),
     ],
 )
 def test_folders_that_do_not_fit(changes, said, tmp_path):

@@ -11,7 +11,7 @@ import cloze
 from cloze.checkpoint.ngram import NGramModel, load_arpa
 from cloze.checkpoint.words import Vocabulary
 from cloze.errors import ClozeError, FolderError, InputError
-from cloze.models.ngram import SYMBOLS, UNK
+from cloze.models.configs.ngram import SYMBOLS, UNK
 from cloze.text.learn import learn
 from grams import TEXT, made, text_model
 from helpers import files_of, tiny_tokenizer

@@ -11,7 +11,8 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError
 from cloze.files import read_json
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, files_of, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(

@@ -16,7 +16,7 @@ from cloze.checkpoint.vectors import (
     open_vectors,
 )
 from cloze.errors import FolderError, InputError
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from helpers import files_of
 
 WORDS = ("the", "café", "北京")

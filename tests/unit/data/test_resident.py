@@ -8,7 +8,8 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches
 from cloze.data.samples import Sampling
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.nn.packed import Packed
 from cloze.objectives.masking import Masking, mask_row
 from cloze.objectives.pretraining import resident_pretraining

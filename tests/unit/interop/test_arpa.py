@@ -8,7 +8,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.interop.arpa import read_arpa, write_arpa
-from cloze.models.ngram import BOS, UNK
+from cloze.models.configs.ngram import BOS, UNK
 from grams import text_model
 
 SMALL = """made by hand

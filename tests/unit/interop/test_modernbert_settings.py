@@ -7,7 +7,7 @@ import pytest
 import cloze
 from cloze.errors import ConfigError
 from cloze.interop.huggingface import read_config, write_config
-from cloze.models import ModernBertConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from helpers import files_of, tiny_model
 
 FULL, SLIDING = "full_attention", "sliding_attention"

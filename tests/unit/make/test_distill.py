@@ -19,7 +19,8 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
 from cloze.make.run import Say, Watch
-from cloze.models import BertConfig, ModernBertConfig
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.report.panel import Seen, held_out_line, panel
 from helpers import scramble

@@ -10,7 +10,7 @@ import cloze
 from cloze.data.labelled.examples import TextExample
 from cloze.make.finetune.features import VectorBatch, tagging
 from cloze.make.run import Watch
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from tunings import body, changed, questions, tagged, texts, tune
 
 

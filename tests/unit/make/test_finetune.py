@@ -13,7 +13,8 @@ from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.finetune.transfer import rates
 from cloze.make.run import Watch
-from cloze.models import BertConfig, DistilBertConfig
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import report
 from cloze.train.optim import OptimiserConfig, optimiser
 from tunings import FAST, body, changed, metrics, picks, questions, tagged, texts, tune, weights

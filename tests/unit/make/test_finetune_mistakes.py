@@ -9,7 +9,7 @@ from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import Watch, recipe_in, write_recipe
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from tunings import body, picks, questions, tagged, texts, tune
 
 

@@ -13,7 +13,7 @@ from cloze.errors import ConfigError, FolderError
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import Watch
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from helpers import files_of
 from tunings import FAST, body, texts, tune, weights
 

@@ -14,7 +14,7 @@ from cloze.make.finetune.encoder import resume_finetune
 from cloze.make.finetune.labelled import gather
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import UNNAMED
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from translators import TEXTS
 from tunings import FAST, body, picks, questions, tagged, texts, tune
 

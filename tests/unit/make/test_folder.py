@@ -24,7 +24,7 @@ from cloze.make.pretrain.plan import plan
 from cloze.make.run import Watch
 from cloze.make.translation.job import resume_translator, train_translator
 from cloze.make.word2vec import pretrain_word2vec
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.train.word2vec.settings import Settings, Text
 from grams import TEXT, text_model
 from helpers import files_of, tiny_model

@@ -13,7 +13,7 @@ from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make import glue as room
 from cloze.make.glue import glue
 from cloze.make.run import Watch
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.tasks.evaluate import evaluate
 from helpers import tiny_tokenizer
 

@@ -12,7 +12,9 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.distill.student import fingerprint, kept_layers, student
-from cloze.models import BertConfig, DistilBertConfig, ModernBertConfig
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from helpers import scramble, tiny_tokenizer
 
 SIZE = tiny_tokenizer().size

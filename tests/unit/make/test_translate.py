@@ -12,7 +12,8 @@ from cloze.config import to_mapping
 from cloze.errors import ConfigError, InputError
 from cloze.make.run import Watch
 from cloze.make.translation.recipe import TranslateRun, translate_recipe
-from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.models.configs.transformer import TransformerConfig
+from cloze.models.transformer import Transformer
 from translators import TEXTS
 
 TINY = {

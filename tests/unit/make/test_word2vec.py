@@ -5,7 +5,7 @@ import pytest
 
 import cloze
 from cloze.errors import InputError
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from cloze.train.word2vec.settings import Settings, Text
 
 pytest.importorskip("numba")

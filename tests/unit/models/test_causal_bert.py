@@ -13,7 +13,8 @@ from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
 from cloze.make.distill.student import student
 from cloze.make.extend_model import grown
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.nn.attention import Attention
 from cloze.nn.packed import Packed
 from cloze.nn.varlen import Varlen

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from cloze.errors import ConfigError
-from cloze.models.lstm import LSTM, LSTMConfig, LSTMShape
-from cloze.models.ngram import BOS
-from cloze.models.nnlm import NNLMConfig, NNLMShape
+from cloze.models.configs.lstm import LSTMConfig
+from cloze.models.configs.ngram import BOS
+from cloze.models.configs.nnlm import NNLMConfig
+from cloze.models.lstm import LSTM
 from cloze.nn.recurrent import NETS, LockedDropout, Stack
 from languages import VARIETIES, fresh_model, language_model
 
@@ -109,9 +110,9 @@ def test_dropout_stands_around_every_layer():
 
 def test_shapes_that_cannot_be():
     with pytest.raises(ConfigError, match="embedding is 4, and the output, of width 8, shares it"):
-        LSTMShape(hidden_size=8, embedding_size=4)
+        LSTMConfig(hidden_size=8, embedding_size=4)
     with pytest.raises(ConfigError, match="order is 1"):
-        NNLMShape(order=1)
+        NNLMConfig(order=1)
     with pytest.raises(ConfigError, match="bos_id is 9"):
         NNLMConfig(vocab_size=9, bos_id=9)
     with pytest.raises(ConfigError, match="vocab_size is 1"):

@@ -6,8 +6,8 @@ import torch
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.finetune.transfer import depth_of
-from cloze.models import ModernBertConfig, fresh, on_meta
-from cloze.models.modernbert import PRESETS
+from cloze.models import fresh, on_meta
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from helpers import scramble, tiny_model
 
@@ -42,17 +42,21 @@ def test_presets_have_the_published_sizes(name, millions):
 
 
 def test_small_presets_look_at_all_of_a_text():
-    for name, (_, width, _, hidden) in PRESETS.items():
+    for name in ModernBertConfig.PRESETS:
         config = ModernBertConfig.preset(name, vocab_size=30)
+        width, hidden = config.hidden_size, config.intermediate_size
         far = not any(map(config.is_local, range(config.num_layers)))
         assert far == (name not in ("base", "large"))
         if far:  # as much work as a plain net of four times the width
             assert hidden % 32 == 0
             assert 0 <= hidden - 8 * width / 3 < 32
-    changed = ModernBertConfig.preset("cloze", vocab_size=30, width=640, heads=10)
-    assert changed.hidden == 1728
+    changed = ModernBertConfig.preset("cloze", vocab_size=30, hidden_size=640, num_heads=10)
+    assert changed.intermediate_size == 1728
     assert (
-        ModernBertConfig.preset("tiny", vocab_size=30, global_every=2).global_attention_every == 2
+        ModernBertConfig.preset(
+            "tiny", vocab_size=30, global_attention_every=2
+        ).global_attention_every
+        == 2
     )
 
 

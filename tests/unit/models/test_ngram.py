@@ -5,7 +5,8 @@ import pytest
 
 from cloze.errors import ConfigError
 from cloze.models import ngram
-from cloze.models.ngram import BOS, EOS, Level, NGram, NGramConfig, find
+from cloze.models.configs.ngram import BOS, EOS, NGramConfig
+from cloze.models.ngram import Level, NGram, find
 from grams import text_model
 
 LN = np.log

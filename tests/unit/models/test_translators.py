@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.checkpoint.translator import CONFIGS, Translator
+from cloze.checkpoint.translator import CONFIGS, Translator, on_meta
 from cloze.decode.beam import Beam, beam
 from cloze.errors import ConfigError, InputError
-from cloze.models.seq2seq import Seq2Seq, Seq2SeqShape
-from cloze.models.transformer import TransformerConfig, TransformerShape
+from cloze.models.configs.seq2seq import Seq2SeqConfig
+from cloze.models.configs.transformer import TransformerConfig
+from cloze.models.seq2seq import Seq2Seq
 from translators import SIZE, VARIETIES, config_of, module_of, some_ids, translator
 
 every = pytest.mark.parametrize("variety", VARIETIES)
@@ -239,10 +240,10 @@ class Silent(torch.nn.Module):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 0}, "width is 0"),
+        ({"hidden_size": 0}, "hidden_size is 0"),
         ({"dropout": 2.0}, "dropout is 2.0"),
         ({"embeddings": "some"}, "embeddings 'some' is unknown"),
-        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
         ({"eos_id": 99}, "eos_id is 99"),
     ],
 )
@@ -251,12 +252,18 @@ def test_a_config_out_of_range(family, changes, message):
         CONFIGS[family](**({"vocab_size": 10} | changes))
 
 
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_config_without_a_vocabulary_builds_nothing(family):
+    with pytest.raises(ConfigError, match="vocab_size is 0"):
+        on_meta(CONFIGS[family]())
+
+
 def test_shapes_at_odds():
-    with pytest.raises(ConfigError, match="width 10 does not split into 4 heads"):
-        TransformerShape(hidden_size=10, num_heads=4)
-    with pytest.raises(ConfigError, match="does not split in two ways\n.*an even width"):
-        Seq2SeqShape(hidden_size=15)
-    with pytest.raises(ConfigError, match="score 'angle' is unknown"):
-        Seq2SeqShape(attention_score="angle")
+    with pytest.raises(ConfigError, match="hidden_size 10 is not divisible by num_heads 4"):
+        TransformerConfig(hidden_size=10, num_heads=4)
+    with pytest.raises(ConfigError, match="hidden_size 15 .*\n.*an even hidden_size"):
+        Seq2SeqConfig(hidden_size=15)
+    with pytest.raises(ConfigError, match="attention_score 'angle' is unknown"):
+        Seq2SeqConfig(attention_score="angle")
     assert TransformerConfig(vocab_size=5).intermediate_size == 2048
     assert Seq2Seq.limit is None

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.models.word2vec import Grams, WordVectors, normalised
+from cloze.models.configs.word2vec import Grams
+from cloze.models.word2vec import WordVectors, normalised
 
 WORDS = ("king", "queen", "man", "woman")
 

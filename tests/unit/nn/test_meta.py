@@ -5,7 +5,8 @@ import sys
 
 import torch
 
-from cloze.models import BertConfig, on_meta
+from cloze.models import on_meta
+from cloze.models.configs.bert import BertConfig
 from cloze.nn.meta import without_memory
 
 

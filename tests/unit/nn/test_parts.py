@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from cloze.errors import ConfigError, InputError
-from cloze.models import BertConfig, DistilBertConfig, fresh
-from cloze.models.bert import PRESETS
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.attention import Attention
 from cloze.nn.masks import allowed_by, causal
 from cloze.nn.packed import Packed
@@ -70,7 +71,7 @@ def test_too_long_a_sequence_names_the_policies():
         module(torch.zeros(1, 5, dtype=torch.long))
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", BertConfig.PRESETS)
 def test_presets_have_the_published_sizes(name):
     millions = {
         "tiny": 4.4,

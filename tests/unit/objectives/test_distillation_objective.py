@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.models import BertConfig, DistilBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.distillation import Distillation, TaughtBatch, apart, soft_targets
 from cloze.objectives.pretraining import pretraining

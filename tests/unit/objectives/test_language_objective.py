@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cloze.data.running import NAME, Strips, Windows
-from cloze.models.ngram import BOS, EOS
+from cloze.models.configs.ngram import BOS, EOS
 from cloze.objectives.language import Carried, language
 from languages import language_model
 

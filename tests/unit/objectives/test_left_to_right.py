@@ -9,7 +9,8 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.objectives.left_to_right import NextBatch, left_to_right, next_tokens
 from corpora import numbered_tokenizer, small_corpus, some_documents
 from helpers import scramble

@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from cloze.data.batch import NO_LABEL
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
 from cloze.objectives.pretraining import pretraining
 from helpers import scramble

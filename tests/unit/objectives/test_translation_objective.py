@@ -7,8 +7,9 @@ from torch.nn import functional as F
 
 from cloze.data.parallel import NAME, Pairs
 from cloze.errors import ConfigError
+from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
-from cloze.models.transformer import Transformer, TransformerConfig
+from cloze.models.transformer import Transformer
 from cloze.objectives.core import Placed
 from cloze.objectives.translation import translation
 from translators import VARIETIES, config_of, module_of

@@ -14,7 +14,7 @@ from cloze.checkpoint.task import Task
 from cloze.checkpoint.vectors import WordModel
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ClozeError, ConfigError, InputError
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from grams import text_model
 from helpers import tiny_model, tiny_tokenizer
 from languages import language_model

@@ -11,7 +11,8 @@ from cloze.checkpoint.model import Model
 from cloze.data.vectors import Record, vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.tasks.batches import by_tokens
 from cloze.tasks.layers import CHOICES, choose_layers
 from helpers import PIECES, scramble, tiny_tokenizer

@@ -8,7 +8,8 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.tasks.fill import put
 from cloze.text.learn import learn
 from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer

@@ -10,7 +10,7 @@ from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
-from cloze.models import BertConfig
+from cloze.models.configs.bert import BertConfig
 from cloze.tasks.scoring import label_number, logits, outcomes, task_for
 from helpers import PIECES, tiny_model, tiny_tokenizer
 

@@ -4,7 +4,8 @@ import pytest
 import cloze
 from cloze import analogy, cells_picture, combine, odd_one_out, similar, words_picture
 from cloze.errors import ConfigError, InputError
-from cloze.models.word2vec import Grams, WordVectors
+from cloze.models.configs.word2vec import Grams
+from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import plane
 from helpers import tiny_model
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.compiler import config as compiler
 
-from cloze.models import ModernBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.detector import detector
 from cloze.train.compiled import FORMS, compile_parts
 

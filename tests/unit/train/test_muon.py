@@ -6,7 +6,8 @@ from itertools import repeat
 import pytest
 import torch
 
-from cloze.models import ModernBertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.train.muon import orthogonal
 from cloze.train.optim import OptimiserConfig, optimiser
 from cloze.train.state import restore, snapshot

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.models.ngram import BOS, EOS, SYMBOLS
+from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
 from cloze.train.ngram import FALLBACK, discounts, fit
 from cloze.train.runs import Scratch, tally
 from grams import TEXT, Reference, made, text_model, total

@@ -3,7 +3,8 @@ import torch
 
 from cloze.checkpoint.state import DamagedStateWarning, read_state
 from cloze.errors import FolderError
-from cloze.models import BertConfig, fresh
+from cloze.models import fresh
+from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.optim import OptimiserConfig, optimiser

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError, MissingExtraError
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 from cloze.train.word2vec.corpus import encode
 from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
 from cloze.train.word2vec.settings import Settings, Text

@@ -11,10 +11,10 @@ import torch
 from cloze.checkpoint.model import LoadReport, Model
 from cloze.errors import ConfigError, InputError
 from cloze.models import MODELS, on_meta
-from cloze.models.distilbert import NORM_EPS
-from cloze.models.modernbert import ModernBertConfig
+from cloze.models.configs.distilbert import NORM_EPS
+from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
-from cloze.nn.shape import EncoderConfig
 
 SEGMENTS = "embeddings.segment.weight"
 LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made

@@ -44,7 +44,7 @@ from cloze.make.run import (
 )
 from cloze.metrics.language import score_language
 from cloze.metrics.perplexity import perplexity
-from cloze.models.ngram import BOS, EOS, UNK
+from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
 from cloze.nn.modes import eval_mode
 from cloze.objectives.core import Learner

@@ -1,17 +1,17 @@
 """The recipes of language models and word vectors, each one frozen tree that TOML can say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cloze.checkpoint.language import CONFIGS, Config
-from cloze.config import check_choices, from_mapping, in_range, number, to_mapping
+from cloze.checkpoint.language import Config
+from cloze.config import check_choices, in_range, number
 from cloze.data.files import PathLike
 from cloze.make.pretrain.recipe import check_one_model, completed
 from cloze.make.recipe.run import JudgedRun, StartTable
-from cloze.models.lstm import LSTMShape
-from cloze.models.ngram import BOS, HIGHEST
-from cloze.models.nnlm import NNLMShape
+from cloze.models.configs.lstm import LSTMConfig
+from cloze.models.configs.ngram import BOS, MAX_ORDER
+from cloze.models.configs.nnlm import NNLMConfig
 from cloze.text.learn import check_pieces
 from cloze.text.spaced import check_words
 from cloze.train.optim import OptimiserConfig
@@ -65,7 +65,7 @@ class NGramTable:
     memory: int = 1024  # MiB
 
     def __post_init__(self) -> None:
-        in_range("ngram.order", self.order, 1, HIGHEST)
+        in_range("ngram.order", self.order, 1, MAX_ORDER)
         in_range("ngram.memory", self.memory, 1, 1 << 30)
 
 
@@ -111,8 +111,8 @@ class LanguageRecipe:
     model: StartTable = field(default_factory=StartTable)
     corpus: JudgedTable = field(default_factory=JudgedTable)
     vocabulary: WordsTable = field(default_factory=WordsTable)
-    nnlm: NNLMShape | None = None
-    lstm: LSTMShape | None = None
+    nnlm: NNLMConfig | None = None
+    lstm: LSTMConfig | None = None
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: LanguageRun = field(default_factory=LanguageRun)
@@ -124,8 +124,7 @@ class LanguageRecipe:
         """The shape with a vocabulary."""
         shape = self.nnlm or self.lstm
         assert shape is not None
-        ids = {"vocab_size": vocab_size, "bos_id": BOS}
-        return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
+        return replace(shape, vocab_size=vocab_size, bos_id=BOS)
 
 
 def language_recipe(

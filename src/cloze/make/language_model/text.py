@@ -14,7 +14,7 @@ from cloze.data.streams import Source, rows
 from cloze.errors import InputError
 from cloze.make.language_model.recipe import JudgedTable
 from cloze.make.run import no_text
-from cloze.models.ngram import EOS
+from cloze.models.configs.ngram import EOS
 from cloze.text.tokenizer import Tokenizer
 
 _BATCH = 1000  # lines tokenized at once

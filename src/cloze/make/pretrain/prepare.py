@@ -16,8 +16,8 @@ from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.setup import CORPUS
 from cloze.make.pretrain.tokenizer import TOKENIZER, drop_stale_vocabulary
 from cloze.make.run import CORPUS_FACTS, METRICS, RECIPE, write_recipe
+from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
-from cloze.nn.shape import EncoderConfig
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.parallel import Team
 

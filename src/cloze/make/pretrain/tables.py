@@ -18,7 +18,8 @@ from cloze.data.packing import Batching
 from cloze.data.prepare import Options as CorpusOptions
 from cloze.data.samples import Pairs, Sampling
 from cloze.errors import ConfigError
-from cloze.models import BertConfig, ModernBertConfig, bert, modernbert
+from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.distillation import Distillation
 from cloze.objectives.masking import Masking
@@ -26,8 +27,8 @@ from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
 
 PRESETS: dict[str, Mapping[str, object]] = {
-    "bert": bert.PRESETS,
-    "modernbert": modernbert.PRESETS,
+    "bert": BertConfig.PRESETS,
+    "modernbert": ModernBertConfig.PRESETS,
 }
 MODERN = ("global_attention_every", "window_size", "rope_theta")  # settings of that family alone
 FINEST = 16  # parts that a batch is cut into, at most, for two tasks to share it

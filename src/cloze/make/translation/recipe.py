@@ -1,18 +1,18 @@
 """The recipe of a translator: everything a run depends on, in one frozen tree that TOML can say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cloze.checkpoint.translator import CONFIGS, Config
-from cloze.config import from_mapping, in_range, number, one_of, to_mapping
+from cloze.config import in_range, number, one_of
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.pretrain.recipe import check_one_model, completed, recipes
 from cloze.make.recipe.run import JudgedRun, StartTable
 from cloze.metrics.bleu import TOKENIZERS
-from cloze.models.seq2seq import Seq2SeqShape
-from cloze.models.transformer import TransformerShape
+from cloze.models.configs.seq2seq import Seq2SeqConfig
+from cloze.models.configs.transformer import TransformerConfig
 from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.optim import OptimiserConfig
@@ -95,8 +95,8 @@ class TranslateRecipe:
     model: StartTable = field(default_factory=StartTable)
     data: PairsTable = field(default_factory=PairsTable)
     vocabulary: PiecesTable = field(default_factory=PiecesTable)
-    transformer: TransformerShape | None = None
-    seq2seq: Seq2SeqShape | None = None
+    transformer: TransformerConfig | None = None
+    seq2seq: Seq2SeqConfig | None = None
     loss: TranslateLoss = field(default_factory=TranslateLoss)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: Schedule = field(default_factory=Schedule)
@@ -114,8 +114,12 @@ class TranslateRecipe:
         """The shape with a vocabulary."""
         shape = self.transformer or self.seq2seq
         assert shape is not None
-        ids = {"vocab_size": tokenizer.size, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
-        return from_mapping(CONFIGS[shape.family], to_mapping(shape) | ids)
+        return replace(
+            shape,
+            vocab_size=tokenizer.size,
+            bos_id=tokenizer.bos_id,  # type: ignore[arg-type]
+            eos_id=tokenizer.eos_id,  # type: ignore[arg-type]
+        )
 
 
 def translate_recipe(

@@ -5,7 +5,7 @@ from typing import Literal
 
 from cloze.config import check_choices, in_range, number
 from cloze.errors import ConfigError
-from cloze.models.word2vec import Grams
+from cloze.models.configs.word2vec import Grams
 
 
 @dataclass(frozen=True, kw_only=True)
