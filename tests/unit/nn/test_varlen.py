@@ -45,7 +45,12 @@ def test_no_one_looks_ahead_where_that_is_said(window):
 @pytest.mark.parametrize("family", MODELS)
 def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
     config = MODELS[family].config(
-        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=24
+        vocab_size=30,
+        hidden_size=16,
+        num_layers=3,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=24,
     )
     model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
@@ -55,7 +60,13 @@ def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
 
 def test_a_window_is_kept():
     config = MODELS["modernbert"].config(
-        vocab_size=30, width=16, layers=3, heads=2, hidden=32, positions=24, window=4
+        vocab_size=30,
+        hidden_size=16,
+        num_layers=3,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=24,
+        window_size=4,
     )
     model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))

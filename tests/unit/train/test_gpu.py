@@ -148,7 +148,7 @@ def labelled(number, length=12):
 
 def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
-    config = replace(tiny_bert(dropout).config, positions=32, labels=("a", "b", "c"))
+    config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
     model = fresh(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = optimiser(model, OptimiserConfig(rate=1e-3))
     state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)
