@@ -33,7 +33,7 @@ def main() -> None:
     print("| sentence | words and their probabilities |")
     print("|---|---|")
     for filled in cloze.fill(model, SENTENCES, top=given.top):
-        guesses = filled.blanks[0].guesses
+        guesses = filled.masks[0].predictions
         words = ", ".join(f"{guess.word} {guess.score:.2f}" for guess in guesses)
         print(f"| {filled.text} | {words} |")
 

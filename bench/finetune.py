@@ -34,7 +34,7 @@ from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.metrics.measures import scores as measured
+from cloze.metrics.measures import compute_scores as measured
 from cloze.plot.numbers import percent
 from common import DATA, minilm, tell, versions
 

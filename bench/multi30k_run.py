@@ -18,7 +18,7 @@ import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.make.run import Say, Watch
 from cloze.make.translation.job import train_translator
-from cloze.metrics.bleu import bleu, bleu_by_length, bleu_counts, bleu_of
+from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heat
 from cloze.tasks.translate import translate
 from cloze.text.tokenizer import Tokenizer
@@ -241,7 +241,8 @@ def said_by(model: Translator, source: list[str], search: dict[str, Any]) -> lis
 def chosen_search(model: Translator, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
     """The length penalty that does best on val, and its BLEU there."""
     scores = [
-        bleu(said_by(model, val[0], search), val[1], tokenize=run.bleu).score for search in SEARCHES
+        compute_bleu(said_by(model, val[0], search), val[1], tokenize=run.bleu).score
+        for search in SEARCHES
     ]
     best = int(np.argmax(scores))
     return SEARCHES[best], scores[best]
@@ -256,14 +257,14 @@ def judged(
     said = said_by(model, source, search)
     seconds = time.perf_counter() - began
     out.write_text("".join(f"{one}\n" for one in said), encoding="utf-8")
-    counts = bleu_counts(said, reference, tokenize=run.bleu)
+    counts = count_ngrams(said, reference, tokenize=run.bleu)
     words = [len(text.split()) for text in source]
     parts = bleu_by_length(counts, words, EDGES, tokenize=run.bleu)
     chosen = np.digitize(words, EDGES) - 1
-    whole = bleu_of(counts, tokenize=run.bleu)
+    whole = bleu_from_counts(counts, tokenize=run.bleu)
     return {
         "test": whole.score,
-        "brevity": whole.brevity,
+        "brevity": whole.brevity_penalty,
         "signature": whole.signature,
         "sacrebleu": sacrebleu(said, reference, run.bleu),
         "sentences": len(source),

@@ -33,7 +33,7 @@ from cloze.models import on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from cloze.plot.numbers import percent
-from cloze.tasks.batches import by_tokens
+from cloze.tasks.batches import batch_by_tokens
 from common import tell, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
@@ -159,7 +159,7 @@ def judged(
 ) -> dict[str, object]:
     starts = np.cumsum([0, *map(len, places)]).tolist()
     right, loss = 0, 0.0
-    for batch in by_tokens([len(ids) for ids in inputs], BATCH_TOKENS):
+    for batch in batch_by_tokens([len(ids) for ids in inputs], BATCH_TOKENS):
         packed = Packed.of([len(inputs[n]) for n in batch], device=model.device)
         flat = torch.tensor([id_ for n in batch for id_ in inputs[n]], device=model.device)
         hidden = model.module(flat, packed)

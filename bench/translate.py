@@ -36,8 +36,8 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import rows_of
 from cloze.models.transformer import Transformer
 from cloze.plot.numbers import percent
-from cloze.tasks.batches import by_tokens
-from cloze.tasks.translate import padded, translate
+from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.translate import pad_sequences, translate
 from common import tell, versions
 
 BEAM, ALPHA, RATIO = 4, 0.6, 2.0
@@ -237,8 +237,8 @@ def by_transformers(model: Translator, peer: Any, tokens: int) -> Side:
     def run(texts: Sequence[str]) -> list[str]:
         sources = model.encode(texts)
         said: dict[int, str] = {}
-        for batch in by_tokens([len(ids) for ids in sources], tokens):
-            ids, real = padded([sources[n] for n in batch], torch.device("cpu"))
+        for batch in batch_by_tokens([len(ids) for ids in sources], tokens):
+            ids, real = pad_sequences([sources[n] for n in batch], torch.device("cpu"))
             found = peer.generate(
                 input_ids=ids.masked_fill(~real, pad),
                 attention_mask=real.long(),

@@ -21,9 +21,9 @@ from gensim.models import Word2Vec
 from rich.table import Table
 
 from cloze.data.streams import rows
-from cloze.metrics.bootstrap import difference, interval
+from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
 from cloze.metrics.numbers import spearman
-from cloze.metrics.words import analogies, read_pairs, read_questions, similarities
+from cloze.metrics.words import read_pairs, read_questions, score_analogies, score_similarities
 from cloze.models.word2vec import WordVectors
 from cloze.train.word2vec.corpus import Encoded, encode
 from cloze.train.word2vec.settings import Settings, Text
@@ -105,10 +105,12 @@ def speed(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) 
 
 def scores(model: WordVectors, folder: Path) -> dict:
     """What each set gives the bootstrap: a value for each question, or two columns of numbers."""
-    found = {"analogies": analogies(model, read_questions(folder / "questions-words.txt")).right}
+    found = {
+        "analogies": score_analogies(model, read_questions(folder / "questions-words.txt")).correct
+    }
     for name in PAIRS:
-        pairs = similarities(model, read_pairs(folder / f"{name}.csv"))
-        found[name] = (pairs.judged, pairs.cosines)
+        pairs = score_similarities(model, read_pairs(folder / f"{name}.csv"))
+        found[name] = (pairs.ratings, pairs.cosines)
     return found
 
 
@@ -133,9 +135,9 @@ def quality(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace
         for name in both[0]:
             (a, count), (b, _) = metric(both[0][name]), metric(both[1][name])
             results[f"{kind}, {name} ({count:,})"] = {
-                "cloze": interval(a, count, rng=np.random.default_rng(0)),
-                "gensim": interval(b, count, rng=np.random.default_rng(0)),
-                "difference": difference(a, b, count, rng=np.random.default_rng(0)),
+                "cloze": bootstrap_interval(a, count, rng=np.random.default_rng(0)),
+                "gensim": bootstrap_interval(b, count, rng=np.random.default_rng(0)),
+                "difference": bootstrap_difference(a, b, count, rng=np.random.default_rng(0)),
             }
     return results
 

@@ -185,7 +185,7 @@ def answer(model, inputs):
     return [
         {
             "best": [one.text, one.start, one.end, one.logit, one.probability],
-            "null_score_difference": one.lead,
+            "null_score_difference": one.no_answer_margin,
             "candidates": [
                 [c.text, c.start, c.end, c.logit, c.probability] for c in one.candidates
             ],

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from cloze.tasks.info import info
     from cloze.tasks.similar import (
         analogy,
-        cells_picture,
         combine,
         cosine,
         odd_one_out,
+        plot_vectors,
+        plot_words,
         similar,
-        words_picture,
     )
     from cloze.tasks.suggest import suggest
     from cloze.tasks.tag import tag
@@ -82,12 +82,12 @@ _HOMES = {
     "generate": "cloze.tasks.generate",
     "info": "cloze.tasks.info",
     "analogy": "cloze.tasks.similar",
-    "cells_picture": "cloze.tasks.similar",
+    "plot_vectors": "cloze.tasks.similar",
     "combine": "cloze.tasks.similar",
     "cosine": "cloze.tasks.similar",
     "odd_one_out": "cloze.tasks.similar",
     "similar": "cloze.tasks.similar",
-    "words_picture": "cloze.tasks.similar",
+    "plot_words": "cloze.tasks.similar",
     "suggest": "cloze.tasks.suggest",
     "tag": "cloze.tasks.tag",
     "tokenize": "cloze.tasks.tokenize",
@@ -102,7 +102,6 @@ __all__ = [
     "analogy",
     "answer",
     "builtin",
-    "cells_picture",
     "choose",
     "classify",
     "combine",
@@ -120,6 +119,8 @@ __all__ = [
     "info",
     "load",
     "odd_one_out",
+    "plot_vectors",
+    "plot_words",
     "pretrain",
     "recipe",
     "report",
@@ -131,7 +132,6 @@ __all__ = [
     "train_translator",
     "translate",
     "vocabulary",
-    "words_picture",
 ]
 
 

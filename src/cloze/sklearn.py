@@ -25,7 +25,7 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
-from cloze.tasks.classify import Classified, predict
+from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import BATCH_TOKENS, Vectors, embed
 
 try:
@@ -202,7 +202,7 @@ class _Tuner(_OfTexts):
             return check_random_state(self.random_state).randint(1 << 31)
         return self.random_state
 
-    def _predicted(self, X: TextsOrPairs) -> list[Classified]:
+    def _predicted(self, X: TextsOrPairs) -> list[Classification]:
         check_is_fitted(self)
         return predict(self.model_, _examples(X))
 

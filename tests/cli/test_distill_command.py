@@ -57,7 +57,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     assert made.optimiser.rate == 0.001
     model = cloze.load(out)
     assert (model.config.family, model.config.num_layers) == ("distilbert", 2)
-    assert cloze.fill(model, "the [MASK] sat.").blanks[0].guesses
+    assert cloze.fill(model, "the [MASK] sat.").masks[0].predictions
     resumed = run("distill", "--resume", "--out", out, "--json", "--threads=1")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["steps"] == 4

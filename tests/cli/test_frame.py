@@ -126,7 +126,7 @@ def test_a_bug_of_ours_keeps_its_traceback() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        common.door(verb)(**dict.fromkeys(common.SHARED))
+        common.make_command(verb)(**dict.fromkeys(common.SHARED))
 
 
 def test_ctrl_c_is_130(tokenizer_folder: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.Monke
         seen.update(device=device, seed=seed, threads=os.environ["OMP_NUM_THREADS"])
 
     probe = typer.Typer()
-    probe.command()(common.door(verb))
+    probe.command()(common.make_command(verb))
     flags = "--json --device cpu --dtype bfloat16 --threads 3 --seed 7 --quiet"
     done = CliRunner().invoke(probe, flags)
     assert done.exit_code == 0, done.output
@@ -318,7 +318,7 @@ def test_progress_is_for_terminals_and_not_when_quiet(monkeypatch: pytest.Monkey
 
 
 def test_complaints_are_plain_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    common.complain(InputError("it is broken", fix="mend it"))
+    common.print_error(InputError("it is broken", fix="mend it"))
     assert capsys.readouterr().err == "error: it is broken\nfix: mend it\n"
 
 
@@ -326,12 +326,12 @@ def test_complaints_are_plain_where_no_colour_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(typer, "style", lambda text, **_: f"<{text}>")
-    common.complain(InputError("bad", fix="good"))
+    common.print_error(InputError("bad", fix="good"))
     assert capsys.readouterr().err == "<error:> bad\n<fix:> good\n"
     for name, value in (("NO_COLOR", ""), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            common.complain(InputError("bad", fix="good"))
+            common.print_error(InputError("bad", fix="good"))
             assert capsys.readouterr().err == "error: bad\nfix: good\n"
 
 
@@ -392,7 +392,9 @@ def test_a_place_that_cannot_be_written_is_told(capsys: pytest.CaptureFixture[st
         Path("/proc/nothing.txt").write_text("a")
 
     with pytest.raises(typer.Exit) as ended:
-        common.door(verb)(as_json=False, device=None, dtype="", threads=None, seed=0, quiet=False)
+        common.make_command(verb)(
+            as_json=False, device=None, dtype="", threads=None, seed=0, quiet=False
+        )
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err.startswith("error: /proc/nothing.txt: ")
 

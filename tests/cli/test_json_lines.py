@@ -42,22 +42,22 @@ class Case(NamedTuple):
 
 def classified(model, text, pair):
     found = cloze.classify(model, text, pair)
-    return {"labels": [found], "cut": found.cut}
+    return {"labels": [found], "truncated": found.truncated}
 
 
 def chosen(model, text, question, options):
     found = cloze.choose(model, text, options, question=question)
-    return {"choices": [found], "cut": found.cut}
+    return {"choices": [found], "truncated": found.truncated}
 
 
 def answered(model, question, context):
     found = cloze.answer(model, question, context, top=9)
-    return {"answers": found.candidates, "cut": found.cut}
+    return {"answers": found.candidates, "truncated": found.truncated}
 
 
 def translated(model, source):
     found = cloze.translate(model, source, beam=3)
-    return {"translations": found.candidates, "cut": found.cut}
+    return {"translations": found.candidates, "truncated": found.truncated}
 
 
 def tokens_of(model, text):
@@ -90,12 +90,12 @@ PIECES = ("ids", "pieces", "offsets", "words", "type_ids")
 HOW = ["first", "none", "simple", "average"]
 
 CASES = {
-    "fill": Case("mlm", MASKED, texts(*MASKED), TOP, of(cloze.fill, "blanks", "cut")),
+    "fill": Case("mlm", MASKED, texts(*MASKED), TOP, of(cloze.fill, "masks", "truncated")),
     "classify": Case("sequence", TWO, pairs(None), TOP, classified),
     "classify, pairs": Case("sequence", [*TWO, "--pair", "c"], pairs("c"), TOP, classified),
     "tag": Case(
         "token", TWO, texts(*TWO), [["--aggregation", how] for how in HOW],
-        of(cloze.tag, "spans", "unread"),
+        of(cloze.tag, "spans", "untagged"),
     ),
     "answer": Case("span", ["--file", "questions"], QUESTIONS, TOP, answered),
     "answer, one": Case("span", [*QUESTIONS[0].values()], QUESTIONS[:1], TOP, answered),
@@ -103,18 +103,18 @@ CASES = {
     "choose, one": Case("choice", ["a b", "c", "d"], CHOICES[1:], [[]], chosen),
     "embed": Case(
         "bare", TWO, texts(*TWO), [[], ["--pooling", "max"], ["--normalize"]],
-        lambda model, text: {"embedding": cloze.embed(model, text)[0], "cut": 0},
+        lambda model, text: {"embedding": cloze.embed(model, text)[0], "truncated": 0},
     ),
     "embed, tokens": Case(
         "bare", [*TWO, "--pooling", "none"], texts(*TWO), [[]],
-        lambda model, text: {"tokens": tokens_of(model, text), "cut": 0},
+        lambda model, text: {"tokens": tokens_of(model, text), "truncated": 0},
     ),
     "tokenize": Case("bare", TWO, pairs(None), [[]], of(cloze.tokenize, *PIECES)),
     "tokenize, pairs": Case(
         "bare", [*TWO, "--pair", "c"], pairs("c"), [[]], of(cloze.tokenize, *PIECES)
     ),
     "suggest": Case(
-        "ngram", TWO, texts(*TWO), TOP, of(cloze.suggest, "suggestions", "unknown")
+        "ngram", TWO, texts(*TWO), TOP, of(cloze.suggest, "suggestions", "unk_probability")
     ),
     "generate": Case(
         "ngram", TWO, texts(*TWO), [[], ["--samples", "3"]],

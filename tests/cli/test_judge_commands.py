@@ -56,8 +56,8 @@ def test_evaluate(run, place, tmp_path):
     for name, value in made.scores.items():
         assert found[called(name)] == f"{value:.4f}"
     assert found["examples"] == "5"
-    worst = made.worst(1)[0]
-    assert [worst.text, worst.gold, worst.said] in [line[:3] for line in lines(ran)]
+    worst = made.worst_errors(1)[0]
+    assert [worst.text, worst.gold, worst.predicted] in [line[:3] for line in lines(ran)]
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["text"], row["gold"]) for row in rows] == ROWS
     assert [row["predicted"]["label"] for row in rows] == [one.label for one in made.predictions]
@@ -79,8 +79,8 @@ def test_evaluate_json(run, place):
     model = cloze.load(place / "one", device="cpu")
     made = cloze.evaluate(model, place / "pairs.tsv", swap=True)
     assert found["scores"] == pytest.approx(made.scores)
-    assert found["swapped"]["same"] == made.swapped.same
-    assert len(found["worst"]) == min(1, len(made.mistakes))
+    assert found["swapped"]["same"] == made.swapped.agreement
+    assert len(found["worst"]) == min(1, len(made.errors))
 
 
 def test_evaluate_tags_and_answers(run, place, tmp_path):

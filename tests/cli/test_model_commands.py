@@ -44,7 +44,7 @@ def model(folder):
 def test_fill(run, folder, model):
     ran = run("fill", folder, "the [MASK] sat", "--top", "3")
     assert ran.returncode == 0, ran.stderr
-    guesses = cloze.fill(model, "the [MASK] sat", top=3).blanks[0].guesses
+    guesses = cloze.fill(model, "the [MASK] sat", top=3).masks[0].predictions
     lines = [line.split("\t") for line in ran.stdout.splitlines()]
     assert lines[0] == ["word", "probability", "text"]
     assert [line[0] for line in lines[1:]] == [guess.word for guess in guesses]
@@ -86,7 +86,7 @@ def test_fill_names_the_line_and_goes_on(run, folder, tmp_path):
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [len(row.get("blanks", "bad")) for row in rows] == [1, 0, 3, 1]
     assert rows[2]["error"] == f"{file}:3: there is no [MASK] in 'b c'"
-    assert [row.get("cut") for row in rows] == [0, 0, None, 5]
+    assert [row.get("truncated") for row in rows] == [0, 0, None, 5]
     assert f"error: {file}:3: there is no [MASK] in 'b c'" in ran.stderr
     assert "1 of 4 texts were cut to 10 pieces around their blanks" in ran.stderr
     ran = run("fill", folder, "-f", file, "--json", "--skip-bad")
@@ -108,7 +108,7 @@ def test_embed_writes_every_format(run, folder, model, tmp_path):
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(tmp_path / "v.parquet")
-    assert table.column_names == ["text", "embedding", "error", "cut"]
+    assert table.column_names == ["text", "embedding", "error", "truncated"]
     np.testing.assert_allclose(table["embedding"].to_pylist(), expected, atol=1e-6)
 
 
@@ -129,7 +129,7 @@ def test_embed_tokens(run, folder, model, tmp_path):
     ran = run("embed", folder, *TEXTS, "--pooling", "none", "--json")
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     for row, expected in zip(rows, tokens, strict=True):
-        assert [token["piece"] for token in row["tokens"]] == expected.encoding.pieces
+        assert [token["token"] for token in row["tokens"]] == expected.encoding.pieces
         spans = [(token["start"], token["end"]) for token in row["tokens"]]
         assert spans == expected.encoding.offsets
         vectors = [token["embedding"] for token in row["tokens"]]
@@ -137,7 +137,7 @@ def test_embed_tokens(run, folder, model, tmp_path):
     ran = run("embed", folder, *TEXTS, "--pooling", "none", "--out", tmp_path / "t.parquet")
     assert ran.returncode == 0, ran.stderr
     table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "t.parquet").to_pylist()
-    assert [row["pieces"] for row in table] == [found.encoding.pieces for found in tokens]
+    assert [row["tokens"] for row in table] == [found.encoding.pieces for found in tokens]
     np.testing.assert_allclose(table[0]["embeddings"], tokens[0].vectors, atol=1e-6)
     ran = run("embed", folder, "a", "--pooling", "none", "--out", tmp_path / "t.npy")
     assert ran.returncode == 1
@@ -188,15 +188,15 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     assert ran.returncode == 1
     assert "error" in json.loads(ran.stdout.splitlines()[1])
     again = ("embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--json")
-    told = {"out": str(out), "count": 2, "cut": 0, "failed": 1}
+    told = {"out": str(out), "count": 2, "truncated": 0, "failed": 1}
     assert json.loads(run(*again).stdout) == told
     ran = run(*again, "--policy", "tail")
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == told | {"count": 3, "cut": 1, "failed": 0}
+    assert json.loads(ran.stdout) == told | {"count": 3, "truncated": 1, "failed": 0}
     assert not np.isnan(np.load(out)).any()
     assert "1 of 3 texts were cut to 10 pieces" in ran.stderr
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--policy", "tail")
-    assert [json.loads(line)["cut"] for line in ran.stdout.splitlines()] == [0, 4, 0]
+    assert [json.loads(line)["truncated"] for line in ran.stdout.splitlines()] == [0, 4, 0]
 
 
 def test_embed_passes_over_what_it_cannot_read(run, folder, model, tmp_path):

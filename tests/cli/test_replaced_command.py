@@ -45,4 +45,4 @@ def test_the_pair_of_tasks_is_learned_resumed_and_filled_with(run, tmp_path):
     ran = run("pretrain", "--resume", "--out", out)
     assert ran.returncode == 0, ran.stderr
     assert (out / "model.safetensors").read_bytes() == straight
-    assert len(cloze.fill(cloze.load(out), "the [MASK] sat.", top=3).blanks[0].guesses) == 3
+    assert len(cloze.fill(cloze.load(out), "the [MASK] sat.", top=3).masks[0].predictions) == 3

@@ -36,12 +36,12 @@ def test_json_says_what_python_says(run, folder):
     ran = run("suggest", folder, "the mat", "--json", "--top", "3")
     said = json.loads(ran.stdout)
     found = cloze.suggest(cloze.load(folder), "the mat", top=3)
-    assert said["unknown"] == found.unknown
+    assert said["unknown"] == found.unk_probability
     assert [(s["word"], s["probability"]) for s in said["suggestions"]] == [
         (s.word, s.probability) for s in found.suggestions
     ]
     assert said["suggestions"][0]["path"][-1]["context"] == list(
-        found.suggestions[0].path[-1].context
+        found.suggestions[0].backoff_path[-1].context
     )
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import cloze
 from cloze.cli.app import app
-from cloze.cli.outcomes import chance
+from cloze.cli.outcomes import format_probability
 from helpers import tiny_model
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -132,7 +132,7 @@ def test_the_bad_ones_are_told_and_the_others_go_on(call, folders, tmp_path):
 def test_what_was_cut_is_said(call, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\n")
-    for verb, name in (("classify", "cut"), ("tag", "unread")):  # in pieces, in words
+    for verb, name in (("classify", "truncated"), ("tag", "untagged")):  # in pieces, in words
         ran = call(verb, folders[verb], "-f", file, "--policy", "head", "--json")
         assert ran.returncode == 0
         assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 18]
@@ -141,7 +141,7 @@ def test_what_was_cut_is_said(call, folders, tmp_path):
         assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 0]
         assert "cut" not in ran.stderr
     ran = call("answer", folders["answer"], LONG, "a b c", "--json")
-    assert json.loads(ran.stdout)["cut"] == 30  # of 40 pieces 10 are half of the model's room
+    assert json.loads(ran.stdout)["truncated"] == 30  # of 40 pieces 10 are half of the model's room
     assert "1 of 1 questions were cut, or their contexts were\n" in ran.stderr
     ran = call("choose", folders["choose"], LONG, "b", "c", "--policy", "head")
     assert "1 of 1 questions were cut to 24 pieces\n" in ran.stderr
@@ -173,7 +173,7 @@ def test_no_header_before_an_error(call, folders, verb, tmp_path):
 def test_small_probabilities_are_told_apart():
     numbers = (1.0, 0.12345, 0.001, 0.00094, 3.21e-7, 0.0)
     shown = ["1.0000", "0.1235", "0.0010", "9.4e-04", "3.2e-07", "0.0000"]
-    assert [chance(number) for number in numbers] == shown
+    assert [format_probability(number) for number in numbers] == shown
 
 
 def test_tag(call, folders):
@@ -294,7 +294,7 @@ def test_choose_from_a_file(call, folders, tmp_path):
     ran = call("choose", folders["choose"], *flags)
     assert ran.returncode == 0
     told = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [row["cut"] for row in told] == [0, 40]
+    assert [row["truncated"] for row in told] == [0, 40]
     assert told[0]["choices"][0]["option"] == found.option
     assert f"{file}:3: there are no options" in ran.stderr
 

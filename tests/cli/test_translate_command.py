@@ -60,7 +60,7 @@ def test_a_file_keeps_its_lines(run, folder, tmp_path):
     source.write_text(f"{TEXTS[1]}\n\n{long}\n{TEXTS[2]}\n", encoding="utf-8")
     made = run("translate", folder, "--file", source, "--out", out, "--beam", "2", "--json")
     assert made.returncode == 1
-    assert json.loads(made.stdout) == {"out": str(out), "count": 3, "cut": 0, "failed": 1}
+    assert json.loads(made.stdout) == {"out": str(out), "count": 3, "truncated": 0, "failed": 1}
     assert "3 of 4 lines" in made.stderr
     assert f"{source}:3: sentence 3 has" in made.stderr
     assert "split it, or choose a length policy" in made.stderr
@@ -92,7 +92,7 @@ def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tm
     flags = ("--policy", "head", "--align", heat, "--beam", "1", "--json")
     cut = run("translate", folder, long, *flags)
     assert cut.returncode == 0, cut.stderr
-    assert json.loads(cut.stdout)["cut"] > 0
+    assert json.loads(cut.stdout)["truncated"] > 0
     assert heat.exists()
 
 

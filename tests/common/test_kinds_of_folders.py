@@ -75,7 +75,7 @@ def test_what_is_saved_again_is_the_same_to_the_byte(folder, tmp_path):
 
 
 def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
-    able, model = cloze.info(folder).verbs, cloze.load(folder)
+    able, model = cloze.info(folder).capabilities, cloze.load(folder)
     assert able.keys() & VERBS.keys()
     for verb, ask in VERBS.items():
         if verb in able:
@@ -86,7 +86,7 @@ def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
 
 
 def test_answers_do_not_depend_on_the_state_of_torch(folder):
-    able, model = cloze.info(folder).verbs, cloze.load(folder)
+    able, model = cloze.info(folder).capabilities, cloze.load(folder)
     for verb in sorted(able.keys() & VERBS.keys()):
         torch.manual_seed(1)
         one = repr(VERBS[verb](model))

@@ -9,7 +9,7 @@ from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
 from cloze.models import fresh
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.left_to_right import as_language
+from cloze.tasks.left_to_right import language_model
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -75,7 +75,7 @@ def test_the_next_pieces_have_the_same_probability(tmp_path):
     module = scramble(fresh(CONFIG, ("mlm",), rng=torch.Generator())).eval()
     model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
     peer = transformers.BertLMHeadModel.from_pretrained(model.save(tmp_path / "m")).eval()
-    language = as_language(model)
+    language = language_model(model)
     (ids,) = language.sequences(["the cats sat, a b"])
     with torch.no_grad():
         theirs = peer(torch.tensor([ids])).logits[0].log_softmax(-1)

@@ -31,10 +31,10 @@ def test_tags_scored_by_seqeval(tmp_path):
     gold, said = ([[row[side] for row in sentence] for sentence in rows] for side in (1, 2))
     assert made.score == pytest.approx(metrics.f1_score(gold, said))
     report = metrics.classification_report(gold, said, output_dict=True, zero_division=0)
-    for label, rates in made.rates.items():
+    for label, rates in made.label_scores.items():
         assert rates.precision == pytest.approx(report[label]["precision"])
         assert rates.recall == pytest.approx(report[label]["recall"])
-        assert rates.wanted == report[label]["support"]
+        assert rates.support == report[label]["support"]
 
 
 def test_classes_scored_by_scikit_learn(tmp_path):

@@ -12,7 +12,7 @@ from cloze.data.packing import Batching
 from cloze.data.prepare import Options, prepare
 from cloze.data.samples import Sampling
 from cloze.interop.sentence_transformers import Pooling
-from cloze.metrics.held_out import hiding, judging_epoch
+from cloze.metrics.held_out import make_evaluation_epoch, make_evaluation_masking
 from cloze.objectives.masking import Masking, mask_batch
 from helpers import scramble, tiny_model
 
@@ -38,8 +38,8 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
         [tmp_path / "text.txt"], model.tokenizer, tmp_path / "c", Options(hold_out=0.0), workers=1
     )
     sampling = Sampling(pairs="nsp" if "nsp" in heads else "none", length=16)
-    samples = judging_epoch(corpus.train, model.tokenizer, sampling, Batching()).samples
-    masking, hits, losses, pairs = hiding(Masking.of(model.tokenizer)), [], [], []
+    samples = make_evaluation_epoch(corpus.train, model.tokenizer, sampling, Batching()).samples
+    masking, hits, losses, pairs = make_evaluation_masking(Masking.of(model.tokenizer)), [], [], []
     for number in range(len(samples)):
         one = mask_batch(samples.batch(np.array([number])), masking, seed=1)
         ids, targets = torch.tensor(one.input_ids), torch.tensor(one.targets)

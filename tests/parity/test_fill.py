@@ -56,7 +56,7 @@ def test_the_same_words_with_the_same_probability(pair, text):
 def test_candidates(pair):
     model, peer = pair
     theirs = peer("the [MASK] sat", targets=["cat", "the", "a"], top_k=3)
-    (blank,) = cloze.fill(model, "the [MASK] sat", candidates=["a", "cat", "the"]).blanks
-    assert [guess.word for guess in blank.guesses] == [found["token_str"] for found in theirs]
-    for guess, found in zip(blank.guesses, theirs, strict=True):
+    (blank,) = cloze.fill(model, "the [MASK] sat", candidates=["a", "cat", "the"]).masks
+    assert [guess.word for guess in blank.predictions] == [found["token_str"] for found in theirs]
+    for guess, found in zip(blank.predictions, theirs, strict=True):
         assert guess.score == pytest.approx(found["score"], abs=1e-6)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.metrics import labels, numbers
-from cloze.metrics.labels import Rates
-from cloze.metrics.measures import scores
-from cloze.metrics.spans import span_scores
+from cloze.metrics.labels import LabelScores
+from cloze.metrics.measures import compute_scores
+from cloze.metrics.spans import score_spans
 
 metrics = pytest.importorskip("sklearn.metrics", reason="pip install scikit-learn")
 stats = pytest.importorskip("scipy.stats", reason="pip install scipy")
@@ -34,22 +34,22 @@ def close(a, b):
 def test_labels_are_scored_as_scikit_learn_does(both):
     gold, said = map(list, zip(*both, strict=True))
     known = sorted({*gold, *said})
-    found = scores("classify", gold, said)
+    found = compute_scores("classify", gold, said)
     assert close(found["accuracy"], metrics.accuracy_score(gold, said))
     macro = metrics.f1_score(gold, said, average="macro", zero_division=0)
     assert close(found["f1_macro"], macro)
     matrix = metrics.confusion_matrix(gold, said, labels=[*known, "e"])[:-1, :-1]
-    assert labels.confusion(gold, said).tolist() == matrix.tolist()
+    assert labels.confusion_matrix(gold, said).tolist() == matrix.tolist()
     theirs = metrics.precision_recall_fscore_support(gold, said, labels=known, zero_division=0)
     for label, *values in zip(known, *theirs, strict=True):
-        ours: Rates = labels.by_label(gold, said)[label]
-        assert close([ours.precision, ours.recall, ours.f1, ours.wanted], values)
+        ours: LabelScores = labels.score_labels(gold, said)[label]
+        assert close([ours.precision, ours.recall, ours.f1, ours.support], values)
     if len(known) == 2:  # of two the second is the positive one
         assert close(found["f1"], theirs[2][1])
 
 
 def matthews(gold, said):
-    return labels.matthews_of(labels.confusion(gold, said))
+    return labels.matthews_correlation(labels.confusion_matrix(gold, said))
 
 
 @given(pairs)
@@ -68,7 +68,7 @@ def test_many_labels_and_examples(seed):
     pair = gold.tolist(), said.tolist()
     assert close(matthews(*pair), metrics.matthews_corrcoef(*pair))
     theirs = metrics.f1_score(*pair, average="macro", zero_division=0)
-    assert close(scores("classify", *pair)["f1_macro"], theirs)
+    assert close(compute_scores("classify", *pair)["f1_macro"], theirs)
 
 
 measured = st.integers(-4, 4).map(float) | st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
@@ -82,8 +82,8 @@ def test_correlations_are_those_of_scipy(both):
     else:
         assert close(numbers.pearson(gold, said), stats.pearsonr(gold, said).statistic)
         assert close(numbers.spearman(gold, said), stats.spearmanr(gold, said).statistic)
-    assert numbers.ranks(np.array(gold)).tolist() == stats.rankdata(gold).tolist()
-    assert close(numbers.squared_error(gold, said), metrics.mean_squared_error(gold, said))
+    assert numbers.compute_ranks(np.array(gold)).tolist() == stats.rankdata(gold).tolist()
+    assert close(numbers.mean_squared_error(gold, said), metrics.mean_squared_error(gold, said))
 
 
 def tagged(letters):
@@ -97,7 +97,7 @@ def test_spans_are_counted_as_seqeval_does(sentences):
     """Any order of tags, most of them malformed, in all three schemes."""
     gold = [[one for one, _ in sentence] for sentence in sentences]
     said = [[one for _, one in sentence] for sentence in sentences]
-    ours = span_scores(gold, said)
+    ours = score_spans(gold, said)
     assert close(ours.accuracy, seqeval.accuracy_score(gold, said))
     for name in ("precision", "recall", "f1"):
         peer = getattr(seqeval, f"{name}_score")(gold, said, zero_division=0)
@@ -108,6 +108,6 @@ def test_spans_are_counted_as_seqeval_does(sentences):
         for label, rates in ours.by_label.items():
             theirs = report[label]
             assert close(
-                [rates.precision, rates.recall, rates.f1, rates.wanted],
+                [rates.precision, rates.recall, rates.f1, rates.support],
                 [theirs[key] for key in ("precision", "recall", "f1-score", "support")],
             )

@@ -9,7 +9,7 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, QuestionExample, TextExample
 from cloze.models import MODELS
 from cloze.tasks import answer, choose, classify
-from cloze.tasks.scoring import logits
+from cloze.tasks.scoring import compute_logits
 from helpers import tiny_model
 
 pytestmark = pytest.mark.parity
@@ -111,8 +111,10 @@ def test_answer_scores(tmp_path, family):
     with torch.no_grad():
         expected = peer(**theirs)
     example = QuestionExample(question=question, context=context)
-    (group,) = answer.items(model, [example], Task(name="answer", policy="window", stride=4))
-    found = logits(model, group, head="span")
+    (group,) = answer.encode_examples(
+        model, [example], Task(name="answer", policy="window", stride=4)
+    )
+    found = compute_logits(model, group, head="span")
     assert len(group) == len(theirs["input_ids"]) > 2
     for n, (item, scores) in enumerate(zip(group, found, strict=True)):
         real = theirs["attention_mask"][n].bool()
@@ -159,7 +161,9 @@ def test_choose_scores(tmp_path, family):
     with torch.no_grad():
         expected = peer(**{name: value[None] for name, value in theirs.items()}).logits[0]
     example = ChoiceExample(text=text, options=options)
-    found = logits(model, choose.items(model, [example], Task(name="choose"))[0], head="choice")
+    found = compute_logits(
+        model, choose.encode_examples(model, [example], Task(name="choose"))[0], head="choice"
+    )
     torch.testing.assert_close(torch.cat(found)[:, 0], expected, atol=1e-5, rtol=1e-4)
     assert cloze.choose(model, text, options).option == int(expected.argmax())
 
@@ -170,5 +174,5 @@ def test_pairs_are_cut_as_theirs(tmp_path):
     text, pair = "a b c d e f g h i j " * 3, "the cat sat"
     theirs = tokenizer(text, pair, truncation="longest_first", max_length=24)
     example = TextExample(text=text, pair=pair)
-    ((item,),) = classify.items(model, [example], Task(name="classify", policy="head"))
+    ((item,),) = classify.encode_examples(model, [example], Task(name="classify", policy="head"))
     assert item.ids == theirs["input_ids"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.vectors import export_vectors, import_vectors
-from cloze.metrics.words import analogies, read_pairs, read_questions, similarities
+from cloze.metrics.words import read_pairs, read_questions, score_analogies, score_similarities
 from cloze.models.configs.word2vec import Grams
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import combine, odd_one_out, similar
@@ -114,10 +114,10 @@ def test_analogies_are_counted_as_gensim_counts_them(both, tmp_path):
     few = tmp_path / "questions.txt"  # gensim asks one by one
     few.write_text("\n".join([lines[0], *lines[1::10]]) + "\n")
     accuracy, sections = theirs.evaluate_word_analogies(str(few))
-    found = analogies(ours, read_questions(few))
+    found = score_analogies(ours, read_questions(few))
     assert found.accuracy == pytest.approx(accuracy)
     total = sections[-1]
-    assert len(found.right) == len(total["correct"]) + len(total["incorrect"])
+    assert len(found.correct) == len(total["correct"]) + len(total["incorrect"])
 
 
 @pytest.mark.data
@@ -128,7 +128,7 @@ def test_similarities_are_counted_as_gensim_counts_them(both, tmp_path, name):
     table = tmp_path / "pairs.tsv"
     table.write_text("".join(f"{a}\t{b}\t{number}\n" for a, b, number in pairs))
     pearson, spearman, unknown = theirs.evaluate_word_pairs(str(table))
-    found = similarities(ours, pairs)
+    found = score_similarities(ours, pairs)
     assert found.pearson == pytest.approx(pearson[0], abs=1e-5)
     assert found.spearman == pytest.approx(spearman[0], abs=1e-5)
     assert found.unknown == round(unknown / 100 * len(pairs))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.running import Strips, Windows
-from cloze.decode.sampling import Sampling, shares
+from cloze.decode.sampling import Sampling, filter_probabilities
 from languages import VARIETIES, language_model
 
 MODELS = {name: language_model(name) for name in VARIETIES}
@@ -32,7 +32,7 @@ def test_probabilities_sum_to_one(variety, words):
 def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_p):
     scores = torch.tensor([logs]).log_softmax(-1)
     how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    found, ids = shares(scores, how)
+    found, ids = filter_probabilities(scores, how)
     assert found.sum().item() == pytest.approx(1, abs=1e-9)
     assert found[0, 0] > 0
     assert scores[0, ids[0, 0]] == scores.max()

@@ -41,7 +41,7 @@ def test_classify(texts, family, policy):
     for one, example in zip(found, examples, strict=True):
         (alone,) = classify.predict(model, [example], task=task("classify", policy))
         assert one.scores == pytest.approx(alone.scores, abs=1e-5)
-        assert one.cut == alone.cut
+        assert one.truncated == alone.truncated
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -54,14 +54,14 @@ def test_classify(texts, family, policy):
 )
 def test_tag(texts, family, how, policy):
     model = MODELS["token", family]
-    examples = tag.plain_examples(model, texts)
+    examples = tag.make_examples(model, texts)
     found = tag.predict(model, examples, task=task("tag", policy), aggregation=how)
     assert [one.text for one in found] == texts
     for one, example in zip(found, examples, strict=True):
         assert len(one.tags) == len(one.scores) == len(example.words)
-        assert one.unread == one.scores.count(0.0)
+        assert one.untagged == one.scores.count(0.0)
         if policy == "window":
-            assert one.unread == 0
+            assert one.untagged == 0
         for span in one.spans:
             assert one.text[span.start : span.end] == span.text
             assert 0 <= span.start <= span.end <= len(one.text)
@@ -82,7 +82,7 @@ def test_any_words_have_their_tags_and_at_most_one_place(text, marks, context, d
     tags = tuple(data.draw(st.sampled_from(LABELS)) for _ in words)
     examples = [TaggedExample(text=text, words=words, tags=tags)] * 2
     asked = Task(name="tag", policy="window", context=context)
-    for group in tag.items(model, examples, asked):
+    for group in tag.encode_examples(model, examples, asked):
         places = [word for item in group for word in item.words]
         assert places == sorted(set(places))
         for item in group:
@@ -103,7 +103,7 @@ def test_any_words_have_their_tags_and_at_most_one_place(text, marks, context, d
 def test_answer(pairs, family, none, longest):
     model = MODELS["span", family]
     examples = [QuestionExample(question=q, context=c) for q, c in pairs]
-    found = answer.predict(model, examples, none=none, top=5, longest=longest)
+    found = answer.predict(model, examples, allow_no_answer=none, top=5, max_answer_tokens=longest)
     assert len(found) == len(pairs)
     for one, example in zip(found, examples, strict=True):
         for candidate in one.candidates:
@@ -122,7 +122,7 @@ def test_targets_cover_the_answer(context, question, cut):
     given_answer = Answer(text=context[start:end], start=start)
     example = QuestionExample(question=question, context=context, answers=(given_answer,))
     whole = model.tokenizer.encode(context).pieces_between(start, end)
-    (group,) = answer.items(model, [example], task("answer"))
+    (group,) = answer.encode_examples(model, [example], task("answer"))
     for item in group:
         assert len(item.ids) <= model.limit
         first, last = item.targets

@@ -4,12 +4,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.metrics.bootstrap import interval
-from cloze.metrics.labels import by_label, calibration, confusion, matthews_of
-from cloze.metrics.measures import scores
+from cloze.metrics.bootstrap import bootstrap_interval
+from cloze.metrics.labels import (
+    compute_calibration,
+    confusion_matrix,
+    matthews_correlation,
+    score_labels,
+)
+from cloze.metrics.measures import compute_scores
 from cloze.metrics.numbers import pearson, spearman
-from cloze.metrics.rates import total
-from cloze.metrics.squad import chinese_f1, english_f1, normalise, score
+from cloze.metrics.rates import sum_scores
+from cloze.metrics.squad import chinese_f1, english_f1, normalize_answer, score_answer
 
 numbers = st.floats(-1e300, 1e300)
 pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30)
@@ -21,7 +26,7 @@ texts = st.text(st.sampled_from("abthe .,'’-北京大学《》 nAnT12"), max_s
 @given(st.lists(st.booleans(), min_size=3, max_size=200), st.integers(0, 1000))
 def test_an_interval_holds_the_score_it_is_of(right, seed):
     values = np.array(right, float)
-    found = interval(values, len(values), rng=np.random.default_rng(seed), resamples=400)
+    found = bootstrap_interval(values, len(values), rng=np.random.default_rng(seed), resamples=400)
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 
@@ -46,19 +51,19 @@ def test_names_of_labels_do_not_count(both):
     gold, said = zip(*both, strict=True)
     names = dict(zip("abcd", "zyxw", strict=True))
     renamed = [[names[one] for one in side] for side in (gold, said)]
-    found, same = (scores("classify", *both) for both in ((gold, said), renamed))
+    found, same = (compute_scores("classify", *both) for both in ((gold, said), renamed))
     assert found["accuracy"] == same["accuracy"]
     assert abs(found["f1_macro"] - same["f1_macro"]) < 1e-12
-    assert total(by_label(gold, said).values()).f1 == found["accuracy"]
-    matthews = matthews_of(confusion(gold, said))
-    assert abs(matthews - matthews_of(confusion(*renamed))) < 1e-12
+    assert sum_scores(score_labels(gold, said).values()).f1 == found["accuracy"]
+    matthews = matthews_correlation(confusion_matrix(gold, said))
+    assert abs(matthews - matthews_correlation(confusion_matrix(*renamed))) < 1e-12
     assert -1 <= matthews <= 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1), st.integers(1, 20))
 def test_every_prediction_is_in_its_bin(both, bins):
     sure, right = zip(*both, strict=True)
-    made = calibration(sure, right, bins)
+    made = compute_calibration(sure, right, bins)
     assert made.count == len(sure)
     assert len(made.bins) == bins
     for one in made.bins:
@@ -73,5 +78,5 @@ def test_answers_are_scored_alike_both_ways(a, b):
         assert rule(a, b) == rule(b, a)
         assert 0 <= rule(a, b) <= 1
         assert rule(a, a) == 1
-    assert normalise(normalise(a)) == normalise(a)
-    assert score([a, b], b).exact == 1 or not normalise(b)
+    assert normalize_answer(normalize_answer(a)) == normalize_answer(a)
+    assert score_answer([a, b], b).exact == 1 or not normalize_answer(b)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.parallel import Pairs
-from cloze.decode.beam import Beam, beam
-from cloze.metrics.bleu import TOKENIZERS, bleu
-from cloze.tasks.pieces import words_of
+from cloze.decode.beam import BeamConfig, beam_search
+from cloze.metrics.bleu import TOKENIZERS, compute_bleu
+from cloze.tasks.pieces import join_words
 from texts import ANY_TEXT
 from translators import translator
 
@@ -36,7 +36,7 @@ def test_an_epoch_has_every_pair_once(lengths, tokens, seed):
 def test_any_text_comes_back_as_it_was(texts):
     for text, ids in zip(texts, MODEL.encode(texts), strict=True):
         assert MODEL.decode(ids[:-1]) == text
-        words = list(words_of(MODEL.tokenizer, ids[:-1]))
+        words = list(join_words(MODEL.tokenizer, ids[:-1]))
         edges = [0, *(last for _, _, last in words)]
         assert edges == [first for _, first, _ in words] + edges[-1:]
         assert edges[-1] == len(ids) - 1
@@ -46,10 +46,12 @@ def test_any_text_comes_back_as_it_was(texts):
 
 @given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=4), st.sampled_from(sorted(TOKENIZERS)))
 def test_bleu_is_a_share_and_whole_for_the_same_text(pairs, tokenize):
-    found = bleu([one for one, _ in pairs], [other for _, other in pairs], tokenize=tokenize)
+    found = compute_bleu(
+        [one for one, _ in pairs], [other for _, other in pairs], tokenize=tokenize
+    )
     assert 0.0 <= found.score <= 100.0 + 1e-9
     told = [other for _, other in pairs]
-    same = bleu(told, told, tokenize=tokenize)
+    same = compute_bleu(told, told, tokenize=tokenize)
     assert same.score == pytest.approx(100.0) or not all(same.precisions)
 
 
@@ -71,8 +73,11 @@ class Table:
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(2, 4), st.integers(1, 4), st.floats(0.0, 2.0))
 def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
-    table, search = Table(seed, vocabulary, limit), Beam(size=100, best=1, alpha=alpha)
-    ((found,),) = beam(table, 0, torch.tensor([1]), search, eos=0, limits=[limit])
+    table, search = (
+        Table(seed, vocabulary, limit),
+        BeamConfig(size=100, n_best=1, length_penalty=alpha),
+    )
+    ((found,),) = beam_search(table, 0, torch.tensor([1]), search, eos=0, limits=[limit])
     best = max(
         search.score(
             sum(float(table.scores[n, word]) for n, word in enumerate([*said, 0])), length + 1
@@ -80,5 +85,5 @@ def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
         for length in range(limit)
         for said in itertools.product(range(1, vocabulary), repeat=length)
     )
-    assert found.ended
+    assert found.finished
     assert found.score == pytest.approx(best, abs=1e-12)

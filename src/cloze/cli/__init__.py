@@ -13,29 +13,29 @@ def main() -> None:
     from cloze.cli.common import (
         CLOSED_PIPE,
         FAILED,
-        complain,
-        let_go_of_stdout,
-        named_stdout,
-        refused,
-        warned,
+        describe_os_error,
+        discard_stdout,
+        print_error,
+        show_warning,
+        wrap_stdout,
     )
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = named_stdout(sys.stdout)
+        sys.stdout = wrap_stdout(sys.stdout)
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
     # who called us may have closed them
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
-    warnings.showwarning = warned(warnings.showwarning)
+    warnings.showwarning = show_warning(warnings.showwarning)
     try:
         try:
             app(prog_name="cloze")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        let_go_of_stdout()
+        discard_stdout()
         sys.exit(CLOSED_PIPE)
     except OSError as error:  # a full disk behind standard output
-        complain(refused(error))
+        print_error(describe_os_error(error))
         sys.exit(FAILED)

@@ -18,12 +18,12 @@ from cloze.cli.common import (
     Stride,
     print_table,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
+from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.labelled.examples import QuestionExample
-    from cloze.tasks.answer import Answered
+    from cloze.tasks.answer import AnswerResult
 
 NOTHING = "(the context does not tell)"
 
@@ -76,21 +76,21 @@ def answer(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.answer import predict
-    from cloze.tasks.scoring import task_for
+    from cloze.tasks.scoring import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(task_for("answer", opened), policy, stride)
+    task = with_policy(resolve_task("answer", opened), policy, stride)
     verb = partial(
         predict,
         opened,
         task=task,
         top=top,
-        longest=longest,
-        none=none,
+        max_answer_tokens=longest,
+        allow_no_answer=none,
         whole_words=whole_words,
     )
     how = "cut, or their contexts were"
-    with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
+    with outcomes_of(verb, examples, told, cut="truncated", how=how, quiet=quiet) as found:
         if as_json:
             print_lines(found, ("question", "context"), lambda _, one: _plain(one))
         else:
@@ -114,8 +114,8 @@ def _questions(
     return (replace(example, answers=None) for example in examples)
 
 
-def _plain(found: "Answered") -> dict[str, object]:
-    return {"answers": [asdict(one) for one in found.candidates], "cut": found.cut}
+def _plain(found: "AnswerResult") -> dict[str, object]:
+    return {"answers": [asdict(one) for one in found.candidates], "truncated": found.truncated}
 
 
 def _rows(found: Found) -> Iterator[tuple[object, ...]]:
@@ -125,4 +125,4 @@ def _rows(found: Found) -> Iterator[tuple[object, ...]]:
             continue
         for one in answered.candidates:
             text = one.text or NOTHING
-            yield example.question, text, chance(one.probability), one.start, one.end
+            yield example.question, text, format_probability(one.probability), one.start, one.end

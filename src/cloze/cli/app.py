@@ -13,7 +13,7 @@ from cloze import __version__
 from cloze.cli.answer import answer
 from cloze.cli.choose import choose
 from cloze.cli.classify import classify
-from cloze.cli.common import door
+from cloze.cli.common import make_command
 from cloze.cli.compare import compare
 from cloze.cli.demo import demo
 from cloze.cli.distill import distill
@@ -51,7 +51,7 @@ def add(
     verb: Callable[..., None], panel: str, *, example: str, cls: type[TyperCommand] = TyperCommand
 ) -> None:
     """Make a function a command; its docstring is the help."""
-    app.command(rich_help_panel=panel, epilog=f"Example: {example}", cls=cls)(door(verb))
+    app.command(rich_help_panel=panel, epilog=f"Example: {example}", cls=cls)(make_command(verb))
 
 
 add(fill, USE, example='cloze fill runs/bert "The capital of France is [MASK]."')

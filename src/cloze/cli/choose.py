@@ -16,12 +16,12 @@ from cloze.cli.common import (
     SkipBad,
     print_table,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
+from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.labelled.examples import ChoiceExample
-    from cloze.tasks.choose import Chosen
+    from cloze.tasks.choose import Choice
 
 
 def choose(
@@ -62,13 +62,13 @@ def choose(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.choose import predict
-    from cloze.tasks.scoring import task_for
+    from cloze.tasks.scoring import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(task_for("choose", opened), policy, None)
+    task = with_policy(resolve_task("choose", opened), policy, None)
     verb = partial(predict, opened, task=task)
     how = f"cut to {opened.limit:,} pieces"
-    with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
+    with outcomes_of(verb, examples, told, cut="truncated", how=how, quiet=quiet) as found:
         if as_json:
             print_lines(found, ("text", "question", "options"), _plain)
         elif files:
@@ -96,15 +96,15 @@ def _questions(
     return (dataclasses.replace(example, label=None) for example in examples)
 
 
-def _plain(example: "ChoiceExample", chosen: "Chosen") -> dict[str, object]:
+def _plain(example: "ChoiceExample", chosen: "Choice") -> dict[str, object]:
     choices = [
         {"option": number, "text": text, "score": score}
         for number, text, score in _ranked(example, chosen)
     ]
-    return {"choices": choices, "cut": chosen.cut}
+    return {"choices": choices, "truncated": chosen.truncated}
 
 
-def _ranked(example: "ChoiceExample", chosen: "Chosen") -> list[tuple[int, str, float]]:
+def _ranked(example: "ChoiceExample", chosen: "Choice") -> list[tuple[int, str, float]]:
     """Every option with its number from 0 and its probability, best first."""
     options = zip(range(len(example.options)), example.options, chosen.scores, strict=True)
     return sorted(options, key=lambda option: -option[2])
@@ -113,7 +113,10 @@ def _ranked(example: "ChoiceExample", chosen: "Chosen") -> list[tuple[int, str, 
 def _show(found: Found) -> None:
     for example, chosen in found:
         if not isinstance(chosen, InputError):
-            rows = [(n + 1, text, chance(score)) for n, text, score in _ranked(example, chosen)]
+            rows = [
+                (n + 1, text, format_probability(score))
+                for n, text, score in _ranked(example, chosen)
+            ]
             print_table(("", "option", "probability"), rows)
 
 
@@ -123,4 +126,4 @@ def _best(found: Found) -> Iterator[tuple[object, ...]]:
         if isinstance(chosen, InputError):
             yield asked, "", "", ""
         else:
-            yield asked, chosen.option + 1, chosen.text, chance(chosen.score)
+            yield asked, chosen.option + 1, chosen.text, format_probability(chosen.score)

@@ -20,14 +20,14 @@ from cloze.cli.common import (
     Stride,
     Texts,
     print_table,
-    texts_from,
+    read_inputs,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
+from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.labelled.examples import TextExample
-    from cloze.tasks.classify import Classified
+    from cloze.tasks.classify import Classification
 
 
 def classify(
@@ -69,14 +69,14 @@ def classify(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.classify import predict
-    from cloze.tasks.scoring import task_for
+    from cloze.tasks.scoring import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(task_for("classify", opened), policy, stride)
+    task = with_policy(resolve_task("classify", opened), policy, stride)
     number = opened.config.problem_type == "number"
     verb = partial(predict, opened, task=task)
     how = f"cut to {opened.limit:,} pieces"
-    with outcomes_of(verb, examples, told, cut="cut", how=how, quiet=quiet) as found:
+    with outcomes_of(verb, examples, told, cut="truncated", how=how, quiet=quiet) as found:
         if as_json:
             print_lines(found, ("text", "pair"), lambda _, one: _plain(one, top))
         else:
@@ -95,7 +95,7 @@ def _texts(
 
     return (
         TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
-        for row in texts_from(texts, files, column, on_error=told.on_error)
+        for row in read_inputs(texts, files, column, on_error=told.on_error)
     )
 
 
@@ -111,9 +111,12 @@ def _table(
     return (replace(one, pair=one.pair if pair is None else pair) for one in examples)
 
 
-def _plain(found: "Classified", top: int) -> dict[str, object]:
+def _plain(found: "Classification", top: int) -> dict[str, object]:
     best = list(found.scores.items())[:top]
-    return {"labels": [{"label": name, "score": score} for name, score in best], "cut": found.cut}
+    return {
+        "labels": [{"label": name, "score": score} for name, score in best],
+        "truncated": found.truncated,
+    }
 
 
 def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:
@@ -125,4 +128,4 @@ def _rows(found: Found, top: int, number: bool) -> Iterator[tuple[object, ...]]:
             yield text, f"{one.score:.4f}"
         else:
             for label, score in list(one.scores.items())[:top]:
-                yield text, label, chance(score)
+                yield text, label, format_probability(score)

@@ -114,7 +114,7 @@ SHARED = {
 }
 
 
-def door(verb: Callable[..., None]) -> Callable[..., None]:
+def make_command(verb: Callable[..., None]) -> Callable[..., None]:
     """A command from its function: takes the shared options, turns errors into exit codes."""
     signature = inspect.signature(verb, eval_str=True)
     for parameter in signature.parameters.values():
@@ -128,15 +128,15 @@ def door(verb: Callable[..., None]) -> Callable[..., None]:
         try:
             verb(**given)
         except ClozeError as error:
-            complain(error)
+            print_error(error)
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
-            let_go_of_stdout()
+            discard_stdout()
             raise typer.Exit(CLOSED_PIPE) from error
         except OSError as error:
-            complain(refused(error))
+            print_error(describe_os_error(error))
             raise typer.Exit(FAILED) from error
 
     added = [_parameter(name) for name in undeclared]
@@ -162,13 +162,13 @@ def _parameter(name: str) -> inspect.Parameter:
     )
 
 
-def complain(error: ClozeError) -> None:
+def print_error(error: ClozeError) -> None:
     """The problem, then the remedy, on standard error."""
     _tell("error:", "red", error.problem)
     _tell("fix:", "green", error.fix)
 
 
-def warned(others: Callable[..., None]) -> Callable[..., None]:
+def show_warning(others: Callable[..., None]) -> Callable[..., None]:
     """Shows our own warnings as what they say, on a line; `others` shows those of libraries."""
 
     def show(
@@ -203,10 +203,10 @@ _REMEDIES = {
 }
 
 
-def refused(error: OSError) -> ClozeError:
+def describe_os_error(error: OSError) -> ClozeError:
     """What the system refused, told as our own errors are, with its place where that is known."""
     if error.filename == STDOUT:
-        let_go_of_stdout()  # so that it is told once
+        discard_stdout()  # so that it is told once
     told = str(error.strerror or error)
     return InputError(
         told if error.filename is None else f"{error.filename}: {told}",
@@ -214,7 +214,7 @@ def refused(error: OSError) -> ClozeError:
     )
 
 
-def named_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """The same stream as UTF-8, whose failures say that they are of standard output."""
     return io.TextIOWrapper(
         writing(stream.fileno(), name=STDOUT),
@@ -225,7 +225,7 @@ def named_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     )
 
 
-def let_go_of_stdout() -> None:
+def discard_stdout() -> None:
     """Send what is still to be flushed nowhere: whoever was reading has left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -241,7 +241,7 @@ class Skipped:
     def __call__(self, error: ClozeError) -> None:
         self.count += 1
         if self.count <= self.SHOWN:
-            complain(error)
+            print_error(error)
 
     def tell(self, *, passed_over: bool = True) -> None:
         """Say how many there were, if any."""
@@ -254,7 +254,7 @@ class Skipped:
             typer.echo(bad.format(self.count), err=True)
 
 
-def texts_from(
+def read_inputs(
     inputs: Sequence[str] | None,
     files: Sequence[str] | None = None,
     column: str | None = None,
@@ -290,7 +290,7 @@ def _argument(text: str, number: int) -> "Row":
     return Row(text, ARGUMENT, number, whole=True)
 
 
-def picture_path(path: "Path | None", force: bool) -> None:
+def check_svg_path(path: "Path | None", force: bool) -> None:
     """Refuse, before any work is done, a place where no picture can be written."""
     from cloze.data.files import fresh_path
 
@@ -322,11 +322,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(printable(grouped(cell))) for cell in row))
+        table.add_row(*(Text(printable(format_cell(cell))) for cell in row))
     Console().print(table)
 
 
-def grouped(cell: object) -> str:
+def format_cell(cell: object) -> str:
     """A cell of a table; a count with commas."""
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 

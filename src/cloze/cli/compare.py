@@ -23,7 +23,7 @@ from cloze.cli.common import (
     Stride,
     TagColumn,
     TextColumn,
-    grouped,
+    format_cell,
     print_json,
     print_table,
     progress,
@@ -108,7 +108,7 @@ def compare(
         names = ", ".join(Path(file).name for file in files)
         made.save(report, title=f"{len(made.entries)} models on {names}")
     if as_json:
-        print_json(made.data)
+        print_json(made.to_dict())
         return
     columns = [called(column) for column in made.columns]
     _print(columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
@@ -132,7 +132,7 @@ def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     from rich.console import Console
 
     across = zip(columns, *rows, strict=True)
-    widths = (max(cell_len(grouped(cell)) for cell in column) + FRAME for column in across)
+    widths = (max(cell_len(format_cell(cell)) for cell in column) + FRAME for column in across)
     return sum(widths) + 1 <= Console().width
 
 

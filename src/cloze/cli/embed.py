@@ -27,7 +27,7 @@ from cloze.cli.common import (
     print_table,
     printable,
     progress,
-    texts_from,
+    read_inputs,
 )
 from cloze.cli.outcomes import Outcomes
 from cloze.errors import InputError
@@ -83,7 +83,7 @@ def embed(
     each token is one: the number of its text, the piece, the numbers.
     """
     told = Outcomes("texts", skip_bad=skip_bad)
-    inputs = texts_from(texts, files, column, on_error=told.on_error)
+    inputs = read_inputs(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.data.files import fresh_path
@@ -120,7 +120,7 @@ def embed(
             embedded += sum(record.error is None for record in shown)
     if out and as_json:
         failed = told.skipped.count
-        print_json({"out": str(out), "count": embedded, "cut": told.cut, "failed": failed})
+        print_json({"out": str(out), "count": embedded, "truncated": told.cut, "failed": failed})
     if out and not quiet:
         typer.echo(f"{embedded:,} of {told.count:,} texts embedded: {out}", err=True)
     told.tell(f"cut to {opened.limit:,} pieces")
@@ -128,7 +128,7 @@ def embed(
 
 def _told(record: "Record", row: "Row", told: Outcomes) -> bool:
     if record.error is None:
-        return told.shown(record, record.cut)
+        return told.shown(record, record.truncated)
     where = f"{row.file}:{row.line}: {record.error.problem}"
     return told.shown(InputError(where, fix=record.error.fix))
 
@@ -151,7 +151,7 @@ def _texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:
 
 def _print_json(records: "Sequence[Record]") -> None:
     for record in records:
-        print_json(record.plain())
+        print_json(record.to_dict())
 
 
 class _Lines:

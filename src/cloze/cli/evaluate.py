@@ -31,7 +31,7 @@ from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.tasks.evaluation import Evaluation
-    from cloze.tasks.scored import Scored
+    from cloze.tasks.scored import CorpusEvaluation
 
 SHOWN = 12  # labels of a confusion matrix on the screen
 LONG = 160  # letters of a text there
@@ -105,16 +105,18 @@ def evaluate(
     from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
     from cloze.tasks.evaluate import evaluate
-    from cloze.tasks.evaluate_pretrained import is_pretrained, kind_of
+    from cloze.tasks.evaluate_pretrained import evaluation_kind, is_pretrained
     from cloze.tasks.predictions import predictions_file, write_predictions
-    from cloze.tasks.scored import Scored
+    from cloze.tasks.scored import CorpusEvaluation
 
     if predictions is not None:  # before the time is spent
         predictions_file(predictions, force=force)
     check_report(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     own = family_of(opened) is not None
-    untaught = is_pretrained(opened) and kind_of(opened, pair=pair, label=label) != "similarity"
+    untaught = (
+        is_pretrained(opened) and evaluation_kind(opened, pair=pair, label=label) != "similarity"
+    )
     if (own or untaught) and (predictions is not None or worst is not None):
         name = "--worst" if predictions is None else "--predictions"
         what = "a model judged by running text" if untaught else f"a {type(opened).__name__}"
@@ -136,7 +138,7 @@ def evaluate(
         "skip_bad": skip_bad,
     }
     with progress(quiet) as show:
-        made: Evaluation | Scored = evaluate(opened, list(data), **options, progress=show)
+        made: Evaluation | CorpusEvaluation = evaluate(opened, list(data), **options, progress=show)
     skipped = Skipped()
     for error in made.skipped:
         skipped(error)
@@ -144,7 +146,7 @@ def evaluate(
     if report is not None:
         listed = {} if worst is None else {"worst": worst}  # of our own families it is refused
         made.save(report, title=title, **listed)
-    if isinstance(made, Scored):
+    if isinstance(made, CorpusEvaluation):
         _show_own(made, model, as_json)
         return
     if predictions is not None:
@@ -163,19 +165,19 @@ def check_report(path: Path | None, force: bool) -> None:
     fresh_path(path, force, file=True)
 
 
-def _show_own(made: "Scored", model: str, as_json: bool) -> None:
+def _show_own(made: "CorpusEvaluation", model: str, as_json: bool) -> None:
     if as_json:
-        print_json({"model": model, **made.data})
+        print_json({"model": model, **made.to_dict()})
     else:
         print_table(("score", model), made.rows())
 
 
 def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
-    from cloze.tasks.evaluation import shortened
+    from cloze.tasks.evaluation import shorten
 
     if as_json:
-        listed = [dataclasses.asdict(one) for one in made.worst(worst)]
-        print_json({"model": model, **made.data, "worst": listed})
+        listed = [dataclasses.asdict(one) for one in made.worst_errors(worst)]
+        print_json({"model": model, **made.to_dict(), "worst": listed})
         return
     print_table(("score", model), _scores(made))
     matrix = made.confusion
@@ -185,17 +187,17 @@ def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
             for name, counts in zip(matrix.labels, matrix.counts.tolist(), strict=True)
         ]
         print_table(("is \\ predicted", *matrix.labels), rows)
-    if worst and made.mistakes:
+    if worst and made.errors:
         errors = [
             (
-                *(shortened(text, LONG) for text in (one.text, one.gold, one.said)),
-                f"{one.weight:.4g}",
+                *(shorten(text, LONG) for text in (one.text, one.gold, one.predicted)),
+                f"{one.severity:.4g}",
                 one.where,
             )
-            for one in made.worst(worst)
+            for one in made.worst_errors(worst)
         ]
-        title = f"the worst of {len(made.mistakes):,} errors"
-        print_table(("text", "right", "predicted", made.weight, "where"), errors, title=title)
+        title = f"the worst of {len(made.errors):,} errors"
+        print_table(("text", "right", "predicted", made.severity, "where"), errors, title=title)
 
 
 def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
@@ -205,14 +207,14 @@ def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
     if made.calibration is not None:
         yield "calibration error", f"{made.calibration.error:.4f}"
     if made.swapped is not None:
-        if made.swapped.same is not None:
-            yield "same answer, A and B exchanged", f"{made.swapped.same:.4f}"
+        if made.swapped.agreement is not None:
+            yield "same answer, A and B exchanged", f"{made.swapped.agreement:.4f}"
         yield "difference, exchanged", f"{made.swapped.difference:.4f}"
-        main = made.swapped.scores[made.measure]
-        yield f"{called(made.measure)}, exchanged", f"{main:.4f}"
+        main = made.swapped.scores[made.metric]
+        yield f"{called(made.metric)}, exchanged", f"{main:.4f}"
     yield "examples", made.count
-    if made.cut:
-        yield "cut, too long", made.cut
+    if made.truncated:
+        yield "cut, too long", made.truncated
     if made.chinese:
         yield "rules", "CMRC's"
     yield "time", f"{made.seconds:.1f} s"

@@ -20,15 +20,15 @@ from cloze.cli.common import (
     SkipBad,
     Texts,
     print_table,
-    texts_from,
+    read_inputs,
 )
-from cloze.cli.outcomes import Outcomes, chance, print_line
+from cloze.cli.outcomes import Outcomes, format_probability, print_line
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.checkpoint.model import Model
     from cloze.data.streams import Row
-    from cloze.tasks.fill import Blank, Filled
+    from cloze.tasks.fill import FillResult, MaskResult
 
 COLUMNS = ("word", "probability", "text")
 
@@ -55,7 +55,7 @@ def fill(
     Of a text longer than the model reads it sees what is around the blanks, and that is told.
     """
     told = Outcomes("texts", skip_bad=skip_bad)
-    inputs = texts_from(texts, files, column, on_error=told.on_error)
+    inputs = read_inputs(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.tasks.fill import check_fill
@@ -78,27 +78,27 @@ def fill(
 
 def _found(
     model: "Model", rows: "Iterable[Row]", told: Outcomes, top: int, words: list[str] | None
-) -> "Iterator[tuple[Row, Filled | InputError]]":
+) -> "Iterator[tuple[Row, FillResult | InputError]]":
     for row in rows:
         one = _outcome(model, row, top, words)
-        if told.shown(one, getattr(one, "cut", 0)):
+        if told.shown(one, getattr(one, "truncated", 0)):
             yield row, one
 
 
-def _plain(one: "Filled | InputError") -> dict[str, object] | InputError:
+def _plain(one: "FillResult | InputError") -> dict[str, object] | InputError:
     if isinstance(one, InputError):
         return one
-    return {"blanks": [dataclasses.asdict(blank) for blank in one.blanks], "cut": one.cut}
+    return {"masks": [dataclasses.asdict(blank) for blank in one.masks], "truncated": one.truncated}
 
 
 def _outcome(
     model: "Model", row: "Row", top: int, words: list[str] | None
-) -> "Filled | InputError":
+) -> "FillResult | InputError":
     """A blank line of a file has nothing to fill; any other text without a mask is a mistake."""
-    from cloze.tasks.fill import Filled, fill
+    from cloze.tasks.fill import FillResult, fill
 
     if row.file != ARGUMENT and not row.text.strip():
-        return Filled(text=row.text, blanks=())
+        return FillResult(text=row.text, masks=())
     try:
         return fill(model, row.text, top=top, candidates=words)
     except InputError as error:
@@ -106,21 +106,21 @@ def _outcome(
         return InputError(f"{where}{error.problem}", fix=error.fix)
 
 
-def _show(filled: "Filled") -> None:
-    for number, blank in enumerate(filled.blanks, 1):
-        place = f" (blank {number} of {len(filled.blanks)})" if len(filled.blanks) > 1 else ""
+def _show(filled: "FillResult") -> None:
+    for number, blank in enumerate(filled.masks, 1):
+        place = f" (blank {number} of {len(filled.masks)})" if len(filled.masks) > 1 else ""
         print_table(COLUMNS, _rows(blank), title=filled.text + place)
 
 
-def _print(found: "Iterator[Filled | InputError]") -> None:
+def _print(found: "Iterator[FillResult | InputError]") -> None:
     """One table; of several texts or blanks it says which each word is for."""
     begin = list(islice(found, 2))
-    several = len(begin) > 1 or any(len(getattr(one, "blanks", ())) > 1 for one in begin)
+    several = len(begin) > 1 or any(len(getattr(one, "masks", ())) > 1 for one in begin)
     rows = (
         (*((one.text, number) if several else ()), *row)
         for one in chain(begin, found)
         if not isinstance(one, InputError)
-        for number, blank in enumerate(one.blanks, 1)
+        for number, blank in enumerate(one.masks, 1)
         for row in _rows(blank)
     )
     first = list(islice(rows, 1))  # what fails does so before there is a header
@@ -128,5 +128,7 @@ def _print(found: "Iterator[Filled | InputError]") -> None:
         print_table((*(("source", "blank") if several else ()), *COLUMNS), chain(first, rows))
 
 
-def _rows(blank: "Blank") -> list[tuple[str, str, str]]:
-    return [(guess.word, chance(guess.score), guess.text) for guess in blank.guesses]
+def _rows(blank: "MaskResult") -> list[tuple[str, str, str]]:
+    return [
+        (guess.word, format_probability(guess.score), guess.text) for guess in blank.predictions
+    ]

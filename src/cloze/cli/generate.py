@@ -14,13 +14,13 @@ from cloze.cli.common import (
     Quiet,
     Seed,
     Texts,
-    texts_from,
+    read_inputs,
 )
 from cloze.cli.outcomes import print_line
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.generate import Generated
+    from cloze.tasks.generate import Generation
 
 
 def generate(
@@ -53,7 +53,7 @@ def generate(
     """Continue a text with a language model."""
     if greedy:
         _check_greedy(temperature, top_k, top_p)
-    inputs = texts_from(texts, files, column)
+    inputs = read_inputs(texts, files, column)
 
     from cloze.checkpoint.families import load
     from cloze.tasks.generate import generate
@@ -74,16 +74,16 @@ def generate(
         if as_json:
             print_line({"text": row.text}, {"continuations": [_plain(one) for one in found]})
         else:
-            print(*(one.whole for one in found), sep="\n")
+            print(*(one.full_text for one in found), sep="\n")
 
 
-def _plain(one: "Generated") -> dict[str, object]:
+def _plain(one: "Generation") -> dict[str, object]:
     return {
         "continuation": one.continuation,
         "tokens": one.tokens,
         "log_probability": one.log_probability,
-        "ended": one.ended,
-        "whole": one.whole,
+        "finished": one.finished,
+        "full_text": one.full_text,
     }
 
 

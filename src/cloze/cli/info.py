@@ -16,7 +16,7 @@ def info(model: ModelFolder, *, as_json: Json = False) -> None:
 
     found = info(model)
     if as_json:
-        print_json(dataclasses.asdict(found) | {"total": found.total})
+        print_json(dataclasses.asdict(found) | {"total": found.total_parameters})
     else:
         _show(found)
 
@@ -24,25 +24,26 @@ def info(model: ModelFolder, *, as_json: Json = False) -> None:
 def _show(found: "Info") -> None:
     from cloze.checkpoint.abilities import OWN
 
-    shape = ", ".join(f"{name} {value}" for name, value in found.shape.items())
+    shape = ", ".join(f"{name} {value}" for name, value in found.config.items())
     vocabulary = found.vocabulary
     case = "uncased" if vocabulary.lowercase else "cased"
     rows = [
         ("model", f"{found.architecture} ({found.family})"),
         ("shape", shape),
-        ("longest input", "" if found.limit is None else f"{found.limit:,} tokens"),
-        ("vocabulary", f"{vocabulary.pieces:,} pieces, {vocabulary.kind}, {case}"),
-        ("heads", "" if found.family in OWN else ", ".join(found.heads) or "none"),
+        ("longest input", "" if found.max_length is None else f"{found.max_length:,} tokens"),
+        ("vocabulary", f"{vocabulary.size:,} pieces, {vocabulary.kind}, {case}"),
+        ("heads", "" if found.family in OWN else ", ".join(found.task_heads) or "none"),
         ("labels", _some(found.labels)),
         ("pooling", _pooling(found)),
-        ("on disk", f"{found.bytes / 1e6:,.1f} MB, {', '.join(found.stored_as)}"),
+        ("on disk", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),
     ]
     print_table(("", found.folder), [row for row in rows if row[1]])
     parts = [
-        (part, count, percent(count / found.total)) for part, count in found.parameters.items()
+        (part, count, percent(count / found.total_parameters))
+        for part, count in found.parameters.items()
     ]
-    print_table(("part", "parameters", "share"), [*parts, ("all", found.total, "")])
-    print_table(("what it can do", ""), found.verbs.items())
+    print_table(("part", "parameters", "share"), [*parts, ("all", found.total_parameters, "")])
+    print_table(("what it can do", ""), found.capabilities.items())
 
 
 def _pooling(found: "Info") -> str:

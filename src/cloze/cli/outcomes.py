@@ -65,7 +65,7 @@ def outcomes_of(
     quiet: bool,
 ) -> Iterator[Found]:
     """Each example with its prediction, under a bar; `cut` is where that says what was left out."""
-    from cloze.tasks.scoring import outcomes as outcomes_by
+    from cloze.tasks.scoring import predict_each as outcomes_by
 
     def found(show: Callable[[str, int, int | None], None]) -> Found:
         def verb(some: Sequence[Any]) -> Sequence[Any]:
@@ -106,6 +106,6 @@ def print_lines(
         print_line(given, one if isinstance(one, InputError) else plain(example, one))
 
 
-def chance(value: float) -> str:
+def format_probability(value: float) -> str:
     """A probability with four decimals; a small one with two digits of its own."""
     return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, SkipBad, picture_path, print_table, texts_from
+from cloze.cli.common import Force, Json, SkipBad, check_svg_path, print_table, read_inputs
 from cloze.cli.outcomes import Outcomes, print_line
 from cloze.errors import InputError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloze.models.word2vec import WordVectors
-    from cloze.tasks.similar import Near, Odd, Similar
+    from cloze.tasks.similar import Neighbor, OddOneOut, Similar
 
 
 def similar(
@@ -76,7 +76,7 @@ def similar(
     from cloze.tasks import similar as verb
 
     for path in (picture, cells):
-        picture_path(path, force)
+        check_svg_path(path, force)
     vectors = load_vectors(model, limit=limit, header=False if no_header else None)
     found: list[Similar] = []
     errors: dict[str, InputError] = {}
@@ -101,7 +101,7 @@ def _words(
 ) -> list[str]:
     if analogy:
         return list(analogy)
-    asked = [row.text.strip() for row in texts_from(words, on_error=told.on_error)]
+    asked = [row.text.strip() for row in read_inputs(words, on_error=told.on_error)]
     if between and len(asked) != 2:  # noqa: PLR2004
         raise typer.BadParameter(f"it takes two words, not {len(asked)}", param_hint="--between")
     return asked
@@ -129,14 +129,14 @@ def _draw(
     picture: Path | None,
     cells: Path | None,
 ) -> None:
-    from cloze.tasks.similar import cells_picture, words_picture
+    from cloze.tasks.similar import plot_vectors, plot_words
 
     if not words:  # none has a vector, as was told
         return
     if picture is not None:
-        words_picture(vectors, words, found).save(picture)
+        plot_words(vectors, words, found).save(picture)
     if cells is not None:
-        cells_picture(vectors, words).save(cells)
+        plot_vectors(vectors, words).save(cells)
 
 
 def _show(found: "list[Similar]", errors: dict[str, InputError], as_json: bool) -> None:
@@ -152,11 +152,11 @@ def _show(found: "list[Similar]", errors: dict[str, InputError], as_json: bool) 
         print_table(("word", "score"), [row[1:] for row in rows], title=found[0].query)
 
 
-def _plain(words: "Iterable[Near]") -> list[dict[str, object]]:
+def _plain(words: "Iterable[Neighbor]") -> list[dict[str, object]]:
     return [dataclasses.asdict(near) for near in words]
 
 
-def _show_odd(words: list[str], odd: "Odd", as_json: bool) -> None:
+def _show_odd(words: list[str], odd: "OddOneOut", as_json: bool) -> None:
     if as_json:
         print_line({"query": ", ".join(words)}, {"word": odd.word, "fits": _plain(odd.fits)})
     else:

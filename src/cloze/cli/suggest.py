@@ -18,14 +18,14 @@ from cloze.cli.common import (
     Skipped,
     Texts,
     print_table,
-    texts_from,
+    read_inputs,
 )
-from cloze.cli.outcomes import chance, print_line
+from cloze.cli.outcomes import format_probability, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cloze.tasks.suggest import Suggested, Suggestion
+    from cloze.tasks.suggest import Suggestion, Suggestions
 
 WIDTH = 20  # of the longest bar
 
@@ -45,7 +45,7 @@ def suggest(
 ) -> None:
     """Suggest the next words of a text, with their probabilities."""
     skipped = Skipped()
-    inputs = texts_from(texts, files, column, on_error=skipped if skip_bad else "raise")
+    inputs = read_inputs(texts, files, column, on_error=skipped if skip_bad else "raise")
 
     from cloze.checkpoint.families import load
     from cloze.tasks.suggest import suggest
@@ -55,15 +55,17 @@ def suggest(
     if as_json:
         for one in suggested:
             listed = [dataclasses.asdict(each) for each in one.suggestions]
-            print_line({"text": one.text}, {"suggestions": listed, "unknown": one.unknown})
+            print_line(
+                {"text": one.text}, {"suggestions": listed, "unk_probability": one.unk_probability}
+            )
     else:
         _show(list(suggested))
     skipped.tell()
 
 
-def _show(suggested: "list[Suggested]") -> None:
+def _show(suggested: "list[Suggestions]") -> None:
     """One table; of several texts it says which each word goes on from."""
-    paths = any(one.path for each in suggested for one in each.suggestions)
+    paths = any(one.backoff_path for each in suggested for one in each.suggestions)
     bars = sys.stdout.isatty()  # other programs draw their own
     columns = ["word", "probability", *[""] * bars, *["order", "how"] * paths]
     rows = [(each.text, row) for each in suggested for row in _rows(each, bars, paths)]
@@ -73,12 +75,12 @@ def _show(suggested: "list[Suggested]") -> None:
         print_table(columns, [row for _, row in rows], title=f"{suggested[0].text} …")
 
 
-def _rows(suggested: "Suggested", bars: bool, paths: bool) -> "Iterator[list[object]]":
+def _rows(suggested: "Suggestions", bars: bool, paths: bool) -> "Iterator[list[object]]":
     most = max((one.probability for one in suggested.suggestions), default=1.0)
     for one in suggested.suggestions:
         yield [
             one.word,
-            chance(one.probability),
+            format_probability(one.probability),
             *([_bar(one.probability / most)] if bars else []),
             *([one.order, _how(one)] if paths else []),
         ]
@@ -92,7 +94,7 @@ def _bar(share: float) -> str:
 
 def _how(one: "Suggestion") -> str:
     """The back-off weights, then what was said: γ(thou shalt) 0.31 × p(· | shalt) 0.52."""
-    *passed, last = one.path
+    *passed, last = one.backoff_path
     weights = [f"γ({' '.join(asked.context)}) {asked.weight:.3g}" for asked in passed]
     given = f" | {' '.join(last.context)}" if last.context else ""
     return " × ".join([*weights, f"p(·{given}) {last.weight:.3g}"])

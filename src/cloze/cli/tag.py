@@ -21,14 +21,14 @@ from cloze.cli.common import (
     Texts,
     print_table,
     printable,
-    texts_from,
+    read_inputs,
 )
-from cloze.cli.outcomes import Found, Outcomes, chance, outcomes_of, print_lines
+from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of, print_lines
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.streams import Row
-    from cloze.tasks.tag import Tagged
+    from cloze.tasks.tag import TagResult
 
 COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 
@@ -52,24 +52,24 @@ def tag(
 ) -> None:
     """Find the spans of texts: names, places, whatever the model has learned."""
     told = Outcomes("texts", skip_bad=skip_bad)
-    inputs = texts_from(texts, files, column, on_error=told.on_error)
+    inputs = read_inputs(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.data.labelled.examples import Origin
-    from cloze.tasks.scoring import task_for
-    from cloze.tasks.tag import plain_examples, predict
+    from cloze.tasks.scoring import resolve_task
+    from cloze.tasks.tag import make_examples, predict
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(task_for("tag", opened), policy, stride)
+    task = with_policy(resolve_task("tag", opened), policy, stride)
 
-    def verb(rows: "Sequence[Row]", **options: Any) -> "Sequence[Tagged]":  # noqa: ANN401
+    def verb(rows: "Sequence[Row]", **options: Any) -> "Sequence[TagResult]":  # noqa: ANN401
         origins = [Origin(file=row.file, line=row.line) for row in rows]
-        examples = plain_examples(opened, [row.text for row in rows], origins)
+        examples = make_examples(opened, [row.text for row in rows], origins)
         return predict(opened, examples, task=task, aggregation=aggregation, **options)
 
     how = f"cut to {opened.limit:,} pieces"
-    with outcomes_of(verb, inputs, told, cut="unread", how=how, quiet=quiet) as found:
+    with outcomes_of(verb, inputs, told, cut="untagged", how=how, quiet=quiet) as found:
         if as_json:
             print_lines(found, ("text",), lambda _, one: _plain(one))
         elif sys.stdout.isatty():
@@ -78,15 +78,22 @@ def tag(
             print_table(("text", "start", "end", "label", "probability", "span"), _rows(found))
 
 
-def _plain(tagged: "Tagged") -> dict[str, object]:
+def _plain(tagged: "TagResult") -> dict[str, object]:
     spans = [dataclasses.asdict(span) for span in tagged.spans]
-    return {"spans": spans, "unread": tagged.unread}
+    return {"spans": spans, "untagged": tagged.untagged}
 
 
 def _rows(found: Found) -> Iterator[tuple[object, ...]]:
     for number, (_, tagged) in enumerate(found, 1):
         for span in [] if isinstance(tagged, InputError) else tagged.spans:
-            yield number, span.start, span.end, span.label, chance(span.score), span.text
+            yield (
+                number,
+                span.start,
+                span.end,
+                span.label,
+                format_probability(span.score),
+                span.text,
+            )
 
 
 def _colour(found: Found, labels: Sequence[str]) -> None:

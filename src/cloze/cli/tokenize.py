@@ -15,7 +15,7 @@ from cloze.cli.common import (
     Skipped,
     Texts,
     print_table,
-    texts_from,
+    read_inputs,
 )
 from cloze.cli.outcomes import print_line
 
@@ -39,11 +39,11 @@ def tokenize(
 ) -> None:
     """Show the pieces of texts: ids, characters and words."""
     skipped = Skipped()
-    inputs = texts_from(texts, files, column, on_error=skipped if skip_bad else "raise")
+    inputs = read_inputs(texts, files, column, on_error=skipped if skip_bad else "raise")
 
-    from cloze.tasks.tokenize import tokenize, tokenizer_of
+    from cloze.tasks.tokenize import open_tokenizer, tokenize
 
-    tokenizer = tokenizer_of(model)
+    tokenizer = open_tokenizer(model)
     found = ((row.text, tokenize(tokenizer, row.text, pair)) for row in inputs)
     if as_json:
         for text, encoding in found:

@@ -15,19 +15,19 @@ from cloze.cli.common import (
     ModelFolder,
     Quiet,
     Texts,
-    complain,
-    picture_path,
+    check_svg_path,
+    print_error,
     print_json,
     print_table,
     printable,
     progress,
-    texts_from,
+    read_inputs,
 )
 from cloze.cli.outcomes import print_line
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.translate import Alignment, Candidate, Translation
+    from cloze.tasks.translate import Alignment, Translation, TranslationCandidate
 
 
 def translate(
@@ -66,7 +66,7 @@ def translate(
     quiet: Quiet = False,
 ) -> None:
     """Translate sentences; as many lines come out as go in."""
-    inputs = [] if file and not texts else texts_from(texts)
+    inputs = [] if file and not texts else read_inputs(texts)
 
     from cloze.checkpoint.families import load
     from cloze.data.files import fresh_path
@@ -79,7 +79,7 @@ def translate(
             fix="name the picture: --align FILE; or leave out --lines",
         )
     rows = [*inputs, *(rows_of(file) if file else [])]
-    picture_path(align, force)
+    check_svg_path(align, force)
     if out is not None:
         fresh_path(out, force, file=True)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
@@ -111,7 +111,7 @@ def translate(
     else:
         _write(found, out, len(failed), as_json=as_json, quiet=quiet)
     for error in failed.values():
-        complain(error)
+        print_error(error)
     if align is not None:
         _draw(found, align, lines, quiet=quiet or len(found) == 1, failed=bool(failed))
     if failed:
@@ -124,9 +124,9 @@ def _write(
     from cloze.files import write_text
 
     write_text(out, "".join(f"{_flat(one.text)}\n" for one in found))
-    count, cut = len(found) - failed, sum(one.cut > 0 for one in found)
+    count, cut = len(found) - failed, sum(one.truncated > 0 for one in found)
     if as_json:
-        print_json({"out": str(out), "count": count, "cut": cut, "failed": failed})
+        print_json({"out": str(out), "count": count, "truncated": cut, "failed": failed})
     if not quiet:
         typer.echo(f"{count:,} of {len(found):,} lines: {out}", err=True)
 
@@ -167,15 +167,18 @@ def _show(found: "list[Translation]") -> None:
 
 
 def _plain(one: "Translation") -> dict[str, object]:
-    return {"translations": [_candidate(each) for each in one.candidates], "cut": one.cut}
+    return {
+        "translations": [_candidate(each) for each in one.candidates],
+        "truncated": one.truncated,
+    }
 
 
-def _candidate(one: "Candidate") -> dict[str, object]:
+def _candidate(one: "TranslationCandidate") -> dict[str, object]:
     return {
         "text": one.text,
         "score": one.score,
         "log_probability": one.log_probability,
-        "ended": one.ended,
+        "finished": one.finished,
         "alignment": None if one.alignment is None else _alignment(one.alignment),
     }
 

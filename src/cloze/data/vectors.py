@@ -29,47 +29,47 @@ class Record:
     vectors: Vectors | None = None  # d; t d with an encoding
     encoding: Encoding | None = None
     error: InputError | None = None
-    cut: int = 0  # pieces that a length policy left out
+    truncated: int = 0  # tokens left out by truncation
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON says it: a line of a file, and of `--json`."""
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the text: a line of a .jsonl file and of `--json`."""
         if self.vectors is None:
-            return {"text": self.text, **self._told()}
+            return {"text": self.text, **self._outcome()}
         if self.encoding is None:
-            return {"text": self.text, "embedding": self.vectors.tolist(), **self._told()}
+            return {"text": self.text, "embedding": self.vectors.tolist(), **self._outcome()}
         columns = (self.encoding.pieces, self.encoding.offsets, self.encoding.words, self.vectors)
         return {
             "text": self.text,
             "tokens": [
                 {
-                    "piece": piece,
+                    "token": token,
                     "start": start,
                     "end": end,
                     "word": word,
                     "embedding": row.tolist(),
                 }
-                for piece, (start, end), word, row in zip(*columns, strict=True)
+                for token, (start, end), word, row in zip(*columns, strict=True)
             ],
-            **self._told(),
+            **self._outcome(),
         }
 
     def columns(self) -> dict[str, Any]:
         """The tokens' vectors as columns of a table."""
         if self.vectors is None or self.encoding is None:
-            return {"text": self.text, **self._told()}
+            return {"text": self.text, **self._outcome()}
         starts, ends = zip(*self.encoding.offsets, strict=True)
         return {
             "text": self.text,
-            "pieces": self.encoding.pieces,
+            "tokens": self.encoding.pieces,
             "starts": starts,
             "ends": ends,
             "words": self.encoding.words,
             "embeddings": self.vectors.tolist(),
-            **self._told(),
+            **self._outcome(),
         }
 
-    def _told(self) -> dict[str, Any]:
-        return {"error": self.error.problem} if self.error else {"cut": self.cut}
+    def _outcome(self) -> dict[str, Any]:
+        return {"error": self.error.problem} if self.error else {"truncated": self.truncated}
 
 
 class Writer(Protocol):
@@ -136,7 +136,7 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
     def write(records: Sequence[Record]) -> None:
         for record in records:
             try:
-                line = json.dumps(record.plain(), ensure_ascii=False, allow_nan=False)
+                line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False)
             except ValueError:
                 raise InputError(
                     f"the vector of {record.text[:60]!r} holds numbers that are none (NaN or ∞)",
@@ -149,7 +149,7 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
 
 @contextmanager
 def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
-    """Columns text, embedding, error, cut; by token pieces, starts, ends, words, embeddings."""
+    """Columns text, embedding, error, truncated; by token: tokens, starts, ends, words."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -159,17 +159,17 @@ def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
     columns = {"embedding": vector}
     if by_token:
         columns = {
-            "pieces": pa.list_(text),
+            "tokens": pa.list_(text),
             "starts": number,
             "ends": number,
             "words": number,
             "embeddings": pa.list_(vector),
         }
-    schema = pa.schema({"text": text, **columns, "error": text, "cut": pa.int32()})
+    schema = pa.schema({"text": text, **columns, "error": text, "truncated": pa.int32()})
     with parquet.ParquetWriter(file, schema) as writer:
 
         def write(records: Sequence[Record]) -> None:
-            rows = [record.columns() if by_token else record.plain() for record in records]
+            rows = [record.columns() if by_token else record.to_dict() for record in records]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
         yield write

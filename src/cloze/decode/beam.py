@@ -12,37 +12,39 @@ import torch
 from torch import Tensor
 
 from cloze.config import check_choices, in_range, number
-from cloze.decode.core import PENALTIES, Hypothesis, S, Stepper
+from cloze.decode.core import LENGTH_NORMALIZATIONS, Hypothesis, S, Stepper
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam:
+class BeamConfig:
     """How to search."""
 
     size: int = 4
-    best: int = 1  # hypotheses to give back, at most `size`
-    penalty: Literal["wu", "average"] = "wu"
-    alpha: float = 0.6  # of the length penalty; 0: none
-    no_repeat: int = 0  # no n-gram of this length comes twice; 0: any may
+    n_best: int = 1  # hypotheses to give back, at most `size`
+    length_normalization: Literal["wu", "average"] = "wu"
+    length_penalty: float = 0.6  # of the length penalty; 0: none
+    no_repeat_ngram_size: int = 0  # no n-gram of this length comes twice; 0: any may
 
     def __post_init__(self) -> None:
         check_choices(self)
         in_range("beam", self.size, 1, 1024)
-        in_range("best", self.best, 1, self.size)
-        number("alpha", self.alpha, 0.0, 10.0)
-        in_range("no_repeat", self.no_repeat, 0, 1024)
+        in_range("best", self.n_best, 1, self.size)
+        number("alpha", self.length_penalty, 0.0, 10.0)
+        in_range("no_repeat", self.no_repeat_ngram_size, 0, 1024)
 
     def score(self, log_probability: float, length: int) -> float:
         """What ranks a hypothesis of so many tokens, its end among them."""
-        return log_probability / PENALTIES[self.penalty](length, self.alpha)
+        return log_probability / LENGTH_NORMALIZATIONS[self.length_normalization](
+            length, self.length_penalty
+        )
 
 
 @torch.no_grad()
-def beam(
+def beam_search(
     stepper: Stepper[S],
     state: S,
     first: Tensor,
-    search: Beam,
+    search: BeamConfig,
     *,
     eos: int,
     limits: Sequence[int],
@@ -68,8 +70,8 @@ def beam(
     said = first.new_zeros(len(active), 0)  # (n k) t
     while active:
         scores, state = stepper.step(tokens, state)  # (n k) v
-        if search.no_repeat:
-            scores = _without_repeats(scores, said, search.no_repeat)
+        if search.no_repeat_ngram_size:
+            scores = _without_repeats(scores, said, search.no_repeat_ngram_size)
         totals = live[..., None] + scores.unflatten(0, live.shape)  # n k v
         found = totals.flatten(1).topk(min(2 * search.size, totals[0].numel()))
         parents = found.indices // scores.shape[-1]
@@ -108,7 +110,7 @@ class _Sentence:
     cut: list[Hypothesis] = field(default_factory=list)
 
     def take(
-        self, choices: Sequence[_Choice], said: Tensor, search: Beam, eos: int
+        self, choices: Sequence[_Choice], said: Tensor, search: BeamConfig, eos: int
     ) -> list[_Choice]:
         """The k choices that live on, or none when the sentence is done."""
         self.length += 1
@@ -132,19 +134,21 @@ class _Sentence:
         missing = search.size - len(alive)  # a small vocabulary, or most of it forbidden
         return alive + [(-math.inf, alive[0][1], alive[0][2])] * missing
 
-    def ranked(self, search: Beam) -> list[Hypothesis]:
-        return [*self.ended, *_best(self.cut, search.size)][: search.best]
+    def ranked(self, search: BeamConfig) -> list[Hypothesis]:
+        return [*self.ended, *_best(self.cut, search.size)][: search.n_best]
 
-    def _settled(self, best: float, search: Beam) -> bool:
+    def _settled(self, best: float, search: BeamConfig) -> bool:
         full = len(self.ended) == search.size
         return full and search.score(best, self.length + 1) <= self.ended[-1].score
 
-    def _made(self, tokens: list[int], value: float, search: Beam, *, ended: bool) -> Hypothesis:
+    def _made(
+        self, tokens: list[int], value: float, search: BeamConfig, *, ended: bool
+    ) -> Hypothesis:
         return Hypothesis(
             tokens=tuple(tokens),
             score=search.score(value, self.length),
             log_probability=value,
-            ended=ended,
+            finished=ended,
         )
 
 

@@ -31,7 +31,7 @@ class Hypothesis:
     tokens: tuple[int, ...]  # without bos and eos
     score: float  # the log-probability by the length penalty: what ranks
     log_probability: float  # of the tokens, and of the end where it was reached
-    ended: bool  # False: cut off at the limit
+    finished: bool  # False: cut off at the limit
 
 
 def average(length: int, alpha: float) -> float:
@@ -44,5 +44,5 @@ def wu(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-PENALTIES: dict[str, Callable[[int, float], float]] = {"wu": wu, "average": average}
+LENGTH_NORMALIZATIONS: dict[str, Callable[[int, float], float]] = {"wu": wu, "average": average}
 """What a log-probability is divided by, so that short is not better for being short."""

@@ -29,7 +29,7 @@ class Sampling:
             in_range("top_k", self.top_k, 1, 1 << 30)
 
 
-def shares(scores: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
+def filter_probabilities(scores: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
     """Probabilities in falling order, and whose they are, from log-probabilities: b v each.
 
     They sum to one; what a filter takes out has none.
@@ -86,7 +86,7 @@ def sample(  # noqa: PLR0913 - the choices are keyword-only arguments
     for at in range(limit):
         scores, state = stepper.step(tokens.to(first.device), state)  # b v
         scores = scores.to(place)
-        found, ids = shares(scores.index_fill(-1, banned, -torch.inf), how)
+        found, ids = filter_probabilities(scores.index_fill(-1, banned, -torch.inf), how)
         # the first place where the sum passes the draw; rounding must not lead past what may be
         most = (found > 0).sum(-1) - 1
         places = torch.searchsorted(found.cumsum(-1), draws[at][:, None], right=True)[:, 0]
@@ -110,5 +110,5 @@ def _hypothesis(tokens: list[int], log: float, eos: int | None) -> Hypothesis:
         tokens=tuple(tokens[:-1] if ended else tokens),
         score=log,
         log_probability=log,
-        ended=ended,
+        finished=ended,
     )

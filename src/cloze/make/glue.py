@@ -24,7 +24,7 @@ from cloze.files import read_json, write_json
 from cloze.make.finetune.encoder import Finetuned, finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
-from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue, mean_score
+from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
 from cloze.tasks.evaluate import evaluate_labelled
 
 FILE = "glue.json"
@@ -137,7 +137,7 @@ def _found(data: PathLike, tasks: Sequence[str]) -> list[GlueFiles]:
         raise InputError(
             f"{folder}: there is no such folder", fix="name the folder that GLUE's tasks lie in"
         )
-    found = find_glue(folder)
+    found = find_glue_files(folder)
     if not tasks:
         if not found:
             raise InputError(

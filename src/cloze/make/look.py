@@ -129,7 +129,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
     return Look(
         name=source.name,
         fills=[
-            Fill(text=one.text, words=[(g.word, g.score) for g in one.blanks[0].guesses])
+            Fill(text=one.text, words=[(g.word, g.score) for g in one.masks[0].predictions])
             for one in filled
         ],
         neighbours=neighbours(model, QUERIES, [text for of in TOPICS.values() for text in of]),

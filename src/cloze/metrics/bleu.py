@@ -38,7 +38,7 @@ _CHINESE = re.compile(
 )
 
 
-def words_13a(line: str) -> list[str]:
+def tokenize_13a(line: str) -> list[str]:
     """The words of a line as WMT's scorer, mteval-v13a, takes them."""
     line = line.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, sign in _ENTITIES.items():
@@ -46,14 +46,14 @@ def words_13a(line: str) -> list[str]:
     return _apart(f" {line} ")
 
 
-def words_zh(line: str) -> list[str]:
+def tokenize_zh(line: str) -> list[str]:
     """Every Chinese character a word, the rest as in 13a."""
     return _apart(_CHINESE.sub(r" \1 ", line.strip()))
 
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
-    "13a": words_13a,
-    "zh": words_zh,
+    "13a": tokenize_13a,
+    "zh": tokenize_zh,
     "none": str.split,
 }
 
@@ -64,7 +64,7 @@ class Bleu:
 
     score: float  # 0 to 100
     precisions: tuple[float, ...]  # of n-grams of 1 to 4 words, in per cent
-    brevity: float  # the penalty: below 1 for translations shorter than their references
+    brevity_penalty: float  # the penalty: below 1 for translations shorter than their references
     length: int  # words of the translations
     reference_length: int
     signature: str
@@ -73,21 +73,25 @@ class Bleu:
         parts = "/".join(f"{one:.1f}" for one in self.precisions)
         ratio = self.length / self.reference_length if self.reference_length else math.nan
         return (
-            f"BLEU = {self.score:.2f} {parts} (BP = {self.brevity:.3f} ratio = {ratio:.3f} "
+            f"BLEU = {self.score:.2f} {parts} (BP = {self.brevity_penalty:.3f} ratio = {ratio:.3f} "
             f"hyp_len = {self.length} ref_len = {self.reference_length}) {self.signature}"
         )
 
 
-def bleu(translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> Bleu:
+def compute_bleu(
+    translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
+) -> Bleu:
     """BLEU of a whole text: exp(Σ ¼ log pₙ) · min(1, e^(1 − r/c)), case kept.
 
     Orders with no match are smoothed as NIST does: 1/2, 1/4 … of a match. `tokenize`: 13a for
     languages with spaces, zh for Chinese, none for text that is split already.
     """
-    return bleu_of(bleu_counts(translations, references, tokenize=tokenize), tokenize=tokenize)
+    return bleu_from_counts(
+        count_ngrams(translations, references, tokenize=tokenize), tokenize=tokenize
+    )
 
 
-def bleu_counts(
+def count_ngrams(
     translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
 ) -> NDArray[np.int64]:
     """What each line adds to the score: matches and n-grams of each order, and both lengths (n 10).
@@ -107,7 +111,7 @@ def bleu_counts(
     return np.array(rows, np.int64).reshape(-1, 2 * ORDER + 2)
 
 
-def bleu_of(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Bleu:
+def bleu_from_counts(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Bleu:
     """The score of some rows of `bleu_counts`."""
     *grams, length, reference = counts.sum(0).tolist()
     matches, totals = grams[:ORDER], grams[ORDER:]
@@ -121,7 +125,7 @@ def bleu_of(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Bleu:
     return Bleu(
         score=score,
         precisions=tuple(precisions),
-        brevity=brevity,
+        brevity_penalty=brevity,
         length=length,
         reference_length=reference,
         signature=f"nrefs:1|case:mixed|eff:no|tok:{tokenize}|smooth:exp|by:cloze",
@@ -143,7 +147,7 @@ def bleu_by_length(
     found: list[Bleu | None] = []
     for low, high in pairwise(edges):
         chosen = counts[(sizes >= low) & (sizes < high)]
-        found.append(bleu_of(chosen, tokenize=tokenize) if len(chosen) else None)
+        found.append(bleu_from_counts(chosen, tokenize=tokenize) if len(chosen) else None)
     return found
 
 

@@ -47,7 +47,7 @@ class Difference(Interval):
     p: float  # two-sided: twice the share of resamples on the rarer side of no difference
 
 
-def interval(
+def bootstrap_interval(
     metric: Metric,
     count: int,
     *,
@@ -63,7 +63,7 @@ def interval(
     return Interval(value=_whole(metric, count), low=low, high=high)
 
 
-def difference(
+def bootstrap_difference(
     a: Metric,
     b: Metric,
     count: int,

@@ -84,7 +84,7 @@ class GlueFiles:
     dev: tuple[Path, ...]
 
 
-def find_glue(folder: str | os.PathLike[str]) -> dict[str, GlueFiles]:
+def find_glue_files(folder: str | os.PathLike[str]) -> dict[str, GlueFiles]:
     """Every task that has a file in a folder of GLUE, in the order of the table.
 
     A task's folder may be spelled in any case; files are .tsv, packed or not.

@@ -20,28 +20,28 @@ from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import pretraining
 from cloze.text.tokenizer import Tokenizer
 
-HELD_OUT_SEED = 1  # of the samples and masks that every judgement of every model sees
-HELD_OUT_RATE = 0.15  # of the words, however many a run hides while it learns
+EVALUATION_SEED = 1  # of the samples and masks that every judgement of every model sees
+EVALUATION_MLM_PROBABILITY = 0.15  # of the words, however many a run hides while it learns
 
 
-def judging_epoch(
+def make_evaluation_epoch(
     view: View, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
 ) -> Epoch:
     """The documents as samples: the same pairs and places every time, and for every model."""
-    return Epoch(Samples(view, tokenizer, replace(sampling, seed=HELD_OUT_SEED)), batching)
+    return Epoch(Samples(view, tokenizer, replace(sampling, seed=EVALUATION_SEED)), batching)
 
 
-def hiding(masking: Masking) -> Masking:
+def make_evaluation_masking(masking: Masking) -> Masking:
     """The same with every chosen word hidden behind [MASK].
 
     Those that training leaves in place would be right by copying, and lift the accuracy of a model
     that has learned nothing else by a tenth.
     """
-    return replace(masking, split=(1.0, 0.0, 0.0), rate=HELD_OUT_RATE)
+    return replace(masking, split=(1.0, 0.0, 0.0), rate=EVALUATION_MLM_PROBABILITY)
 
 
 @torch.inference_mode()
-def pretraining_means(module: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
+def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
     """Loss and share of hits of BERT's two tasks over all batches; no pairs, nothing of pairs."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
@@ -53,12 +53,12 @@ def pretraining_means(module: Encoder, batches: Iterable[PackedBatch]) -> dict[s
     return {name: total / counts[name] for name, total in sums.items() if counts[name]}
 
 
-def commoner_label(labels: Ints) -> float | None:
+def majority_baseline(labels: Ints) -> float | None:
     """How often the commoner answer about pairs is right; ends of documents make them uneven."""
     told = labels[labels != NO_LABEL]
     return float(np.bincount(told).max() / len(told)) if len(told) else None
 
 
-def unigram_accuracy(known: View, targets: Ints) -> float:
+def unigram_baseline(known: View, targets: Ints) -> float:
     """How often the most frequent token is right: what a model must beat to have learned any."""
     return float((targets == known.counts().argmax()).mean())

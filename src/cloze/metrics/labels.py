@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from cloze.config import in_range
 from cloze.errors import InputError
-from cloze.metrics.rates import Rates
+from cloze.metrics.rates import LabelScores
 
 Label: TypeAlias = str | int
 Counts: TypeAlias = NDArray[np.int64]
 
 
-def paired(gold: Sized, predicted: Sized) -> int:
+def check_paired(gold: Sized, predicted: Sized) -> int:
     """How many examples there are; an error where there are none, or two different numbers."""
     if len(gold) != len(predicted):
         raise InputError(
@@ -32,12 +32,12 @@ def paired(gold: Sized, predicted: Sized) -> int:
     return len(gold)
 
 
-def labels_of(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
+def unique_labels(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
     """Every label that occurs, in order."""
     return sorted({*gold, *predicted})
 
 
-def coded(values: Sequence[Label], labels: Sequence[Label]) -> Counts:
+def label_indices(values: Sequence[Label], labels: Sequence[Label]) -> Counts:
     """Each value as its place among the labels."""
     places = {label: place for place, label in enumerate(labels)}
     try:
@@ -49,37 +49,42 @@ def coded(values: Sequence[Label], labels: Sequence[Label]) -> Counts:
         ) from None
 
 
-def confusion(
+def confusion_matrix(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
 ) -> Counts:
     """How often each label (row) was taken for each (column), in the order of `labels`."""
-    paired(gold, predicted)
-    known = labels_of(gold, predicted) if labels is None else labels
-    return confusion_of_codes(coded(gold, known), coded(predicted, known), len(known))
+    check_paired(gold, predicted)
+    known = unique_labels(gold, predicted) if labels is None else labels
+    return confusion_of_indices(
+        label_indices(gold, known), label_indices(predicted, known), len(known)
+    )
 
 
-def confusion_of_codes(gold: Counts, predicted: Counts, count: int) -> Counts:
+def confusion_of_indices(gold: Counts, predicted: Counts, count: int) -> Counts:
     """The same from places among `count` labels."""
     return np.bincount(gold * count + predicted, minlength=count**2).reshape(count, count)
 
 
-def rates_of(matrix: Counts) -> list[Rates]:
+def scores_of_matrix(matrix: Counts) -> list[LabelScores]:
     """Precision, recall and F1 of each label of a confusion matrix."""
     columns = zip(
         matrix.diagonal().tolist(), matrix.sum(0).tolist(), matrix.sum(1).tolist(), strict=True
     )
-    return [Rates(right=right, found=found, wanted=wanted) for right, found, wanted in columns]
+    return [
+        LabelScores(true_positives=right, predicted=found, support=wanted)
+        for right, found, wanted in columns
+    ]
 
 
-def by_label(
+def score_labels(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
-) -> dict[Label, Rates]:
+) -> dict[Label, LabelScores]:
     """Precision, recall and F1 of each label."""
-    known = labels_of(gold, predicted) if labels is None else labels
-    return dict(zip(known, rates_of(confusion(gold, predicted, known)), strict=True))
+    known = unique_labels(gold, predicted) if labels is None else labels
+    return dict(zip(known, scores_of_matrix(confusion_matrix(gold, predicted, known)), strict=True))
 
 
-def matthews_of(matrix: Counts) -> float:
+def matthews_correlation(matrix: Counts) -> float:
     """Matthews' correlation of two labels, and R_K of more; 0 where all are, or are called, one.
 
     Gorodkin 2004, eq. 8.
@@ -114,7 +119,7 @@ class Calibration:
         return sum(one.count for one in self.bins)
 
 
-def calibration(
+def compute_calibration(
     confidence: Sequence[float] | NDArray[np.floating],
     correct: Sequence[bool] | NDArray[np.bool_],
     bins: int = 10,
@@ -126,7 +131,7 @@ def calibration(
         correct: whether it was the right one.
         bins: how many; the first one holds 0 too.
     """
-    paired(confidence, correct)
+    check_paired(confidence, correct)
     in_range("bins", bins, 1, 10_000)
     sure = np.asarray(confidence, np.float64)
     right = np.asarray(correct, np.float64)

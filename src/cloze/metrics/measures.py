@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 from cloze.config import one_of
 from cloze.data.labelled.schemes import scheme_named
 from cloze.metrics import numbers, squad
-from cloze.metrics.labels import Counts, Label, coded, labels_of, matthews_of, paired, rates_of
-from cloze.metrics.rates import Rates, macro_f1
-from cloze.metrics.spans import Tags, check_tags, common_scheme, sentence_scores
+from cloze.metrics.labels import (
+    Counts,
+    Label,
+    check_paired,
+    label_indices,
+    matthews_correlation,
+    scores_of_matrix,
+    unique_labels,
+)
+from cloze.metrics.rates import LabelScores, macro_f1
+from cloze.metrics.spans import Tags, check_tags, detect_scheme, score_sentences
 
 PLAIN = "plain"  # tags that mark no spans, such as parts of speech
 
 # The first of each is *the* score: what early stopping watches and a comparison sorts by.
-MEASURES = {
+METRICS = {
     "classify": ("accuracy", "f1_macro", "f1", "matthews"),  # the last two where labels are two
     "number": ("pearson", "spearman", "squared_error"),
     "similarity": ("spearman", "pearson"),  # of cosines, which are on no scale of the data's
@@ -40,25 +48,25 @@ Part: TypeAlias = Callable[[Chosen], dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class Scorer:
     """The scores of predictions, or of a part of them."""
 
     main: str
     count: int
-    part: Part = field(repr=False)
+    score_subset: Part = field(repr=False)
 
     @property
     def scores(self) -> dict[str, float]:
         """By name, *the* score first."""
-        return self.part(np.arange(self.count))
+        return self.score_subset(np.arange(self.count))
 
     def metric(self, name: str | None = None) -> Callable[[Chosen], float]:
         """One score of any part, *the* one unless another is named: what a bootstrap asks for."""
         asked = one_of("score", name or self.main, self.scores)
-        return lambda chosen: self.part(chosen)[asked]
+        return lambda chosen: self.score_subset(chosen)[asked]
 
 
-def judge(
+def make_scorer(
     kind: str,
     gold: Sequence[Any],
     predicted: Sequence[Any],
@@ -66,7 +74,7 @@ def judge(
     labels: Sequence[Label] | None = None,
     scheme: str | None = None,
     chinese: bool = False,
-) -> Judge:
+) -> Scorer:
     """Predictions of a task against what is right.
 
     Args:
@@ -81,9 +89,9 @@ def judge(
         chinese: answers are scored by CMRC's rules.
     """
     one_of("task", kind, _KINDS)
-    count = paired(gold, predicted)
+    count = check_paired(gold, predicted)
     if kind == "tag":
-        scheme = scheme_named(scheme) if scheme else common_scheme(gold, predicted)
+        scheme = scheme_named(scheme) if scheme else detect_scheme(gold, predicted)
     makers: dict[str, Callable[[], Part]] = {
         "classify": lambda: _classes(gold, predicted, labels),
         "number": lambda: _numbers(gold, predicted),
@@ -94,10 +102,10 @@ def judge(
         "answer": lambda: _answers(gold, predicted, chinese=chinese),
         "choose": lambda: _choices(gold, predicted),
     }
-    return Judge(main=main_score(kind, scheme=scheme), count=count, part=makers[kind]())
+    return Scorer(main=main_metric(kind, scheme=scheme), count=count, score_subset=makers[kind]())
 
 
-def scores(
+def compute_scores(
     kind: str,
     gold: Sequence[Any],
     predicted: Sequence[Any],
@@ -107,14 +115,14 @@ def scores(
     chinese: bool = False,
 ) -> dict[str, float]:
     """All that a task is scored by, *the* score first; see `judge`."""
-    made = judge(kind, gold, predicted, labels=labels, scheme=scheme, chinese=chinese)
+    made = make_scorer(kind, gold, predicted, labels=labels, scheme=scheme, chinese=chinese)
     return made.scores
 
 
-def main_score(kind: str, *, scheme: str | None = None) -> str:
+def main_metric(kind: str, *, scheme: str | None = None) -> str:
     """The name of *the* score of a task."""
     one_of("task", kind, _KINDS)
-    return MEASURES["tag, plain" if kind == "tag" and scheme == PLAIN else kind][0]
+    return METRICS["tag, plain" if kind == "tag" and scheme == PLAIN else kind][0]
 
 
 _KINDS = ("classify", "number", "similarity", "tag", "answer", "choose")
@@ -123,8 +131,10 @@ _KINDS = ("classify", "number", "similarity", "tag", "answer", "choose")
 def _classes(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None
 ) -> Part:
-    known = labels_of(gold, predicted) if labels is None else labels
-    cells = coded(gold, known) * len(known) + coded(predicted, known)  # n, places in the matrix
+    known = unique_labels(gold, predicted) if labels is None else labels
+    cells = label_indices(gold, known) * len(known) + label_indices(
+        predicted, known
+    )  # n, places in the matrix
     return partial(_part_of_classes, cells, len(known))
 
 
@@ -132,7 +142,7 @@ def _part_of_classes(cells: Chosen, count: int, chosen: Chosen) -> dict[str, flo
     matrix = np.bincount(cells[chosen], minlength=count**2).reshape(count, count)
     found = _by_matrix(matrix)
     if count == 2:  # noqa: PLR2004
-        found |= {"f1": rates_of(matrix)[1].f1, "matthews": matthews_of(matrix)}
+        found |= {"f1": scores_of_matrix(matrix)[1].f1, "matthews": matthews_correlation(matrix)}
     return found
 
 
@@ -140,8 +150,8 @@ def _words(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Part:
     check_tags(gold, predicted)
     sentence = np.repeat(np.arange(len(gold)), [len(tags) for tags in gold])  # m
     flat = [[tag for tags in side for tag in tags] for side in (gold, predicted)]
-    known = labels_of(*flat)
-    cells = coded(flat[0], known) * len(known) + coded(flat[1], known)  # m
+    known = unique_labels(*flat)
+    cells = label_indices(flat[0], known) * len(known) + label_indices(flat[1], known)  # m
     return partial(_part_of_words, cells, len(known), sentence, len(gold))
 
 
@@ -154,7 +164,7 @@ def _part_of_words(
 
 
 def _by_matrix(matrix: Counts) -> dict[str, float]:
-    occurring = [rates for rates in rates_of(matrix) if rates.found or rates.wanted]
+    occurring = [rates for rates in scores_of_matrix(matrix) if rates.predicted or rates.support]
     return {
         "accuracy": float(matrix.trace() / max(matrix.sum(), 1)),
         "f1_macro": macro_f1(occurring),
@@ -172,7 +182,7 @@ def _part_of_numbers(x: Values, y: Values, chosen: Chosen) -> dict[str, float]:
     return {
         "pearson": numbers.pearson(*pair),
         "spearman": numbers.spearman(*pair),
-        "squared_error": numbers.squared_error(*pair),
+        "squared_error": numbers.mean_squared_error(*pair),
     }
 
 
@@ -182,14 +192,14 @@ def _likeness(gold: numbers.Numbers, predicted: numbers.Numbers) -> Part:
 
 def _part_of_likeness(told: Part, chosen: Chosen) -> dict[str, float]:
     found = told(chosen)
-    return {name: found[name] for name in MEASURES["similarity"]}
+    return {name: found[name] for name in METRICS["similarity"]}
 
 
 def _spans(gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str) -> Part:
-    sentences = sentence_scores(gold, predicted, scheme)
+    sentences = score_sentences(gold, predicted, scheme)
     counts = np.array(
         [
-            (all_.right, all_.found, all_.wanted, one.right_words, one.words)
+            (all_.true_positives, all_.predicted, all_.support, one.correct_words, one.words)
             for one in sentences
             for all_ in [one.overall]
         ]
@@ -199,7 +209,7 @@ def _spans(gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str) -> Part
 
 def _part_of_spans(counts: Chosen, chosen: Chosen) -> dict[str, float]:
     right, found, wanted, right_words, words = counts[chosen].sum(0).tolist()
-    rates = Rates(right=right, found=found, wanted=wanted)
+    rates = LabelScores(true_positives=right, predicted=found, support=wanted)
     return {
         "f1": rates.f1,
         "precision": rates.precision,
@@ -209,7 +219,7 @@ def _part_of_spans(counts: Chosen, chosen: Chosen) -> dict[str, float]:
 
 
 def _answers(gold: Sequence[Sequence[str]], predicted: Sequence[str], *, chinese: bool) -> Part:
-    judged = squad.scores(gold, predicted, chinese=chinese)
+    judged = squad.score_answers(gold, predicted, chinese=chinese)
     table = np.array([(one.f1, one.exact) for one in judged])  # n 2
     known = np.array([bool(answers) for answers in gold])  # n, whether there is an answer
     return partial(_part_of_answers, table, known)

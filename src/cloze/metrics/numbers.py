@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError
-from cloze.metrics.labels import paired
+from cloze.metrics.labels import check_paired
 
 Floats: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = Sequence[float] | NDArray[np.floating]
@@ -25,16 +25,16 @@ def pearson(gold: Numbers, predicted: Numbers) -> float:
 
 def spearman(gold: Numbers, predicted: Numbers) -> float:
     """Spearman's ρ: Pearson's r of the ranks, where equal numbers share the mean of theirs."""
-    return _correlation(*map(ranks, _both(gold, predicted)))
+    return _correlation(*map(compute_ranks, _both(gold, predicted)))
 
 
-def squared_error(gold: Numbers, predicted: Numbers) -> float:
+def mean_squared_error(gold: Numbers, predicted: Numbers) -> float:
     """Mean of (x − y)²."""
     x, y = _both(gold, predicted)
     return float(np.square(x - y).mean())
 
 
-def ranks(values: Floats) -> Floats:
+def compute_ranks(values: Floats) -> Floats:
     """1 for the smallest; equal ones get the mean of the ranks they take up."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = counts.cumsum()  # the highest rank of each group of equals
@@ -56,7 +56,7 @@ def _centred(values: Floats) -> Floats:
 
 
 def _both(gold: Numbers, predicted: Numbers) -> tuple[Floats, Floats]:
-    paired(gold, predicted)
+    check_paired(gold, predicted)
     x, y = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError("a number to score is NaN or infinite", fix="look for what made it so")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from cloze.metrics.labels import Calibration, Label, confusion, labels_of
+from cloze.metrics.labels import Calibration, Label, confusion_matrix, unique_labels
 from cloze.metrics.names import MEASURES, called
 from cloze.plot.chart import LineChart, Series
 from cloze.plot.heat import Heat
@@ -11,7 +11,7 @@ from cloze.plot.numbers import percent
 from cloze.plot.parts import Fact
 
 
-def score_facts(scores: Mapping[str, float]) -> list[Fact]:
+def format_scores(scores: Mapping[str, float]) -> list[Fact]:
     """Scores as people read them: shares in per cent, all else as numbers."""
     return [
         Fact(label=called(name), text=_written(name, value), value=value)
@@ -26,7 +26,7 @@ def _written(name: str, value: float) -> str:
     return percent(value, 2) if write is percent else write(value)
 
 
-def confusion_matrix(
+def plot_confusion_matrix(
     gold: Sequence[Label],
     predicted: Sequence[Label],
     labels: Sequence[Label] | None = None,
@@ -37,8 +37,8 @@ def confusion_matrix(
 
     The shade is a share of the row, so that a rare label is seen as well as a frequent one.
     """
-    known = labels_of(gold, predicted) if labels is None else labels
-    counts = confusion(gold, predicted, known)
+    known = unique_labels(gold, predicted) if labels is None else labels
+    counts = confusion_matrix(gold, predicted, known)
     rows = counts.sum(1, keepdims=True).clip(1)
     names = [str(label) for label in known]
     return Heat(
@@ -55,7 +55,7 @@ def confusion_matrix(
     )
 
 
-def reliability_curve(made: Calibration, *, title: str = "Reliability") -> LineChart:
+def plot_calibration(made: Calibration, *, title: str = "Reliability") -> LineChart:
     """How often predictions of about the same confidence are right.
 
     A point to a bin, at its mean confidence; the steps are how much of all predictions it holds.

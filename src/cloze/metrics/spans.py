@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from cloze.data.labelled.schemes import scheme_of, spans_of
 from cloze.errors import InputError
-from cloze.metrics.labels import paired
-from cloze.metrics.rates import Rates, total
+from cloze.metrics.labels import check_paired
+from cloze.metrics.rates import LabelScores, sum_scores
 
 Tags: TypeAlias = Sequence[str]  # of one sentence, a tag to a word
 
@@ -20,35 +20,35 @@ Tags: TypeAlias = Sequence[str]  # of one sentence, a tag to a word
 class SpanScores:
     """Spans by their label, and words."""
 
-    by_label: Mapping[str, Rates]
+    by_label: Mapping[str, LabelScores]
     words: int
-    right_words: int
+    correct_words: int
 
     @property
-    def overall(self) -> Rates:
+    def overall(self) -> LabelScores:
         """All spans; the F1 of this is *the* F1 of CoNLL."""
-        return total(self.by_label.values())
+        return sum_scores(self.by_label.values())
 
     @property
     def accuracy(self) -> float:
         """The share of words with the right tag, O included."""
-        return self.right_words / self.words if self.words else 0.0
+        return self.correct_words / self.words if self.words else 0.0
 
 
-def span_scores(
+def score_spans(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str | None = None
 ) -> SpanScores:
     """Scores over sentences; without a `scheme` it is found from the tags of both sides."""
-    known = common_scheme(gold, predicted) if scheme is None else scheme
-    return summed(sentence_scores(gold, predicted, known))
+    known = detect_scheme(gold, predicted) if scheme is None else scheme
+    return sum_span_scores(score_sentences(gold, predicted, known))
 
 
-def common_scheme(gold: Sequence[Tags], predicted: Sequence[Tags]) -> str:
+def detect_scheme(gold: Sequence[Tags], predicted: Sequence[Tags]) -> str:
     """The scheme that all tags are written in."""
     return scheme_of([*gold, *predicted])
 
 
-def sentence_scores(
+def score_sentences(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str
 ) -> list[SpanScores]:
     """The scores of each sentence by itself."""
@@ -59,7 +59,7 @@ def sentence_scores(
 
 def check_tags(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
     """Refuse predictions that do not go word by word with what is right."""
-    paired(gold, predicted)
+    check_paired(gold, predicted)
     for number, (wanted, found) in enumerate(zip(gold, predicted, strict=True), 1):
         if len(wanted) != len(found):
             raise InputError(
@@ -68,16 +68,16 @@ def check_tags(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
             )
 
 
-def summed(scores: Sequence[SpanScores]) -> SpanScores:
+def sum_span_scores(scores: Sequence[SpanScores]) -> SpanScores:
     """Several as one: everything in them is a count."""
-    counts: dict[str, list[Rates]] = {}
+    counts: dict[str, list[LabelScores]] = {}
     for one in scores:
         for label, rates in one.by_label.items():
             counts.setdefault(label, []).append(rates)
     return SpanScores(
-        by_label={label: total(counts[label]) for label in sorted(counts)},
+        by_label={label: sum_scores(counts[label]) for label in sorted(counts)},
         words=sum(one.words for one in scores),
-        right_words=sum(one.right_words for one in scores),
+        correct_words=sum(one.correct_words for one in scores),
     )
 
 
@@ -86,9 +86,13 @@ def _scores(gold: Tags, predicted: Tags, scheme: str) -> SpanScores:
     counts = [Counter(label for _, _, label in spans) for spans in (wanted & found, found, wanted)]
     return SpanScores(
         by_label={
-            label: Rates(right=counts[0][label], found=counts[1][label], wanted=counts[2][label])
+            label: LabelScores(
+                true_positives=counts[0][label],
+                predicted=counts[1][label],
+                support=counts[2][label],
+            )
             for label in sorted(counts[1] | counts[2])
         },
         words=len(gold),
-        right_words=sum(a == b for a, b in zip(gold, predicted, strict=True)),
+        correct_words=sum(a == b for a, b in zip(gold, predicted, strict=True)),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloze.errors import InputError
-from cloze.metrics.labels import paired
+from cloze.metrics.labels import check_paired
 from cloze.metrics.numbers import Numbers
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's only, in the official script too
@@ -35,39 +35,39 @@ class AnswerScore:
     f1: float
 
 
-def normalise(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """Lower case, without ASCII punctuation, without a, an, the, and with single blanks."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def score(gold: Sequence[str], predicted: str, *, chinese: bool = False) -> AnswerScore:
+def score_answer(gold: Sequence[str], predicted: str, *, chinese: bool = False) -> AnswerScore:
     """The best over the gold answers; none of them means that the context does not say."""
     exact, f1 = (chinese_exact, chinese_f1) if chinese else (english_exact, english_f1)
-    real = [text for text in gold if chinese or normalise(text)] or [""]
+    real = [text for text in gold if chinese or normalize_answer(text)] or [""]
     return AnswerScore(
         exact=max(exact(text, predicted) for text in real),
         f1=max(f1(text, predicted) for text in real),
     )
 
 
-def scores(
+def score_answers(
     gold: Sequence[Sequence[str]], predicted: Sequence[str], *, chinese: bool = False
 ) -> list[AnswerScore]:
     """The score of each question."""
-    paired(gold, predicted)
+    check_paired(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
-    return [score(answers, said, chinese=chinese) for answers, said in pairs]
+    return [score_answer(answers, said, chinese=chinese) for answers, said in pairs]
 
 
 def english_exact(gold: str, predicted: str) -> float:
     """Whether both are the same once normalised."""
-    return float(normalise(gold) == normalise(predicted))
+    return float(normalize_answer(gold) == normalize_answer(predicted))
 
 
 def english_f1(gold: str, predicted: str) -> float:
     """F1 of the bags of words."""
-    wanted, found = normalise(gold).split(), normalise(predicted).split()
+    wanted, found = normalize_answer(gold).split(), normalize_answer(predicted).split()
     if not wanted or not found:
         return float(wanted == found)
     return _f1((Counter(wanted) & Counter(found)).total(), len(wanted), len(found))
@@ -85,13 +85,13 @@ def chinese_f1(gold: str, predicted: str) -> float:
     says. It splits what is not Chinese by NLTK, here a rule splits it that agrees on plain words
     and numbers. Nothing against nothing is 1, as in SQuAD 2.0; their questions all have answers.
     """
-    wanted, found = segments(gold), segments(predicted)
+    wanted, found = split_segments(gold), split_segments(predicted)
     if not wanted or not found:
         return float(wanted == found)
     return _f1(_longest_shared(wanted, found), len(wanted), len(found))
 
 
-def segments(text: str) -> list[str]:
+def split_segments(text: str) -> list[str]:
     """Each Chinese character by itself, other text in words; CMRC's marks are left out."""
     spaced = _CHINESE.sub(r" \g<0> ", _unmarked(text))
     return _LATIN.findall(spaced)
@@ -116,8 +116,8 @@ def best_threshold(leads: Numbers, spoken: Numbers, silent: Numbers) -> Threshol
         spoken: the score of each question if its best answer is given.
         silent: its score if "no answer" is said: 1 where there is none, else 0.
     """
-    paired(leads, spoken)
-    paired(leads, silent)
+    check_paired(leads, spoken)
+    check_paired(leads, silent)
     order = np.argsort(np.asarray(leads, np.float64), kind="stable")
     ordered = np.asarray(leads, np.float64)[order]
     if not np.isfinite(ordered).all():

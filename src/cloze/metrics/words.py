@@ -31,45 +31,45 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analogies:
+class AnalogyScores:
     """Which questions were answered rightly, of those whose words are all known."""
 
-    asked: Sequence[Question]
-    right: NDArray[np.float64]  # q; 1 or 0
+    questions: Sequence[Question]
+    correct: NDArray[np.float64]  # q; 1 or 0
     unknown: int  # questions left out
 
     @property
     def accuracy(self) -> float:
-        return float(self.right.mean()) if len(self.right) else float("nan")
+        return float(self.correct.mean()) if len(self.correct) else float("nan")
 
     def sections(self) -> dict[str, tuple[int, int]]:
         """Right, and asked, of each section."""
         found: dict[str, tuple[int, int]] = {}
-        for question, right in zip(self.asked, self.right, strict=True):
+        for question, right in zip(self.questions, self.correct, strict=True):
             good, all_ = found.get(question.section, (0, 0))
             found[question.section] = good + int(right), all_ + 1
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs:
+class SimilarityScores:
     """Judged and computed similarities of the pairs whose words are both known."""
 
-    judged: NDArray[np.float64]
+    ratings: NDArray[np.float64]
     cosines: NDArray[np.float64]
     unknown: int
 
     @property
     def spearman(self) -> float:
-        return spearman(self.judged, self.cosines)
+        return spearman(self.ratings, self.cosines)
 
     @property
     def pearson(self) -> float:
-        return pearson(self.judged, self.cosines)
+        return pearson(self.ratings, self.cosines)
 
     def metric(self, chosen: NDArray[np.int64]) -> float:
         """Spearman's correlation of the pairs with these numbers, for the bootstrap."""
-        return spearman(self.judged[chosen], self.cosines[chosen])
+        return spearman(self.ratings[chosen], self.cosines[chosen])
 
 
 def read_questions(path: PathLike) -> list[Question]:
@@ -107,9 +107,9 @@ def read_pairs(path: PathLike) -> list[tuple[str, str, float]]:
     return found
 
 
-def analogies(
+def score_analogies(
     model: WordVectors, questions: Sequence[Question], *, restrict: int = RESTRICT
-) -> Analogies:
+) -> AnalogyScores:
     """3CosAdd (Mikolov et al. 2013): d is the word nearest to b − a + c, itself none of them."""
     unit = model.unit[:restrict]
     rows, same = _folded(model, restrict)
@@ -124,12 +124,12 @@ def analogies(
             for row in asked:
                 scores[number, same[row]] = -np.inf
             right[first + number] = rows[_folded_name(model, scores[number])] == answer
-    return Analogies(asked=known, right=right, unknown=len(questions) - len(known))
+    return AnalogyScores(questions=known, correct=right, unknown=len(questions) - len(known))
 
 
-def similarities(
+def score_similarities(
     model: WordVectors, pairs: Sequence[tuple[str, str, float]], *, restrict: int = RESTRICT
-) -> Pairs:
+) -> SimilarityScores:
     """The cosine of each pair beside what people judged."""
     rows, _ = _folded(model, restrict)
     known = [
@@ -144,8 +144,8 @@ def similarities(
         )
     first, second, judged = zip(*known, strict=True)
     cosines = np.einsum("nd,nd->n", model.unit[list(first)], model.unit[list(second)])
-    return Pairs(
-        judged=np.array(judged, np.float64),
+    return SimilarityScores(
+        ratings=np.array(judged, np.float64),
         cosines=cosines.astype(np.float64),
         unknown=len(pairs) - len(known),
     )

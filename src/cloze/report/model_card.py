@@ -144,7 +144,9 @@ def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]
 
 def _front(found: Info, about: About) -> str:
     tags = [found.family, "cloze"]
-    kind = ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.verbs else []
+    kind = (
+        ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.capabilities else []
+    )
     lines = [
         f"language: {about.language}",
         f"license: {about.licence}",
@@ -157,7 +159,7 @@ def _front(found: Info, about: About) -> str:
 
 
 def _use(name: str, found: Info) -> str:
-    fills = "fill" in found.verbs
+    fills = "fill" in found.capabilities
     sentence = "The capital of France is [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
     call = f'cloze.fill(model, "{sentence}")' if fills else 'cloze.embed(model, ["A text."])'
@@ -174,17 +176,15 @@ def _use(name: str, found: Info) -> str:
 
 
 def _shape(found: Info, about: About) -> Iterator[str]:
-    shape, vocabulary = found.shape, found.vocabulary
+    shape, vocabulary = found.config, found.vocabulary
     yield (
         f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
-        f"{shape['num_heads']} heads; {short(found.total)} parameters"
+        f"{shape['num_heads']} heads; {short(found.total_parameters)} parameters"
     )
     case = "uncased" if vocabulary.lowercase else "cased"
-    yield f"{vocabulary.pieces:,} pieces ({vocabulary.kind}, {case})"
-    kinds = ", ".join(
-        f"{short(count)} numbers as {kind}" for kind, count in found.stored_as.items()
-    )
-    yield f"weights: {size(found.bytes)} ({kinds})" + (
+    yield f"{vocabulary.size:,} pieces ({vocabulary.kind}, {case})"
+    kinds = ", ".join(f"{short(count)} numbers as {kind}" for kind, count in found.dtypes.items())
+    yield f"weights: {size(found.size_bytes)} ({kinds})" + (
         f"; {about.storage}" if about.storage else ""
     )
     yield f"licence of the weights: {about.licence}"
@@ -216,7 +216,7 @@ def _rows(run: Path) -> list[Mapping[str, Any]]:
 
 
 def _limits(found: Info, about: About) -> Iterator[str]:
-    yield f"It reads at most {found.limit:,} tokens at once."
+    yield f"It reads at most {found.max_length:,} tokens at once."
     yield from about.limits
     yield "Words it finds likely are not facts, and it repeats the prejudices of its text."
 

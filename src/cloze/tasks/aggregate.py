@@ -37,7 +37,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TaggedUnit:
     """A word or a piece with its tag."""
 
     word: int
@@ -47,7 +47,7 @@ class Unit:
     end: int
 
 
-def decide(
+def aggregate_tokens(
     probabilities: NDArray[Any], starts: Sequence[int], how: str
 ) -> tuple[list[int], list[float]]:
     """For each word the label and its probability, from those of its pieces (m c).
@@ -71,7 +71,7 @@ def decide(
     return labels.tolist(), np.take_along_axis(chosen, labels[:, None], -1)[:, 0].tolist()
 
 
-def names_words(labels: Collection[str]) -> bool:
+def labels_single_words(labels: Collection[str]) -> bool:
     """Whether labels are of single words: none spells a span (B-PER), and no word is outside.
 
     With an O there are spans: of O, PER and LOC the neighbours of one label are one.
@@ -79,8 +79,8 @@ def names_words(labels: Collection[str]) -> bool:
     return OUTSIDE not in labels and scheme_of(labels) == "plain"
 
 
-def spans_of(
-    text: str, units: Iterable[Unit], *, join: bool, apart: bool = False
+def join_spans(
+    text: str, units: Iterable[TaggedUnit], *, join: bool, apart: bool = False
 ) -> tuple[Span, ...]:
     """The spans that tags make, those of "O" left out; without `join` every unit is one.
 
@@ -101,10 +101,10 @@ def spans_of(
     )
 
 
-def _groups(units: Iterable[Unit], apart: bool) -> Iterator[list[Unit]]:
+def _groups(units: Iterable[TaggedUnit], apart: bool) -> Iterator[list[TaggedUnit]]:
     """Neighbours of one kind, until a B- begins another; a word that was not read parts them."""
     reach = 0 if apart else 1  # words from one unit to the next
-    group: list[Unit] = []
+    group: list[TaggedUnit] = []
     for unit in units:
         if group:
             begins, kind = _kind(unit.tag)

@@ -18,16 +18,16 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, QuestionExample
-from cloze.tasks.answer_items import AnswerItem, items
-from cloze.tasks.door import opened
-from cloze.tasks.scoring import logits, task_for
-from cloze.tasks.texts import text_of
+from cloze.tasks.answer_items import AnswerItem, encode_examples
+from cloze.tasks.door import open_model
+from cloze.tasks.scoring import compute_logits, resolve_task
+from cloze.tasks.texts import check_text
 from cloze.text.counting import Told
 from cloze.text.ideographs import IDEOGRAPHS
 from cloze.text.length import max_context
 
-LONGEST = 30  # tokens of an answer
-BEST = 20  # spans that share the probability
+MAX_ANSWER_TOKENS = 30  # tokens of an answer
+NUM_CANDIDATES = 20  # spans that share the probability
 
 # White space, and scripts that are written without it: ideographs, kana, and what South-East Asia
 # writes in. There a run of letters is no word but may be all of a sentence.
@@ -38,7 +38,7 @@ _Span = tuple[float, int, int]  # score, and characters in the context
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class AnswerCandidate:
     """A stretch of the context; an empty text says that the context does not tell."""
 
     text: str
@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnswerResult:
     """The answer to a question, and others that come near."""
 
     text: str  # empty: the context does not tell
@@ -57,9 +57,11 @@ class Answered:
     end: int
     logit: float
     probability: float
-    candidates: tuple[Candidate, ...]  # best first
-    lead: float  # of "none" over the best span, in logits; infinite where there is no span
-    cut: int = 0  # pieces that were not read
+    candidates: tuple[AnswerCandidate, ...]  # best first
+    no_answer_margin: (
+        float  # of "none" over the best span, in logits; infinite where there is no span
+    )
+    truncated: int = 0  # pieces that were not read
 
 
 def predict(
@@ -68,12 +70,12 @@ def predict(
     *,
     task: Task | None = None,
     top: int = 1,
-    longest: int = LONGEST,
-    none: bool | None = None,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    allow_no_answer: bool | None = None,
     whole_words: bool = True,
     batch_tokens: int | None = None,
     progress: Told | None = None,
-) -> list[Answered]:
+) -> list[AnswerResult]:
     """The answer of each example, in their order.
 
     A span scores what its first token scores as a start and its last as an end (Devlin et al. 2018,
@@ -85,25 +87,25 @@ def predict(
     4.3). `none` says whether it may be; None asks the task.
     """
     in_range("top", top, 1, 1 << 10)
-    in_range("longest", longest, 1, 1 << 20)
-    task = task_for("answer", model, task)
-    groups = items(model, examples, task)
+    in_range("longest", max_answer_tokens, 1, 1 << 20)
+    task = resolve_task("answer", model, task)
+    groups = encode_examples(model, examples, task)
     flat = [item for group in groups for item in group]
-    scores = logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
-    return told(
+    scores = compute_logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
+    return postprocess(
         model,
         examples,
         groups,
         scores,
         task=task,
         top=top,
-        longest=longest,
-        none=none,
+        max_answer_tokens=max_answer_tokens,
+        allow_no_answer=allow_no_answer,
         whole_words=whole_words,
     )
 
 
-def told(
+def postprocess(
     model: Model,
     examples: Sequence[QuestionExample],
     groups: Sequence[Sequence[AnswerItem]],
@@ -111,13 +113,13 @@ def told(
     *,
     task: Task | None = None,
     top: int = 1,
-    longest: int = LONGEST,
-    none: bool | None = None,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    allow_no_answer: bool | None = None,
     whole_words: bool = True,
-) -> list[Answered]:
+) -> list[AnswerResult]:
     """What the scores of the examples' items, t 2 each, say of the examples."""
-    task = task_for("answer", model, task)
-    allowed = task.none if none is None else none
+    task = resolve_task("answer", model, task)
+    allowed = task.none if allow_no_answer is None else allow_no_answer
     limit = task.threshold if allowed else None
     waiting = iter(scores)
     return [
@@ -126,7 +128,7 @@ def told(
             group,
             [next(waiting) for _ in group],
             top=top,
-            longest=longest,
+            longest=max_answer_tokens,
             threshold=limit,
             whole_words=whole_words,
         )
@@ -140,12 +142,12 @@ def answer(
     context: str,
     *,
     top: int = 1,
-    longest: int = LONGEST,
-    none: bool | None = None,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    allow_no_answer: bool | None = None,
     whole_words: bool = True,
     policy: str | None = None,
     stride: int | None = None,
-) -> Answered:
+) -> AnswerResult:
     """The stretch of a context that answers a question, with its characters and probability.
 
     `top` is how many candidates to give, `longest` how many tokens an answer may have. `none`
@@ -154,11 +156,11 @@ def answer(
     model chose, which may begin or end within a word. A context longer than the model reads is
     read in windows that share `stride` tokens, unless another `policy` is given.
     """
-    model = opened(model, "answer", Model)
-    task = with_policy(task_for("answer", model), policy, stride)
+    model = open_model(model, "answer", Model)
+    task = with_policy(resolve_task("answer", model), policy, stride)
     example = QuestionExample(
-        question=text_of(question, "the question"),
-        context=text_of(context, "the context"),
+        question=check_text(question, "the question"),
+        context=check_text(context, "the context"),
         origin=Origin(line=1),
     )
     return predict(
@@ -166,13 +168,13 @@ def answer(
         [example],
         task=task,
         top=top,
-        longest=longest,
-        none=none,
+        max_answer_tokens=max_answer_tokens,
+        allow_no_answer=allow_no_answer,
         whole_words=whole_words,
     )[0]
 
 
-def widened(text: str, start: int, end: int) -> tuple[int, int]:
+def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch with all of the words that it begins and ends in.
 
     A word is what BERT takes for one before it looks for pieces: what stands between white space
@@ -200,8 +202,8 @@ def _answered(
     longest: int,
     threshold: float | None,
     whole_words: bool,
-) -> Answered:
-    most = max(BEST, top)
+) -> AnswerResult:
+    most = max(NUM_CANDIDATES, top)
     owner = max_context([item.window for item in group]) if len(group) > 1 else None
     found: list[_Span] = []
     for number, (item, part) in enumerate(zip(group, scores, strict=True)):
@@ -223,19 +225,21 @@ def _answered(
         best.insert(place, (null, 0, 0))
     chances = torch.tensor([score for score, _, _ in best]).softmax(-1).tolist()
     candidates = tuple(
-        Candidate(text=context[start:end], start=start, end=end, logit=score, probability=chance)
+        AnswerCandidate(
+            text=context[start:end], start=start, end=end, logit=score, probability=chance
+        )
         for (score, start, end), chance in zip(best, chances, strict=True)
     )
     first = candidates[0]
-    return Answered(
+    return AnswerResult(
         text=first.text,
         start=first.start,
         end=first.end,
         logit=first.logit,
         probability=first.probability,
         candidates=candidates[:top],
-        lead=lead,
-        cut=max(item.cut for item in group),
+        no_answer_margin=lead,
+        truncated=max(item.truncated for item in group),
     )
 
 
@@ -272,6 +276,6 @@ def _spans(
             if start >= end:
                 continue
             if whole_words:
-                start, end = widened(context, start, end)
+                start, end = expand_to_words(context, start, end)
             spans.setdefault(context[start:end], (score, start, end))
     return list(spans.values())[:most]

@@ -11,7 +11,7 @@ from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import QuestionExample
 from cloze.errors import InputError
-from cloze.tasks.reading import check_pairs, fitted
+from cloze.tasks.reading import check_pair_support, encode_long
 from cloze.text.encoding import Encoding
 
 QUESTION = 64  # pieces of a question that are read; as in the code of Devlin et al.
@@ -25,17 +25,21 @@ class AnswerItem(Item):
     context: range  # the tokens that are the context's
     window: range  # which of the context's pieces these are
     chars: Ints  # c 2: where they begin and end in the context
-    cut: int = 0  # pieces that were left out: of the question, or by a policy other than window
+    truncated: int = (
+        0  # pieces that were left out: of the question, or by a policy other than window
+    )
 
 
-def items(model: Model, examples: Sequence[QuestionExample], task: Task) -> list[list[AnswerItem]]:
+def encode_examples(
+    model: Model, examples: Sequence[QuestionExample], task: Task
+) -> list[list[AnswerItem]]:
     """For each example its windows, each [CLS] question [SEP] part of the context [SEP].
 
     Every token is a place. The targets are the tokens that hold the first answer's first and last
     character, or (0, 0), [CLS], where it is not wholly in the window. A question is read up to its
     64th piece, or less far where that would leave it more than half of the model's room.
     """
-    check_pairs(model)
+    check_pair_support(model)
     made: list[list[AnswerItem]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]
@@ -47,7 +51,9 @@ def items(model: Model, examples: Sequence[QuestionExample], task: Task) -> list
             windows = [encoding]
             if len(encoding) > model.limit:
                 _check_policy(task)
-                windows = fitted(model, question, example.context, task=task, name=example.origin)
+                windows = encode_long(
+                    model, question, example.context, task=task, name=example.origin
+                )
             single = len(windows) == 1
             made.append(
                 [
@@ -92,7 +98,7 @@ def _item(encoding: Encoding, example: QuestionExample, number: int, cut: int) -
         context=context,
         window=kept[0] if len(kept) == 1 else range(len(context)),
         chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
-        cut=cut,
+        truncated=cut,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 
-def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def batch_by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Numbers of sequences, longest first, in batches of at most `most` tokens (one at least).
 
     Neighbours have nearly one length, so that a packed batch falls into few runs; the longest come

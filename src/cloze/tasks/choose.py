@@ -12,32 +12,34 @@ from cloze.data.files import PathLike
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.tasks.classify import TextItem
-from cloze.tasks.door import opened
-from cloze.tasks.reading import check_pairs, fitted
-from cloze.tasks.scoring import logits, task_for
-from cloze.tasks.texts import text_of, texts_of
+from cloze.tasks.door import open_model
+from cloze.tasks.reading import check_pair_support, encode_long
+from cloze.tasks.scoring import compute_logits, resolve_task
+from cloze.tasks.texts import check_text, check_texts
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Choice:
     """The option that goes best."""
 
     option: int  # its number, from 0
     text: str
     score: float  # its probability
     scores: tuple[float, ...]  # of every option, in their order
-    cut: int = 0  # pieces that a length policy left out, of all options together
+    truncated: int = 0  # pieces that a length policy left out, of all options together
 
 
-def items(model: Model, examples: Sequence[ChoiceExample], task: Task) -> list[list[TextItem]]:
+def encode_examples(
+    model: Model, examples: Sequence[ChoiceExample], task: Task
+) -> list[list[TextItem]]:
     """For each example one sequence per option: [CLS] text [SEP] question option [SEP].
 
     What is too long is cut by the policy, first from the longer of the two: the text, as a rule.
     The target, the number of the right option, is on the first.
     """
-    check_pairs(model)
+    check_pair_support(model)
     rows = [(example, option) for example in examples for option in _seconds(example)]
     sequences = iter(
         model.tokenizer.sequences([example.text for example, _ in rows], [o for _, o in rows])
@@ -52,7 +54,7 @@ def items(model: Model, examples: Sequence[ChoiceExample], task: Task) -> list[l
                 ids, type_ids, cut = encoding.ids, encoding.type_ids, sum(encoding.cut)
             targets = () if example.label is None or place else (_checked(example),)
             group.append(
-                TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number, cut=cut)
+                TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number, truncated=cut)
             )
         made.append(group)
     return made
@@ -65,35 +67,37 @@ def predict(
     task: Task | None = None,
     batch_tokens: int | None = None,
     progress: Told | None = None,
-) -> list[Chosen]:
+) -> list[Choice]:
     """The best option of each example, in their order."""
-    groups = items(model, examples, task_for("choose", model, task))
+    groups = encode_examples(model, examples, resolve_task("choose", model, task))
     flat = [item for group in groups for item in group]
-    scores = logits(model, flat, head="choice", batch_tokens=batch_tokens, progress=progress)
-    return told(model, examples, groups, scores)
+    scores = compute_logits(
+        model, flat, head="choice", batch_tokens=batch_tokens, progress=progress
+    )
+    return postprocess(model, examples, groups, scores)
 
 
-def told(
+def postprocess(
     model: Model,  # noqa: ARG001 - as in the other verbs
     examples: Sequence[ChoiceExample],
     groups: Sequence[Sequence[TextItem]],
     scores: Sequence[Tensor],
-) -> list[Chosen]:
+) -> list[Choice]:
     """What the scores of the examples' items, one each, say of the examples."""
     if not groups:
         return []
     parts = torch.cat(list(scores)).flatten().split([len(group) for group in groups])
-    chosen: list[Chosen] = []
+    chosen: list[Choice] = []
     for example, group, part in zip(examples, groups, parts, strict=True):
         chances = part.softmax(-1).tolist()
         best = int(part.argmax())
         chosen.append(
-            Chosen(
+            Choice(
                 option=best,
                 text=example.options[best],
                 score=chances[best],
                 scores=tuple(chances),
-                cut=sum(item.cut for item in group),
+                truncated=sum(item.truncated for item in group),
             )
         )
     return chosen
@@ -106,18 +110,18 @@ def choose(
     *,
     question: str | None = None,
     policy: str | None = None,
-) -> Chosen:
+) -> Choice:
     """The option that goes best with a text, or with a text and a question about it.
 
     `policy` (head, tail, head+tail) says what to cut of a text longer than the model reads; unsaid
     it is the folder's, and a folder that has none makes such a text an error.
     """
-    model = opened(model, "choose", Model)
-    task = with_policy(task_for("choose", model), policy, None)
+    model = open_model(model, "choose", Model)
+    task = with_policy(resolve_task("choose", model), policy, None)
     example = ChoiceExample(
-        text=text_of(text, "the text"),
-        options=tuple(texts_of(options, "option")),
-        question=None if question is None else text_of(question, "the question"),
+        text=check_text(text, "the text"),
+        options=tuple(check_texts(options, "option")),
+        question=None if question is None else check_text(question, "the question"),
         origin=Origin(line=1),
     )
     return predict(model, [example], task=task)[0]
@@ -143,7 +147,7 @@ def _cut(model: Model, example: ChoiceExample, second: str, task: Task, count: i
             "an option is read with its text in one sequence, not in windows",
             fix="choose the policy head, tail or head+tail",
         )
-    (encoding,) = fitted(model, example.text, second, task=task, name=example.origin)
+    (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
     return encoding
 
 

@@ -14,10 +14,16 @@ from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
-from cloze.tasks.door import opened
-from cloze.tasks.reading import check_pairs, fitted
-from cloze.tasks.scoring import NEXT, label_number, logits, task_for, tells_next
-from cloze.tasks.texts import pairs_of
+from cloze.tasks.door import open_model
+from cloze.tasks.reading import check_pair_support, encode_long
+from cloze.tasks.scoring import (
+    NSP_LABELS,
+    compute_logits,
+    label_index,
+    predicts_next_sentence,
+    resolve_task,
+)
+from cloze.tasks.texts import check_pairs
 from cloze.text.counting import Told
 
 
@@ -25,24 +31,26 @@ from cloze.text.counting import Told
 class TextItem(Item):
     """A text, or a window of it, as the head reads it."""
 
-    cut: int = 0  # pieces that a length policy left out
+    truncated: int = 0  # pieces that a length policy left out
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classified:
+class Classification:
     """What a text is."""
 
     label: str
     score: float  # the label's probability; where the model gives a number, that number
     scores: Mapping[str, float]  # of every label, best first
-    cut: int = 0  # pieces that a length policy left out
+    truncated: int = 0  # pieces that a length policy left out
 
 
-def items(model: Model, examples: Sequence[TextExample], task: Task) -> list[list[TextItem]]:
+def encode_examples(
+    model: Model, examples: Sequence[TextExample], task: Task
+) -> list[list[TextItem]]:
     """For each example what the head reads at [CLS]: one sequence, or one for each window."""
     texts, pairs = [e.text for e in examples], [e.pair for e in examples]
     if any(pair is not None for pair in pairs):
-        check_pairs(model)
+        check_pair_support(model)
     made: list[list[TextItem]] = []
     sequences = model.tokenizer.sequences(texts, pairs)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
@@ -50,14 +58,14 @@ def items(model: Model, examples: Sequence[TextExample], task: Task) -> list[lis
         if len(ids) <= model.limit:
             parts = [TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number)]
         else:
-            many = fitted(model, example.text, example.pair, task=task, name=example.origin)
+            many = encode_long(model, example.text, example.pair, task=task, name=example.origin)
             parts = [
                 TextItem(
                     ids=one.ids,
                     type_ids=one.type_ids,
                     targets=targets,
                     example=number,
-                    cut=sum(one.cut) if len(many) == 1 else 0,
+                    truncated=sum(one.cut) if len(many) == 1 else 0,
                 )
                 for one in many
             ]
@@ -72,37 +80,37 @@ def predict(
     task: Task | None = None,
     batch_tokens: int | None = None,
     progress: Told | None = None,
-) -> list[Classified]:
+) -> list[Classification]:
     """What each example is, in their order.
 
     Of windows the mean of the scores before the softmax counts: their probabilities multiplied and
     taken to the root. So a window that is sure weighs more than one that has nothing to say, and a
     number is the plain mean.
     """
-    task = task_for("classify", model, task)
-    head = "nsp" if tells_next(model) else "sequence"
+    task = resolve_task("classify", model, task)
+    head = "nsp" if predicts_next_sentence(model) else "sequence"
     if head == "nsp":
         _check_seconds(examples)
-    groups = items(model, examples, task)
+    groups = encode_examples(model, examples, task)
     flat = [item for group in groups for item in group]
-    scores = logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
-    return told(model, examples, groups, scores)
+    scores = compute_logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
+    return postprocess(model, examples, groups, scores)
 
 
-def told(
+def postprocess(
     model: Model,
     examples: Sequence[TextExample],  # noqa: ARG001 - as in the other verbs
     groups: Sequence[Sequence[TextItem]],
     scores: Sequence[Tensor],
-) -> list[Classified]:
+) -> list[Classification]:
     """What the scores of the examples' items, 1 c each, say of the examples."""
     if not groups:
         return []
     parts = torch.cat(list(scores)).split([len(group) for group in groups])
     means = torch.stack([part.mean(0) for part in parts])  # b c
     labels, problem = model.labels, model.config.problem_type
-    if tells_next(model):
-        labels, problem = NEXT, None
+    if predicts_next_sentence(model):
+        labels, problem = NSP_LABELS, None
     if problem == "number":
         values = means
     elif problem == "many" or len(labels) == 1:  # each label for itself, as transformers has it
@@ -111,11 +119,11 @@ def told(
         values = means.softmax(-1)
     order = values.argsort(dim=-1, descending=True, stable=True).tolist()
     return [
-        Classified(
+        Classification(
             label=labels[best[0]],
             score=row[best[0]],
             scores={labels[n]: row[n] for n in best},
-            cut=sum(item.cut for item in group),
+            truncated=sum(item.truncated for item in group),
         )
         for group, row, best in zip(groups, values.tolist(), order, strict=True)
     ]
@@ -129,7 +137,7 @@ def classify(
     *,
     policy: str | None = None,
     stride: int | None = None,
-) -> Classified: ...
+) -> Classification: ...
 @overload
 def classify(
     model: Model | PathLike,
@@ -138,7 +146,7 @@ def classify(
     *,
     policy: str | None = None,
     stride: int | None = None,
-) -> list[Classified]: ...
+) -> list[Classification]: ...
 def classify(
     model: Model | PathLike,
     text: str | list[str],
@@ -146,7 +154,7 @@ def classify(
     *,
     policy: str | None = None,
     stride: int | None = None,
-) -> Classified | list[Classified]:
+) -> Classification | list[Classification]:
     """The label of a text, or of a text and its pair, with the probability of every label.
 
     A model that has no labels of its own but learned BERT's pairs says of a pair whether the second
@@ -155,9 +163,9 @@ def classify(
     share `stride` tokens).
     Unsaid, it is the folder's; a folder that has none makes such a text an error.
     """
-    model = opened(model, "classify", Model)
-    task = with_policy(task_for("classify", model), policy, stride)
-    texts, pairs = pairs_of(text, pair)
+    model = open_model(model, "classify", Model)
+    task = with_policy(resolve_task("classify", model), policy, stride)
+    texts, pairs = check_pairs(text, pair)
     seconds: Sequence[str | None] = pairs or [None] * len(texts)
     examples = [
         TextExample(text=one, pair=other, origin=Origin(line=number))
@@ -184,7 +192,7 @@ def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
         return ()
     if model.config.problem_type != "number":
         name = label if isinstance(label, str) else f"{label:g}"
-        return (label_number(model.labels, name, example.origin),)
+        return (label_index(model.labels, name, example.origin),)
     try:
         value = float(label)
     except ValueError:

@@ -15,14 +15,14 @@ from cloze.metrics.bootstrap import RESAMPLES
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.compare_labelled import common_measures, judge_labelled
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
-from cloze.tasks.compare_words import worded
-from cloze.tasks.comparison import Comparison, Judged, entry_of
-from cloze.tasks.door import loaded
+from cloze.tasks.compare_words import score_word_vectors
+from cloze.tasks.comparison import Comparison, Judged, make_entry
+from cloze.tasks.door import resolve_model
 from cloze.tasks.evaluate import Columns, Data
-from cloze.tasks.evaluate_pretrained import is_pretrained, kind_of
-from cloze.tasks.evaluate_translator import BLEU, Translated, parallel_of, translated
-from cloze.tasks.left_to_right import as_language
-from cloze.tasks.scored import only
+from cloze.tasks.evaluate_pretrained import evaluation_kind, is_pretrained
+from cloze.tasks.evaluate_translator import BLEU, TranslatorScores, read_parallel, score_translator
+from cloze.tasks.left_to_right import language_model
+from cloze.tasks.scored import check_options
 from cloze.text.counting import Told
 
 
@@ -68,13 +68,13 @@ def compare(
     """
     opened = _opened(models, device, dtype)
     kinds = {
-        name: kind_of(model, pair=columns.get("pair"), label=columns.get("label"))
+        name: evaluation_kind(model, pair=columns.get("pair"), label=columns.get("label"))
         for name, model in opened.items()
         if is_pretrained(model)
     }
     leader = next(iter(opened))
     if is_language(opened[leader]) or kinds.get(leader) == "language":
-        opened |= {n: as_language(opened[n]) for n, kind in kinds.items() if kind == "language"}
+        opened |= {n: language_model(opened[n]) for n, kind in kinds.items() if kind == "language"}
     first = opened[leader]
     options: dict[str, Any] = {
         "policy": policy,
@@ -87,28 +87,28 @@ def compare(
     }
     can(first, "compare")
     if is_language(first):
-        only(options, "skip_bad", of=first)
+        check_options(options, "skip_bad", of=first)
         return compare_language(opened, data, skip_bad=skip_bad, progress=progress)
     draws = RESAMPLES if resamples is None else resamples
     skipped: list[InputError] = []
     unknown = 0
     judged: Mapping[str, Judged]
     if isinstance(first, Translator):
-        only(options, "policy", "bleu", "resamples", of=first)
+        check_options(options, "policy", "bleu", "resamples", of=first)
         judged = _translated(opened, data, policy, bleu or BLEU, progress)
-        measures = [Translated.measure]
+        measures = [TranslatorScores.metric]
     elif isinstance(first, WordVectors):
-        only(options, "resamples", of=first)
-        asked, unknown = worded(opened, listed(data), progress)
+        check_options(options, "resamples", of=first)
+        asked, unknown = score_word_vectors(opened, listed(data), progress)
         judged, measures = asked, [*asked[leader].sets]
     else:
-        only({"bleu": bleu}, of=first)
+        check_options({"bleu": bleu}, of=first)
         report = skipped.append if skip_bad else None
         told = partial(_told, progress)
         found = judge_labelled(opened, kinds, data, options, report, told)
         judged, measures = found, common_measures(list(found.values()))
     entries = tuple(
-        entry_of(name, model, judged, measures, resamples=draws, seed=seed)
+        make_entry(name, model, judged, measures, resamples=draws, seed=seed)
         for name, model in opened.items()
     )
     return Comparison(entries=entries, resamples=draws, skipped=tuple(skipped), unknown=unknown)
@@ -134,7 +134,7 @@ def _opened(
     return {
         name: load(one, device=device, dtype=dtype, quiet=True)
         if isinstance(one, str | os.PathLike)
-        else loaded(one)
+        else resolve_model(one)
         for name, one in named.items()
     }
 
@@ -145,8 +145,8 @@ def _translated(
     policy: str | None,
     bleu: str,
     progress: Told | None,
-) -> dict[str, Translated]:
-    pairs = parallel_of(data)
+) -> dict[str, TranslatorScores]:
+    pairs = read_parallel(data)
     for name, model in models.items():
         if not isinstance(model, Translator):
             raise InputError(
@@ -154,7 +154,9 @@ def _translated(
                 fix="compare models for the same task",
             )
     return {
-        name: translated(model, pairs, policy=policy, bleu=bleu, progress=_told(progress, name))
+        name: score_translator(
+            model, pairs, policy=policy, bleu=bleu, progress=_told(progress, name)
+        )
         for name, model in models.items()
     }
 

@@ -8,10 +8,10 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.schemes import scheme_of
 from cloze.errors import InputError
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
-from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored
+from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored_pairs
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.judge import measured_as, task_of
-from cloze.tasks.scored import only
+from cloze.tasks.judge import metric_kind, require_task
+from cloze.tasks.scored import check_options
 from cloze.text.counting import Told
 
 
@@ -69,8 +69,8 @@ def _asked(
     if kinds and _by_vectors(models, kinds):
         where = ("text", "pair", "label")
         known = ("policy", "stride", "skip_bad", "resamples", *where)
-        only(options, *known, of="models of vectors")
-        scored = read_scored(data, report, **{name: options.get(name) for name in where})
+        check_options(options, *known, of="models of vectors")
+        scored = read_scored_pairs(data, report, **{name: options.get(name) for name in where})
         return scored, evaluate_similarity
     _check_alike(models)
     columns: Any = {name: options[name] for name in Columns.__annotations__ if name in options}
@@ -99,7 +99,7 @@ def _check_alike(models: Mapping[str, Model]) -> None:
     tasks = {}
     for name, model in models.items():
         try:
-            kind = measured_as(task_of(model).name, model.config.problem_type)
+            kind = metric_kind(require_task(model).name, model.config.problem_type)
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and scheme_of(model.labels) == "plain"

@@ -15,8 +15,8 @@ from cloze.models.language import LanguageModel
 from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Table
-from cloze.tasks.left_to_right import LeftToRight
-from cloze.tasks.sizes import size_of
+from cloze.tasks.left_to_right import CausalEncoder
+from cloze.tasks.sizes import count_parameters
 from cloze.text.counting import Told
 
 
@@ -28,19 +28,18 @@ class LanguageEntry:
     kind: str
     parameters: int  # n-grams of an n-gram model
     vocabulary: int
-    shares: bool  # the vocabulary of the first model, and how it splits the text
+    same_tokens: bool  # the vocabulary of the first model, and how it splits the text
     score: LanguageScore
     seconds: float
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         measures = ("perplexity", "word_perplexity", "bits_per_byte")
         return {
             "model": self.name,
             "kind": self.kind,
             "parameters": self.parameters,
             "vocabulary": self.vocabulary,
-            "shares_pieces": self.shares,
+            "same_tokens": self.same_tokens,
             "scores": {name: getattr(self.score, name) for name in measures},
             "counts": asdict(self.score),
             "seconds": self.seconds,
@@ -68,7 +67,7 @@ class LanguageComparison:
                 one.parameters,
                 one.vocabulary,
                 percent(one.score.unknown / one.score.tokens, 2),
-                f"{one.score.perplexity:.2f}" if one.shares else None,
+                f"{one.score.perplexity:.2f}" if one.same_tokens else None,
                 f"{one.score.word_perplexity:.2f}",
                 f"{one.score.bits_per_byte:.4f}",
                 round(one.seconds, 1),
@@ -86,13 +85,12 @@ class LanguageComparison:
             "its <unk> alone. An LSTM reads the lines as one text, the others each alone."
         )
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The same as JSON could hold it."""
         return {
-            "measure": "bits_per_byte",
+            "metric": "bits_per_byte",
             "skipped": [error.problem for error in self.skipped],
-            "models": [one.data for one in self.entries],
+            "models": [one.to_dict() for one in self.entries],
         }
 
     def page(self, title: str = "Comparison") -> Page:
@@ -140,10 +138,10 @@ def compare_language(
         entries.append(
             LanguageEntry(
                 name=name,
-                kind=model.kind if isinstance(model, LeftToRight) else family_of(model) or "",
-                parameters=size_of(model),
+                kind=model.kind if isinstance(model, CausalEncoder) else family_of(model) or "",
+                parameters=count_parameters(model),
                 vocabulary=len(model.words),
-                shares=alike and set(model.words) == known,
+                same_tokens=alike and set(model.words) == known,
                 score=score,
                 seconds=time.perf_counter() - since,
             )
@@ -157,7 +155,7 @@ def is_language(model: object) -> bool:
     """Whether a loaded model says what comes next."""
     family = family_of(model)
     own = family is not None and "suggest" in OWN[family].verbs
-    return own or isinstance(model, LeftToRight)
+    return own or isinstance(model, CausalEncoder)
 
 
 def _pieces(score: LanguageScore) -> tuple[int, int]:

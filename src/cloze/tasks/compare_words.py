@@ -7,21 +7,21 @@ from typing import Any
 
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
-from cloze.metrics.words import Question, analogies, known_words, similarities
+from cloze.metrics.words import Question, known_words, score_analogies, score_similarities
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.evaluate_own import read_words
+from cloze.tasks.evaluate_own import read_word_questions
 from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worded:
+class WordVectorScores:
     """How word vectors did, file by file."""
 
     sets: Mapping[str, tuple[Metric, int]]  # by measure: what is drawn from, and how many
     seconds: float
 
     @property
-    def measure(self) -> str:
+    def metric(self) -> str:
         """The name of *the* score, that of the first file."""
         return next(iter(self.sets))
 
@@ -41,13 +41,13 @@ class _Asked:
 
     def of(self, model: WordVectors) -> tuple[Metric, int]:
         if self.questions:
-            return analogies(model, self.questions).right, len(self.questions)
-        return similarities(model, self.pairs).metric, len(self.pairs)
+            return score_analogies(model, self.questions).correct, len(self.questions)
+        return score_similarities(model, self.pairs).metric, len(self.pairs)
 
 
-def worded(
+def score_word_vectors(
     models: Mapping[str, Any], data: Sequence[Any], progress: Told | None = None
-) -> tuple[dict[str, Worded], int]:
+) -> tuple[dict[str, WordVectorScores], int]:
     """Accuracy of analogies, Spearman's correlation with judged pairs; and how many were left out.
 
     What has a word that one of the models lacks is left out for all of them: their scores, and the
@@ -70,7 +70,7 @@ def worded(
     for name, model in models.items():
         since = time.perf_counter()
         sets = {measure: those.of(model) for measure, those in asked.items()}
-        found[name] = Worded(sets=sets, seconds=time.perf_counter() - since)
+        found[name] = WordVectorScores(sets=sets, seconds=time.perf_counter() - since)
         if progress:
             progress(name, found[name].count, found[name].count)
     return found, sum(those.unknown for those in asked.values())
@@ -78,7 +78,7 @@ def worded(
 
 def _asked(path: object, common: frozenset[str]) -> tuple[str, _Asked]:
     """The measure of a file, and what of it can be asked."""
-    name, questions, pairs = read_words(path)
+    name, questions, pairs = read_word_questions(path)
     made = _Asked(
         questions=[one for one in questions or () if _known(one.words, common)],
         pairs=[pair for pair in pairs if _known(pair[:2], common)],

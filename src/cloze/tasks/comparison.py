@@ -11,17 +11,23 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.translator import Translator
 from cloze.errors import InputError
-from cloze.metrics.bootstrap import Difference, Interval, Metric, difference, interval
+from cloze.metrics.bootstrap import (
+    Difference,
+    Interval,
+    Metric,
+    bootstrap_difference,
+    bootstrap_interval,
+)
 from cloze.metrics.names import called
 from cloze.models.word2vec import WordVectors
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Table
-from cloze.tasks.compare_words import Worded
-from cloze.tasks.evaluate_translator import Translated
+from cloze.tasks.compare_words import WordVectorScores
+from cloze.tasks.evaluate_translator import TranslatorScores
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.sizes import size_of
+from cloze.tasks.sizes import count_parameters
 
-Judged = Evaluation | Translated | Worded
+Judged = Evaluation | TranslatorScores | WordVectorScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,22 +38,21 @@ class Entry:
     parameters: int
     evaluation: Judged
     intervals: Mapping[str, Interval]  # of every measure
-    against: (
+    difference: (
         Difference | None
     )  # its score less the first model's, on the same draws; None: it is it
 
     @property
     def too_long(self) -> int:
         """Sentences that a translator could not read."""
-        return self.evaluation.too_long if isinstance(self.evaluation, Translated) else 0
+        return self.evaluation.too_long if isinstance(self.evaluation, TranslatorScores) else 0
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "parameters": self.parameters,
             "scores": {name: asdict(one) for name, one in self.intervals.items()},
-            "against_first": self.against and asdict(self.against),
+            "against_first": self.difference and asdict(self.difference),
             **({"too_long": self.too_long} if self.too_long else {}),
             "seconds": self.evaluation.seconds,
         }
@@ -63,9 +68,9 @@ class Comparison:
     unknown: int = 0  # questions with a word that not all models know
 
     @property
-    def measure(self) -> str:
+    def metric(self) -> str:
         """The name of *the* score, by which models are held against the first."""
-        return self.entries[0].evaluation.measure
+        return self.entries[0].evaluation.metric
 
     @property
     def count(self) -> int:
@@ -80,7 +85,7 @@ class Comparison:
     def rows(self) -> Iterator[tuple[Cell, ...]]:
         """The table, a row to a model; None where the first would be held against itself."""
         for one in self.entries:
-            gap = one.against
+            gap = one.difference
             yield (
                 one.name,
                 one.parameters,
@@ -102,21 +107,20 @@ class Comparison:
         return (
             f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
             f"{self.resamples:,} draws of as many examples. Against the first: "
-            f"{called(self.measure)} less that of the first model on the same draws; p, two-sided: "
+            f"{called(self.metric)} less that of the first model on the same draws; p, two-sided: "
             "twice the share of draws on the rarer side of no difference, the data themselves "
             "being one draw more."
         )
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The same as JSON could hold it."""
         return {
-            "measure": self.measure,
+            "metric": self.metric,
             "examples": self.count,
             "skipped": [error.problem for error in self.skipped],
             **({"unknown": self.unknown} if self.unknown else {}),
             "resamples": self.resamples,
-            "models": [one.data for one in self.entries],
+            "models": [one.to_dict() for one in self.entries],
         }
 
     def page(self, title: str = "Comparison") -> Page:
@@ -136,7 +140,7 @@ class Comparison:
         return self.page()._repr_html_()
 
 
-def entry_of(
+def make_entry(
     name: str,
     model: Model | Translator | WordVectors,
     judged: Mapping[str, Judged],
@@ -154,26 +158,26 @@ def entry_of(
     against = None
     if one is not first:
         (ours, count), (theirs, _) = _drawn(one), _drawn(first)
-        against = difference(ours, theirs, count, rng=draws(), resamples=resamples)
+        against = bootstrap_difference(ours, theirs, count, rng=draws(), resamples=resamples)
     return Entry(
         name=name,
-        parameters=size_of(model),
+        parameters=count_parameters(model),
         evaluation=one,
         intervals={
-            measure: interval(*_drawn(one, measure), rng=draws(), resamples=resamples)
+            measure: bootstrap_interval(*_drawn(one, measure), rng=draws(), resamples=resamples)
             for measure in measures
         },
-        against=against,
+        difference=against,
     )
 
 
 def _drawn(one: Judged, measure: str | None = None) -> tuple[Metric, int]:
     """What the bootstrap draws from, and how many examples it has."""
-    if isinstance(one, Worded):
-        return one.sets[measure or one.measure]
-    if isinstance(one, Translated):
-        return one.metric, one.count
-    return one.judged.judge.metric(measure), one.count
+    if isinstance(one, WordVectorScores):
+        return one.sets[measure or one.metric]
+    if isinstance(one, TranslatorScores):
+        return one.score_subset, one.count
+    return one.result.scorer.metric(measure), one.count
 
 
 def _stacked(cell: Cell) -> Cell:

@@ -13,7 +13,7 @@ from cloze.models.word2vec import WordVectors
 M = TypeVar("M")
 
 
-def loaded(model: object) -> Any:  # noqa: ANN401 (as of `load`)
+def resolve_model(model: object) -> Any:  # noqa: ANN401 (as of `load`)
     """The model itself, or that of the folder that is named."""
     if isinstance(model, str | os.PathLike):
         from cloze.checkpoint.families import load
@@ -24,22 +24,22 @@ def loaded(model: object) -> Any:  # noqa: ANN401 (as of `load`)
     raise no_model(model)
 
 
-def opened(model: object, verb: str, kind: type[M]) -> M:
+def open_model(model: object, verb: str, kind: type[M]) -> M:
     """The same, where a verb works with one kind of model."""
-    found = loaded(model)
+    found = resolve_model(model)
     if not isinstance(found, kind):
         _refuse(found, verb)
     return found
 
 
-def opened_language(model: object, verb: str) -> LanguageModel:
+def open_language_model(model: object, verb: str) -> LanguageModel:
     """The same, where any language model will do, one of the user's own too."""
     from cloze.checkpoint.model import Model
-    from cloze.tasks.left_to_right import as_language
+    from cloze.tasks.left_to_right import language_model
 
-    found = loaded(model)
+    found = resolve_model(model)
     if isinstance(found, Model):
-        return as_language(found)
+        return language_model(found)
     if not _is_language(found):
         _refuse(found, verb)
     return cast(LanguageModel, found)

@@ -19,11 +19,11 @@ from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.packed import Packed
-from cloze.tasks.batches import by_tokens
-from cloze.tasks.door import opened
-from cloze.tasks.layers import Layers, choose_layers
-from cloze.tasks.reading import OnCut, Reading, read
-from cloze.tasks.texts import OnError, texts_of
+from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.door import open_model
+from cloze.tasks.layers import LayerSelection, select_layers
+from cloze.tasks.reading import EncodedText, OnTruncated, encode_texts
+from cloze.tasks.texts import OnError, check_texts
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
@@ -41,7 +41,7 @@ class TokenVectors:
     encoding: Encoding
 
 
-class Options(TypedDict, total=False):
+class EmbedOptions(TypedDict, total=False):
     """The choices of `embed` beside its pooling."""
 
     layers: str | int | Sequence[int]
@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
     batch_tokens: int
     progress: Told | None
     on_error: OnError | None
-    on_cut: OnCut | None
+    on_cut: OnTruncated | None
 
 
 @overload
@@ -60,7 +60,7 @@ def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first o
     texts: str | Sequence[str],
     *,
     pooling: Literal["none"],
-    **options: Unpack[Options],
+    **options: Unpack[EmbedOptions],
 ) -> list[TokenVectors | None]: ...
 @overload
 def embed(
@@ -68,7 +68,7 @@ def embed(
     texts: str | Sequence[str],
     *,
     pooling: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[EmbedOptions],
 ) -> Vectors: ...
 @torch.inference_mode()
 def embed(
@@ -83,7 +83,7 @@ def embed(
     batch_tokens: int = BATCH_TOKENS,
     progress: Told | None = None,
     on_error: OnError | None = None,
-    on_cut: OnCut | None = None,
+    on_cut: OnTruncated | None = None,
 ) -> Vectors | list[TokenVectors | None]:
     """One vector per text (b d); with `pooling="none"` one per token.
 
@@ -97,18 +97,20 @@ def embed(
     NaN (None with "none"), and the others go on. `on_cut` is told the number of each text that was
     cut, and how many of its pieces were left out.
     """
-    model = opened(model, "embed", Model)
-    rows = texts_of(texts)
+    model = open_model(model, "embed", Model)
+    rows = check_texts(texts)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]
     unit = bool(own and own.normalize and not by_token) if normalize is None else normalize
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
     check_pooling(model, modes)
-    chosen = choose_layers(layers, len(model.module.blocks))
+    chosen = select_layers(layers, len(model.module.blocks))
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
-    readings = read(model, rows, policy=policy, stride=stride, aligned=by_token, on_error=on_error)
+    readings = encode_texts(
+        model, rows, policy=policy, stride=stride, aligned=by_token, on_error=on_error
+    )
     _tell_cuts(readings, on_cut)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
     kept: dict[Key, Tensor] = {}  # token by token, where a text's vector cannot be made yet
@@ -129,10 +131,10 @@ def embed(
 Key = tuple[int, int]  # number of the text, number of the window in it
 
 
-def _tell_cuts(readings: dict[int, Reading], on_cut: OnCut | None) -> None:
+def _tell_cuts(readings: dict[int, EncodedText], on_cut: OnTruncated | None) -> None:
     for row, reading in readings.items():
-        if on_cut and reading.cut:
-            on_cut(row, reading.cut)
+        if on_cut and reading.truncated:
+            on_cut(row, reading.truncated)
 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:
@@ -167,8 +169,8 @@ def _rising(length: int, device: torch.device) -> Tensor:
 
 def _rectangles(
     model: Model,
-    readings: dict[int, Reading],
-    layers: Layers,
+    readings: dict[int, EncodedText],
+    layers: LayerSelection,
     batch_tokens: int,
     progress: Told | None,
 ) -> Iterator[tuple[list[Key], Tensor]]:
@@ -176,7 +178,7 @@ def _rectangles(
     keys = [(row, n) for row, reading in readings.items() for n in range(len(reading.sequences))]
     sequences = [readings[row].sequences[n] for row, n in keys]
     done = 0
-    for batch in by_tokens([len(ids) for ids in sequences], batch_tokens):
+    for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
         packed = Packed.of((len(sequences[n]) for n in batch), model.device)
         flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
         joined = layers.join(model.module.layers(flat, packed))  # n d
@@ -191,7 +193,7 @@ def _rectangles(
 
 
 def _token_vectors(
-    row: int, readings: dict[int, Reading], kept: dict[Key, Tensor], unit: bool
+    row: int, readings: dict[int, EncodedText], kept: dict[Key, Tensor], unit: bool
 ) -> TokenVectors | None:
     if row not in readings:
         return None
@@ -203,7 +205,7 @@ def _token_vectors(
     return TokenVectors(vectors=vectors.numpy(), encoding=reading.encoding)
 
 
-def _merge(row: int, reading: Reading, kept: dict[Key, Tensor]) -> Tensor:
+def _merge(row: int, reading: EncodedText, kept: dict[Key, Tensor]) -> Tensor:
     """A text's token vectors from those of its windows (t d).
 
     Each piece is taken from the window that shows the most around it; the special tokens, which

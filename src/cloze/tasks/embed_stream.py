@@ -7,7 +7,7 @@ from typing import Unpack
 from cloze.checkpoint.model import Model
 from cloze.data.vectors import Record
 from cloze.errors import InputError
-from cloze.tasks.embed import Options, TokenVectors, Vectors, embed
+from cloze.tasks.embed import EmbedOptions, TokenVectors, Vectors, embed
 
 CHUNK = 20_000  # texts that are sorted by length and embedded together
 
@@ -18,7 +18,7 @@ def embed_stream(
     *,
     pooling: str | None = None,
     chunk: int = CHUNK,
-    **options: Unpack[Options],
+    **options: Unpack[EmbedOptions],
 ) -> Iterator[list[Record]]:
     """One record per text, in order and in chunks; a text that fails carries its error."""
     waiting = iter(texts)
@@ -37,5 +37,5 @@ def embed_stream(
 
 def _record(text: str, found: Vectors | TokenVectors | None, cut: int) -> Record:
     if isinstance(found, TokenVectors):
-        return Record(text=text, vectors=found.vectors, encoding=found.encoding, cut=cut)
-    return Record(text=text, vectors=found, cut=cut)
+        return Record(text=text, vectors=found.vectors, encoding=found.encoding, truncated=cut)
+    return Record(text=text, vectors=found, truncated=cut)

@@ -23,13 +23,20 @@ from cloze.errors import InputError
 from cloze.metrics.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.door import loaded
+from cloze.tasks.door import resolve_model
 from cloze.tasks.evaluate_own import OwnOptions, evaluate_own
 from cloze.tasks.evaluate_pretrained import evaluate_pretrained, is_pretrained
-from cloze.tasks.evaluation import Evaluation, Swapped
-from cloze.tasks.judge import Judged, gold_of, held_against, judge, measured_as, task_of
-from cloze.tasks.scored import Scored, only
-from cloze.tasks.scoring import outcomes
+from cloze.tasks.evaluation import Evaluation, SwapResult
+from cloze.tasks.judge import (
+    ScoredPredictions,
+    compute_metrics,
+    gold_label,
+    metric_kind,
+    require_task,
+    score_predictions,
+)
+from cloze.tasks.scored import CorpusEvaluation, check_options
+from cloze.tasks.scoring import predict_each
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.text.counting import Told
 
@@ -67,13 +74,15 @@ class Options(Columns, total=False):
 
 
 @overload
-def evaluate(model: Model, data: Data, **options: Unpack[Options]) -> Evaluation | Scored: ...
+def evaluate(
+    model: Model, data: Data, **options: Unpack[Options]
+) -> Evaluation | CorpusEvaluation: ...
 @overload
 def evaluate(
     model: LanguageModel | Translator | WordVectors,
     data: Source | Sequence[Source],
     **options: Unpack[OwnOptions],
-) -> Scored: ...
+) -> CorpusEvaluation: ...
 @overload
 def evaluate(
     model: PathLike,
@@ -82,7 +91,7 @@ def evaluate(
     beam: int | None = None,
     bleu: str | None = None,
     **options: Unpack[Options],
-) -> Evaluation | Scored: ...
+) -> Evaluation | CorpusEvaluation: ...
 def evaluate(
     model: Model | LanguageModel | Translator | WordVectors | PathLike,
     data: Data,
@@ -98,7 +107,7 @@ def evaluate(
     length: int | None = None,
     progress: Told | None = None,
     **columns: Unpack[Columns],
-) -> Evaluation | Scored:
+) -> Evaluation | CorpusEvaluation:
     """Score a model: a fine-tuned one on labelled data, any other on data of its own kind.
 
     What changes nothing for the model at hand is refused. A row that cannot be read, has no label
@@ -126,7 +135,7 @@ def evaluate(
         **columns: where tables have `text`, `pair` and `label`, by name or by number from 1; of
             tags their `column` and `scheme`, of running text its `column`.
     """
-    found = loaded(model)
+    found = resolve_model(model)
     both: dict[str, Any] = {"policy": policy, "skip_bad": skip_bad, "progress": progress}
     labelled: dict[str, Any] = {
         "stride": stride,
@@ -137,7 +146,7 @@ def evaluate(
     }
     others: dict[str, Any] = {"beam": beam, "bleu": bleu, "length": length}
     if isinstance(found, Model) and not is_pretrained(found):
-        only(others, of=found)
+        check_options(others, of=found)
         return evaluate_labelled(found, data, **both, **labelled)
     ask = evaluate_pretrained if isinstance(found, Model) else evaluate_own
     return ask(found, data, **both, **labelled, **others)
@@ -174,16 +183,16 @@ def evaluate_labelled(
         progress: is told how many sequences are done.
         **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
     """
-    task = with_policy(task_of(model), policy, stride)
+    task = with_policy(require_task(model), policy, stride)
     skipped: list[InputError] = []
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
     if skip_bad:
         examples = _readable(model, task, examples, skipped.append)
-    kind = measured_as(task.name, model.config.problem_type)
+    kind = metric_kind(task.name, model.config.problem_type)
     if not examples:
         raise InputError("there are no examples to score", fix="check what the data hold")
     for example in examples:  # before the time is spent
-        gold_of(kind, example)
+        gold_label(kind, example)
     if swap:
         _check_pairs(examples)
     if chinese and kind != "answer":
@@ -191,7 +200,7 @@ def evaluate_labelled(
     if chinese is None:
         chinese = kind == "answer" and is_chinese(example.context for example in examples)
     since = time.perf_counter()
-    judged = judge(
+    judged = score_predictions(
         model,
         examples,
         task=task,
@@ -202,7 +211,7 @@ def evaluate_labelled(
     seconds = time.perf_counter() - since
     return Evaluation(
         kind=kind,
-        judged=judged,
+        result=judged,
         labels=model.labels,
         scheme=scheme_of(model.labels) if kind == "tag" else None,
         chinese=chinese,
@@ -219,7 +228,7 @@ def read_labelled(
     **columns: Unpack[Columns],
 ) -> list[Any]:
     """The examples of a model's task in the data; they may be examples already."""
-    task = task_of(model)
+    task = require_task(model)
     options: dict[str, Any] = {"on_error": on_error or "raise"}
     taken = {"classify": ("text", "pair", "label"), "tag": ("column", "scheme")}.get(task.name, ())
     for name, value in columns.items():
@@ -248,15 +257,15 @@ def _readable(
     model: Model, task: Task, examples: Sequence[Any], report: Callable[[InputError], object]
 ) -> list[Any]:
     """Those that the model can be asked about and that can be judged; the others are reported."""
-    kind = measured_as(task.name, model.config.problem_type)
+    kind = metric_kind(task.name, model.config.problem_type)
 
     def read(some: Sequence[Any]) -> Sequence[Any]:
         for example in some:
-            gold_of(kind, example)
-        return TASK_FUNCTIONS[task.name].items(model, some, task)
+            gold_label(kind, example)
+        return TASK_FUNCTIONS[task.name].encode_examples(model, some, task)
 
     good = []
-    for example, outcome in outcomes(read, examples):
+    for example, outcome in predict_each(read, examples):
         if isinstance(outcome, InputError):
             report(outcome)
         else:
@@ -272,14 +281,16 @@ def _check_pairs(examples: Sequence[Example]) -> None:
         )
 
 
-def _swapped(model: Model, task: Task, judged: Judged, batch_tokens: int | None) -> Swapped:
+def _swapped(
+    model: Model, task: Task, judged: ScoredPredictions, batch_tokens: int | None
+) -> SwapResult:
     turned = [replace(one, text=one.pair, pair=one.text) for one in judged.examples]
     told = TASK_FUNCTIONS[task.name].predict(model, turned, task=task, batch_tokens=batch_tokens)
-    scored = held_against(model, task, turned, told)
+    scored = compute_metrics(model, task, turned, told)
     both = list(zip(judged.predictions, told, strict=True))
     number = model.config.problem_type == "number"
-    return Swapped(
-        same=None if number else fmean(one.label == other.label for one, other in both),
+    return SwapResult(
+        agreement=None if number else fmean(one.label == other.label for one, other in both),
         difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),
         scores=scored.scores,
     )

@@ -13,11 +13,17 @@ from cloze.data.parallel import rows_of
 from cloze.data.streams import Source, listed, rereadable, rows
 from cloze.errors import InputError
 from cloze.metrics.language import score_language
-from cloze.metrics.words import Question, analogies, read_pairs, read_questions, similarities
+from cloze.metrics.words import (
+    Question,
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_similarities,
+)
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.evaluate_translator import evaluate_translator
-from cloze.tasks.scored import Scored, only
+from cloze.tasks.scored import CorpusEvaluation, check_options
 from cloze.text.counting import Told
 
 
@@ -35,7 +41,7 @@ def evaluate_own(
     model: LanguageModel | Translator | WordVectors,
     data: Source | Sequence[Any],
     **options: Unpack[OwnOptions],
-) -> Scored:
+) -> CorpusEvaluation:
     """Score a model of our own families.
 
     Args:
@@ -49,17 +55,17 @@ def evaluate_own(
             `progress` is told how many sentences of a translator are done.
     """
     if isinstance(model, Translator):
-        chosen = only(options, "beam", "bleu", "policy", of=model)
+        chosen = check_options(options, "beam", "bleu", "policy", of=model)
         return evaluate_translator(model, data, options.get("progress"), **chosen)
     if isinstance(model, WordVectors):
-        only(options, of=model)
+        check_options(options, of=model)
         return _words(model, listed(data))
     family = family_of(model)
     if family is None or "suggest" not in OWN[family].verbs:
         raise InputError(
             f"a {type(model).__name__} is not scored so", fix="give a language model's folder"
         )
-    return evaluate_text(model, data, **only(options, "skip_bad", of=model))
+    return evaluate_text(model, data, **check_options(options, "skip_bad", of=model))
 
 
 def evaluate_text(
@@ -68,14 +74,14 @@ def evaluate_text(
     *,
     column: str | None = None,
     skip_bad: bool = False,
-) -> Scored:
+) -> CorpusEvaluation:
     """Perplexity and bits per byte of a text, a sentence to a line; tables have a `column`."""
     since = time.perf_counter()
     skipped: list[InputError] = []
     lines = rows(listed(data), column=column, on_error=skipped.append if skip_bad else "raise")
     found = score_language(model, (row.text for row in lines))
     names = ("perplexity", "word_perplexity", "bits_per_byte")
-    return Scored(
+    return CorpusEvaluation(
         kind="language",
         scores={name: getattr(found, name) for name in names},
         counts={name: getattr(found, name) for name in ("texts", "tokens", "words", "unknown")},
@@ -85,30 +91,30 @@ def evaluate_text(
     )
 
 
-def _words(model: WordVectors, sources: list[Any]) -> Scored:
+def _words(model: WordVectors, sources: list[Any]) -> CorpusEvaluation:
     with rereadable(sources, Path(tempfile.gettempdir())) as data:
         return _judged_words(model, data)
 
 
-def _judged_words(model: WordVectors, data: Sequence[Any]) -> Scored:
+def _judged_words(model: WordVectors, data: Sequence[Any]) -> CorpusEvaluation:
     since = time.perf_counter()
     scores: dict[str, float] = {}
     counts: dict[str, int] = {}
     for path in data:
-        name, questions, judged = read_words(path)
+        name, questions, judged = read_word_questions(path)
         if questions is not None:
-            answers = analogies(model, questions)
+            answers = score_analogies(model, questions)
             scores[f"{name} accuracy"] = answers.accuracy
             sections = answers.sections()
             if len(sections) > 1:
                 scores |= {f"{name}: {part}": right / of for part, (right, of) in sections.items()}
-            asked, unknown = len(answers.asked), answers.unknown
+            asked, unknown = len(answers.questions), answers.unknown
         else:
-            pairs = similarities(model, judged)
+            pairs = score_similarities(model, judged)
             scores[f"{name} spearman"], scores[f"{name} pearson"] = pairs.spearman, pairs.pearson
-            asked, unknown = len(pairs.judged), pairs.unknown
+            asked, unknown = len(pairs.ratings), pairs.unknown
         counts[f"{name} asked"], counts[f"{name} unknown"] = asked, unknown
-    return Scored(
+    return CorpusEvaluation(
         kind="words",
         scores=scores,
         counts=counts,
@@ -117,7 +123,7 @@ def _judged_words(model: WordVectors, data: Sequence[Any]) -> Scored:
     )
 
 
-def read_words(
+def read_word_questions(
     path: object,
 ) -> tuple[str, list[Question] | None, list[tuple[str, str, float]]]:
     """What word vectors are judged by: a file's name, and its questions, or else its pairs."""

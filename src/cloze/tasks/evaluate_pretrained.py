@@ -23,13 +23,13 @@ from cloze.data.samples import SHORTEST, Sampling
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
 from cloze.metrics.held_out import (
-    HELD_OUT_RATE,
-    HELD_OUT_SEED,
-    commoner_label,
-    hiding,
-    judging_epoch,
-    pretraining_means,
-    unigram_accuracy,
+    EVALUATION_MLM_PROBABILITY,
+    EVALUATION_SEED,
+    compute_pretraining_scores,
+    majority_baseline,
+    make_evaluation_epoch,
+    make_evaluation_masking,
+    unigram_baseline,
 )
 from cloze.metrics.perplexity import perplexity
 from cloze.objectives.masking import Masking, mask_batch
@@ -37,8 +37,8 @@ from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.evaluate_own import evaluate_text
 from cloze.tasks.evaluate_similarity import evaluate_similarity
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.left_to_right import as_language
-from cloze.tasks.scored import Scored, only
+from cloze.tasks.left_to_right import language_model
+from cloze.tasks.scored import CorpusEvaluation, check_options
 from cloze.text.counting import Told
 
 Kind: TypeAlias = Literal["masked", "language", "similarity"]
@@ -62,7 +62,7 @@ def is_pretrained(model: object) -> bool:
     return isinstance(model, Model) and model.task is None and set(model.heads) <= RAW
 
 
-def kind_of(model: Model, *, pair: object = None, label: object = None) -> Kind:
+def evaluation_kind(model: Model, *, pair: object = None, label: object = None) -> Kind:
     """What such an encoder is judged by; who names a column of pairs or scores has scored pairs."""
     words = "mlm" in model.heads and model.pooling is None
     if not words or pair is not None or label is not None:
@@ -76,7 +76,7 @@ def evaluate_pretrained(
     *,
     progress: Told | None = None,
     **options: Any,  # noqa: ANN401
-) -> Scored | Evaluation:
+) -> CorpusEvaluation | Evaluation:
     """Judge an encoder that was trained for no task, on the data of its kind: see above.
 
     Args:
@@ -89,10 +89,10 @@ def evaluate_pretrained(
             table has them, `policy` and `stride`, as in `embed`; `skip_bad`, to pass over what
             cannot be read; `batch_tokens`.
     """
-    kind = kind_of(model, pair=options.get("pair"), label=options.get("label"))
-    chosen = only(options, *_TAKEN[kind], of=_WHAT[kind])
+    kind = evaluation_kind(model, pair=options.get("pair"), label=options.get("label"))
+    chosen = check_options(options, *_TAKEN[kind], of=_WHAT[kind])
     if kind == "language":
-        return evaluate_text(as_language(model), data, **chosen)
+        return evaluate_text(language_model(model), data, **chosen)
     if kind == "masked":
         return evaluate_masked(model, data, progress=progress, **chosen)
     return evaluate_similarity(model, data, progress=progress, **chosen)
@@ -107,7 +107,7 @@ def evaluate_masked(
     skip_bad: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: Told | None = None,
-) -> Scored:
+) -> CorpusEvaluation:
     """Hide words of a text behind [MASK] and see which the model finds, as a run judges itself.
 
     Samples and masks follow from the text, the tokenizer and the length alone. Next sentences are
@@ -115,7 +115,7 @@ def evaluate_masked(
     """
     since = time.perf_counter()
     size = in_range("length", model.limit if length is None else length, SHORTEST, model.limit)
-    masking = hiding(Masking.of(model.tokenizer))
+    masking = make_evaluation_masking(Masking.of(model.tokenizer))
     skipped: list[InputError] = []
     chosen = Options(hold_out=0.0, column=column, skip_broken=skip_bad)
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
@@ -123,19 +123,19 @@ def evaluate_masked(
             listed(data), model.tokenizer, folder, chosen, workers=1, on_skip=skipped.append
         )
         asks = "nsp" in model.heads and len(corpus.train) > 1
-        epoch = judging_epoch(
+        epoch = make_evaluation_epoch(
             corpus.train,
             model.tokenizer,
             Sampling(pairs="nsp" if asks else "none", length=size),
             Batching(tokens=max(size, batch_tokens)),
         )
         asked: list[Asked] = []
-        means = pretraining_means(model.module, _hidden(epoch, masking, asked, progress))
+        means = compute_pretraining_scores(model.module, _hidden(epoch, masking, asked, progress))
         targets, labels = (np.concatenate(column) for column in zip(*asked, strict=True))
-        return Scored(
+        return CorpusEvaluation(
             kind="masked",
             scores=_masked_scores(
-                means, unigram_accuracy(corpus.train, targets), commoner_label(labels)
+                means, unigram_baseline(corpus.train, targets), majority_baseline(labels)
             ),
             counts={
                 "documents": corpus.summary.documents,
@@ -144,7 +144,7 @@ def evaluate_masked(
                 "unknown": corpus.summary.unknown,
                 "hidden": len(targets),
             },
-            notes={"length": str(size), "rate": str(HELD_OUT_RATE)},
+            notes={"length": str(size), "rate": str(EVALUATION_MLM_PROBABILITY)},
             skipped=tuple(skipped),
             seconds=time.perf_counter() - since,
         )
@@ -175,7 +175,7 @@ def _hidden(
     """The batches with words hidden; what each asks for is noted."""
     done = 0
     for number in range(len(epoch)):
-        batch = mask_batch(epoch[number], masking, seed=HELD_OUT_SEED)
+        batch = mask_batch(epoch[number], masking, seed=EVALUATION_SEED)
         asked.append((batch.targets, batch.labels))
         yield batch
         done += len(batch)

@@ -13,21 +13,21 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_texts
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.metrics.measures import judge
+from cloze.metrics.measures import make_scorer
 from cloze.tasks.embed import BATCH_TOKENS, embed
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.judge import Judged, gold_of
+from cloze.tasks.judge import ScoredPredictions, gold_label
 from cloze.text.counting import Told
 
 Report: TypeAlias = Callable[[InputError], object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Likeness:
+class PairSimilarity:
     """How alike a model finds two texts."""
 
     score: float  # the cosine of their vectors
-    cut: int = 0  # pieces that a length policy left out
+    truncated: int = 0  # pieces that a length policy left out
 
 
 def evaluate_similarity(
@@ -46,7 +46,7 @@ def evaluate_similarity(
     """Hold the cosines of a model's own vectors against how alike people found the texts."""
     skipped: list[InputError] = []
     report = skipped.append if skip_bad else None
-    examples = read_scored(data, report, text=text, pair=pair, label=label)
+    examples = read_scored_pairs(data, report, text=text, pair=pair, label=label)
     since = time.perf_counter()
     found = _cosines(
         model,
@@ -64,12 +64,12 @@ def evaluate_similarity(
     gold, said = [float(one.label) for one in kept], [one.score for one in told]
     return Evaluation(
         kind="similarity",
-        judged=Judged(
+        result=ScoredPredictions(
             examples=kept,
             predictions=told,
             gold=gold,
-            said=said,
-            judge=judge("similarity", gold, said),
+            predicted=said,
+            scorer=make_scorer("similarity", gold, said),
         ),
         labels=(),
         skipped=tuple(skipped),
@@ -77,7 +77,7 @@ def evaluate_similarity(
     )
 
 
-def read_scored(
+def read_scored_pairs(
     data: Source | Sequence[Any],
     report: Report | None,
     *,
@@ -118,7 +118,7 @@ def _check_scored(example: TextExample) -> None:
             f"{example.origin}: one text, and vectors are judged by pairs of texts with a score",
             fix="give a table of two texts and a number, or a model with a masked-LM head",
         )
-    score = gold_of("number", example)
+    score = gold_label("number", example)
     if isinstance(score, str):
         raise InputError(
             f"{example.origin}: the score is {score!r}",
@@ -135,7 +135,7 @@ def _cosines(
     stride: int | None,
     batch_tokens: int,
     progress: Told | None,
-) -> list[Likeness | None]:
+) -> list[PairSimilarity | None]:
     """None for a pair that cannot be read."""
     sides = [(one.text, one.pair or "") for one in examples]
     places: dict[str, int] = {}
@@ -166,10 +166,10 @@ def _cosines(
         on_cut=cut.__setitem__,
     ).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    found: list[Likeness | None] = []
+    found: list[PairSimilarity | None] = []
     for one, other in sides:
         a, b = places[one], places[other]
         left_out = cut.get(a, 0) + cut.get(b, 0)
         cosine = float(vectors[a] @ vectors[b])
-        found.append(None if failed & {a, b} else Likeness(score=cosine, cut=left_out))
+        found.append(None if failed & {a, b} else PairSimilarity(score=cosine, truncated=left_out))
     return found

@@ -13,9 +13,9 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.parallel import Parallel, parallel
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
-from cloze.metrics.bleu import bleu_by_length, bleu_counts, bleu_of
+from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
 from cloze.plot.chart import LineChart, Series
-from cloze.tasks.scored import Scored
+from cloze.tasks.scored import CorpusEvaluation
 from cloze.tasks.translate import translate
 from cloze.text.counting import Told
 
@@ -25,7 +25,7 @@ BEAM, BLEU = 4, "13a"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Translated:
+class TranslatorScores:
     """How a translator did, line by line."""
 
     counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
@@ -34,16 +34,16 @@ class Translated:
     empty: int  # other sentences of which it says nothing
     seconds: float
 
-    measure = "bleu"
+    metric = "bleu"
 
     @property
     def count(self) -> int:
         """Sentences."""
         return len(self.counts)
 
-    def metric(self, chosen: NDArray[np.intp]) -> float:
+    def score_subset(self, chosen: NDArray[np.intp]) -> float:
         """BLEU of the lines with these numbers."""
-        return bleu_of(self.counts[chosen], tokenize=self.tokenize).score
+        return bleu_from_counts(self.counts[chosen], tokenize=self.tokenize).score
 
 
 def evaluate_translator(
@@ -54,11 +54,11 @@ def evaluate_translator(
     beam: int = BEAM,
     bleu: str = BLEU,
     policy: str | None = None,
-) -> Scored:
+) -> CorpusEvaluation:
     """BLEU of a translator on two files, source and target."""
-    since, pairs = time.perf_counter(), parallel_of(data)
-    made = translated(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
-    found = bleu_of(made.counts, tokenize=bleu)
+    since, pairs = time.perf_counter(), read_parallel(data)
+    made = score_translator(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
+    found = bleu_from_counts(made.counts, tokenize=bleu)
     lengths = [len(source.split()) for source in pairs.source]
     by_length = bleu_by_length(made.counts, lengths, EDGES, tokenize=bleu)
     middles = [
@@ -73,12 +73,12 @@ def evaluate_translator(
         include=(0.0,),
         series=[Series(name="BLEU", x=[x for x, _ in middles], y=[y for _, y in middles])],
     )
-    return Scored(
+    return CorpusEvaluation(
         kind="translate",
         scores={
             "bleu": found.score,
             **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
-            "brevity": found.brevity,
+            "brevity": found.brevity_penalty,
         },
         counts={
             "sentences": len(pairs),
@@ -87,12 +87,12 @@ def evaluate_translator(
             "empty_translations": made.empty,
         },
         notes={"signature": found.signature, "beam": str(beam)},
-        pictures=(picture,),
+        charts=(picture,),
         seconds=time.perf_counter() - since,
     )
 
 
-def parallel_of(data: Source | Sequence[Any]) -> Parallel:
+def read_parallel(data: Source | Sequence[Any]) -> Parallel:
     """The sentences that translators are judged by."""
     sides = listed(data)
     if len(sides) != _PAIR:
@@ -103,7 +103,7 @@ def parallel_of(data: Source | Sequence[Any]) -> Parallel:
     return parallel(*sides)
 
 
-def translated(
+def score_translator(
     model: Translator,
     pairs: Parallel,
     *,
@@ -111,7 +111,7 @@ def translated(
     bleu: str = BLEU,
     policy: str | None = None,
     progress: Told | None = None,
-) -> Translated:
+) -> TranslatorScores:
     """What a translator makes of the source, held against the target.
 
     A sentence that is too long counts as one that was left blank.
@@ -125,9 +125,9 @@ def translated(
         on_error=lambda _, error: failed.append(error),
         progress=progress,
     )
-    counts = bleu_counts([one.text for one in told], pairs.target, tokenize=bleu)
+    counts = count_ngrams([one.text for one in told], pairs.target, tokenize=bleu)
     seconds = time.perf_counter() - since
-    return Translated(
+    return TranslatorScores(
         counts=counts,
         tokenize=bleu,
         too_long=len(failed),

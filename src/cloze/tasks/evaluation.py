@@ -8,17 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import InputError
-from cloze.metrics.labels import Calibration, Counts, by_label, calibration, confusion, labels_of
+from cloze.metrics.labels import (
+    Calibration,
+    Counts,
+    compute_calibration,
+    confusion_matrix,
+    score_labels,
+    unique_labels,
+)
 from cloze.metrics.measures import PLAIN
 from cloze.metrics.names import called
-from cloze.metrics.pictures import confusion_matrix, reliability_curve, score_facts
-from cloze.metrics.rates import Rates
-from cloze.metrics.spans import span_scores
+from cloze.metrics.pictures import format_scores, plot_calibration, plot_confusion_matrix
+from cloze.metrics.rates import LabelScores
+from cloze.metrics.spans import score_spans
 from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Fact, Facts, Grid, Part, Table
-from cloze.tasks.judge import Judged
-from cloze.tasks.mistakes import WEIGHTS, Mistake, confused, mistakes, sureness
+from cloze.tasks.judge import ScoredPredictions
+from cloze.tasks.mistakes import SEVERITIES, PredictionError, confidences, find_errors, label_pairs
 
 _DRAWN = 40  # labels that a matrix can show
 _LISTED = 50  # errors on a page, if nobody says how many
@@ -35,10 +42,10 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapped:
+class SwapResult:
     """Pairs asked once more, with A and B exchanged."""
 
-    same: float | None  # the share with the same label; None of numbers
+    agreement: float | None  # the share with the same label; None of numbers
     difference: float  # mean, of the probability of the label said first; or of the number
     scores: Mapping[str, float]
 
@@ -48,13 +55,13 @@ class Evaluation:
     """How a model did on labelled examples."""
 
     kind: str  # classify, number, similarity, tag, answer or choose
-    judged: Judged
+    result: ScoredPredictions
     labels: tuple[str, ...]
     scheme: str | None = None  # of tags
     chinese: bool = False  # answers were scored by CMRC's rules
     skipped: tuple[InputError, ...] = ()  # rows that were passed over
     seconds: float = 0.0
-    swapped: Swapped | None = None
+    swapped: SwapResult | None = None
 
     def __repr__(self) -> str:
         scores = {name: round(value, 4) for name, value in self.scores.items()}
@@ -63,88 +70,87 @@ class Evaluation:
     @property
     def scores(self) -> dict[str, float]:
         """By name, *the* score first."""
-        return self.judged.scores
+        return self.result.scores
 
     @property
     def score(self) -> float:
-        return self.judged.score
+        return self.result.score
 
     @property
-    def measure(self) -> str:
+    def metric(self) -> str:
         """The name of *the* score."""
-        return self.judged.judge.main
+        return self.result.scorer.main
 
     @property
     def examples(self) -> Sequence[Any]:
-        return self.judged.examples
+        return self.result.examples
 
     @property
     def predictions(self) -> Sequence[Any]:
         """One for each example, in their order."""
-        return self.judged.predictions
+        return self.result.predictions
 
     @property
     def count(self) -> int:
         return len(self.examples)
 
     @property
-    def cut(self) -> int:
+    def truncated(self) -> int:
         """Examples of which a length policy left something out."""
         return sum(
-            bool(getattr(one, "unread" if self.kind == "tag" else "cut"))
+            bool(getattr(one, "untagged" if self.kind == "tag" else "truncated"))
             for one in self.predictions
         )
 
     @cached_property
-    def mistakes(self) -> list[Mistake]:
+    def errors(self) -> list[PredictionError]:
         """All errors, the worst first."""
-        return mistakes(self.kind, self.judged, scheme=self.scheme, chinese=self.chinese)
+        return find_errors(self.kind, self.result, scheme=self.scheme, chinese=self.chinese)
 
-    def worst(self, most: int = 10) -> list[Mistake]:
+    def worst_errors(self, most: int = 10) -> list[PredictionError]:
         """The worst errors: see `mistakes`."""
-        return self.mistakes[:most]
+        return self.errors[:most]
 
     @property
-    def weight(self) -> str:
+    def severity(self) -> str:
         """What makes an error worse than another."""
-        return WEIGHTS["tag, plain" if self.scheme == PLAIN else self.kind]
+        return SEVERITIES["tag, plain" if self.scheme == PLAIN else self.kind]
 
     @cached_property
     def confusion(self) -> Confusion | None:
         """Of classes, and of the kinds of words that tags tell; None where there are no labels."""
-        sides = confused(self.kind, self.judged, scheme=self.scheme)
+        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
         if sides is None or not sides[0]:
             return None
-        known = self.labels if self.kind == "classify" else [*map(str, labels_of(*sides))]
-        return Confusion(labels=tuple(known), counts=confusion(*sides, known))
+        known = self.labels if self.kind == "classify" else [*map(str, unique_labels(*sides))]
+        return Confusion(labels=tuple(known), counts=confusion_matrix(*sides, known))
 
     @cached_property
-    def rates(self) -> Mapping[str, Rates]:
+    def label_scores(self) -> Mapping[str, LabelScores]:
         """Precision, recall and F1 of each label; of tags those of spans."""
         if self.kind == "tag" and self.scheme != PLAIN:
-            return span_scores(self.judged.gold, self.judged.said, self.scheme).by_label
-        sides = confused(self.kind, self.judged, scheme=self.scheme)
+            return score_spans(self.result.gold, self.result.predicted, self.scheme).by_label
+        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
         if sides is None or not sides[0]:
             return {}
-        return {str(label): one for label, one in by_label(*sides).items()}
+        return {str(label): one for label, one in score_labels(*sides).items()}
 
     @cached_property
     def calibration(self) -> Calibration | None:
         """Whether it is right as often as it is sure; None of numbers."""
-        told = sureness(self.kind, self.judged, chinese=self.chinese)
-        return None if told is None or not told[0] else calibration(*told)
+        told = confidences(self.kind, self.result, chinese=self.chinese)
+        return None if told is None or not told[0] else compute_calibration(*told)
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All but the predictions, as JSON could hold it."""
         matrix, curve = self.confusion, self.calibration
         return {
             "task": self.kind,
-            "measure": self.measure,
+            "metric": self.metric,
             "score": self.score,
             "scores": self.scores,
             "examples": self.count,
-            "cut": self.cut,
+            "truncated": self.truncated,
             "skipped": [error.problem for error in self.skipped],
             "seconds": self.seconds,
             "labels": {
@@ -152,7 +158,7 @@ class Evaluation:
                     **asdict(one),
                     **{n: getattr(one, n) for n in ("precision", "recall", "f1")},
                 }
-                for label, one in self.rates.items()
+                for label, one in self.label_scores.items()
             },
             "confusion": matrix and {"labels": matrix.labels, "counts": matrix.counts.tolist()},
             "calibration": curve and asdict(curve),
@@ -173,13 +179,13 @@ class Evaluation:
         return self.page()._repr_html_()
 
     def _summary(self) -> str:
-        cut = f", {self.cut:,} of them cut" if self.cut else ""
+        cut = f", {self.truncated:,} of them cut" if self.truncated else ""
         left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
         rules = " Scored by CMRC's rules." if self.chinese else ""
         return f"{self.count:,} examples{cut}{left}, in {self.seconds:.1f} s.{rules}"
 
     def _sections(self, worst: int) -> Iterator[Section]:
-        facts = score_facts(self.scores)
+        facts = format_scores(self.scores)
         if self.swapped is not None:
             facts += _swap_facts(self.swapped)
         yield Section(title="Scores", parts=[Facts(facts)])
@@ -188,9 +194,9 @@ class Evaluation:
             wide = [part for part in pictures if getattr(part, "wide", False)]
             narrow = [part for part in pictures if part not in wide]
             yield Section(title="Labels and sureness", parts=[*wide, Grid(parts=narrow)])
-        if self.rates:
+        if self.label_scores:
             yield Section(title="Label by label", parts=[self._rates_table()])
-        if self.mistakes and worst:
+        if self.errors and worst:
             yield self._worst_section(worst)
         if self.skipped:
             rows = [[error.problem, error.fix] for error in self.skipped[:_LISTED]]
@@ -199,22 +205,22 @@ class Evaluation:
             yield Section(title="Passed over", note=note, parts=[table])
 
     def _pictures(self) -> Iterator[Part]:
-        sides = confused(self.kind, self.judged, scheme=self.scheme)
+        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
         matrix = self.confusion
         if sides is not None and matrix is not None and len(matrix.labels) <= _DRAWN:
             what = "words" if self.kind == "tag" else "examples"
             yield replace(
-                confusion_matrix(*sides, matrix.labels),
+                plot_confusion_matrix(*sides, matrix.labels),
                 note=f"{int(matrix.counts.sum()):,} {what}, {int(matrix.counts.trace()):,} of them "
                 "right: the diagonal. The shade is the share of the row.",
             )
         if self.calibration is not None:
-            yield reliability_curve(self.calibration)
+            yield plot_calibration(self.calibration)
 
     def _rates_table(self) -> Table:
         rows: list[list[Cell]] = [
-            [label, *(round(getattr(one, name), 4) for name in _RATES), one.wanted, one.found]
-            for label, one in self.rates.items()
+            [label, *(round(getattr(one, name), 4) for name in _RATES), one.support, one.predicted]
+            for label, one in self.label_scores.items()
         ]
         columns = ["label", *map(called, _RATES), "there are", "said"]
         return Table(columns=columns, rows=rows)
@@ -222,26 +228,26 @@ class Evaluation:
     def _worst_section(self, most: int) -> Section:
         rows: list[list[Cell]] = [
             [
-                *(shortened(text, _LONG) for text in (one.text, one.gold, one.said)),
-                round(one.weight, 4),
+                *(shorten(text, _LONG) for text in (one.text, one.gold, one.predicted)),
+                round(one.severity, 4),
                 Path(one.where).name,
             ]
-            for one in self.worst(most)
+            for one in self.worst_errors(most)
         ]
-        columns = ["text", "right", "predicted", self.weight, "where"]
-        shown = "" if len(self.mistakes) <= most else f"The worst {most:,} of "
-        note = f"{shown}{len(self.mistakes):,} errors, by {self.weight}."
+        columns = ["text", "right", "predicted", self.severity, "where"]
+        shown = "" if len(self.errors) <= most else f"The worst {most:,} of "
+        note = f"{shown}{len(self.errors):,} errors, by {self.severity}."
         return Section(title="Worst errors", note=note, parts=[Table(columns=columns, rows=rows)])
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """In one line of so many letters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _swap_facts(swapped: Swapped) -> list[Fact]:
-    same = swapped.same
+def _swap_facts(swapped: SwapResult) -> list[Fact]:
+    same = swapped.agreement
     facts = [Fact(label="difference, exchanged", text=f"{swapped.difference:.4f}")]
     if same is not None:
         facts.insert(0, Fact(label="same answer, A and B exchanged", text=percent(same, 2)))

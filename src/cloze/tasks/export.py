@@ -11,7 +11,7 @@ from cloze.config import one_of
 from cloze.data.files import PathLike, fresh_path
 from cloze.errors import InputError
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.door import loaded
+from cloze.tasks.door import resolve_model
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def export(
     word2vec without its `header`, the first line, is GloVe's format.
     """
     wanted = FORMATS[one_of("format", format, FORMATS)]
-    model = loaded(model)
+    model = resolve_model(model)
     if not isinstance(model, wanted.model):
         able = [name for name, one in FORMATS.items() if isinstance(model, one.model)]
         raise InputError(

@@ -13,14 +13,14 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
 from cloze.nn.packed import Packed
-from cloze.tasks.batches import by_tokens
+from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import check_pooling, pool
-from cloze.tasks.layers import choose_layers
+from cloze.tasks.layers import select_layers
 from cloze.text.counting import Told
 
 
 @torch.inference_mode()
-def features(
+def extract_features(
     model: Model,
     items: Sequence[Item],
     spec: Features,
@@ -32,9 +32,9 @@ def features(
     """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
     if pooled:
         check_pooling(model, (spec.pooling,))
-    layers = choose_layers(spec.layers, len(model.module.blocks))
+    layers = select_layers(spec.layers, len(model.module.blocks))
     found: dict[int, Tensor] = {}
-    for batch in by_tokens([len(item.ids) for item in items], batch_tokens):
+    for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
         packed = Packed.of((len(items[n].ids) for n in batch), model.device)
         ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
@@ -51,7 +51,7 @@ def features(
 
 
 @torch.inference_mode()
-def read_features(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
+def apply_reader(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
     """What the model's reader says about each item's vectors (p c)."""
     assert model.reader is not None
     if not vectors:

@@ -13,8 +13,8 @@ from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.nn.packed import Packed
-from cloze.tasks.door import opened
-from cloze.tasks.texts import texts_of
+from cloze.tasks.door import open_model
+from cloze.tasks.texts import check_texts
 from cloze.text.backends import BYTES
 from cloze.text.encoding import Encoding
 
@@ -22,7 +22,7 @@ _NO_TEXT = frozenset((None, *BYTES))  # ids that no piece has, and the names of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guess:
+class MaskPrediction:
     """One word for one blank."""
 
     word: str
@@ -32,35 +32,35 @@ class Guess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blank:
+class MaskResult:
     """One [MASK] of the text and the words for it, best first."""
 
     start: int
     end: int
-    guesses: tuple[Guess, ...]
+    predictions: tuple[MaskPrediction, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled:
+class FillResult:
     """A text and what its blanks may hold."""
 
     text: str
-    blanks: tuple[Blank, ...]
-    cut: int = 0  # pieces far from the blanks that the model has no room to read
+    masks: tuple[MaskResult, ...]
+    truncated: int = 0  # pieces far from the blanks that the model has no room to read
 
     @property
     def best(self) -> str:
         """The text with the best word in every blank."""
         text = self.text
-        for blank in reversed(self.blanks):  # from the back, so that the places stay true
-            text = put(text, blank.start, blank.end, blank.guesses[0].word)
+        for blank in reversed(self.masks):  # from the back, so that the places stay true
+            text = insert_word(text, blank.start, blank.end, blank.predictions[0].word)
         return text
 
 
 @overload
 def fill(
     model: Model | PathLike, text: str, *, top: int = 5, candidates: Sequence[str] | None = None
-) -> Filled: ...
+) -> FillResult: ...
 @overload
 def fill(
     model: Model | PathLike,
@@ -68,7 +68,7 @@ def fill(
     *,
     top: int = 5,
     candidates: Sequence[str] | None = None,
-) -> list[Filled]: ...
+) -> list[FillResult]: ...
 @torch.inference_mode()
 def fill(
     model: Model | PathLike,
@@ -76,7 +76,7 @@ def fill(
     *,
     top: int = 5,
     candidates: Sequence[str] | None = None,
-) -> Filled | list[Filled]:
+) -> FillResult | list[FillResult]:
     """The likeliest words for every [MASK] of a text, or of each of several texts.
 
     With `candidates` only these words are scored. One that the vocabulary splits is scored piece
@@ -88,9 +88,9 @@ def fill(
     `cut` says how many pieces it did not see. That is no error here, as it is in other verbs: what
     lies far from a blank says little about it.
     """
-    model = opened(model, "fill", Model)
-    texts = texts_of(text)
-    candidates = None if candidates is None else texts_of(candidates, "candidate")
+    model = open_model(model, "fill", Model)
+    texts = check_texts(text)
+    candidates = None if candidates is None else check_texts(candidates, "candidate")
     split = check_fill(model, top=top, candidates=candidates)
     if not isinstance(text, str):
         return [fill(model, one, top=top, candidates=candidates) for one in texts]
@@ -111,17 +111,19 @@ def fill(
         found = [_scored(model, ids, spot, split)[:top] for spot in spots]
     spans = [encoding.offsets[place] for place in places]
     blanks = [
-        Blank(
+        MaskResult(
             start=start,
             end=end,
-            guesses=tuple(
-                Guess(word=word, score=score, ids=pieces, text=put(text, start, end, word))
+            predictions=tuple(
+                MaskPrediction(
+                    word=word, score=score, ids=pieces, text=insert_word(text, start, end, word)
+                )
                 for word, score, pieces in guesses
             ),
         )
         for (start, end), guesses in zip(spans, found, strict=True)
     ]
-    return Filled(text=text, blanks=tuple(blanks), cut=len(encoding) - len(ids))
+    return FillResult(text=text, masks=tuple(blanks), truncated=len(encoding) - len(ids))
 
 
 def check_fill(
@@ -146,7 +148,7 @@ def check_fill(
 _Found = list[tuple[str, float, tuple[int, ...]]]
 
 
-def put(text: str, start: int, end: int, word: str) -> str:
+def insert_word(text: str, start: int, end: int, word: str) -> str:
     """`text` with a word in place of [start, end); a ##continuation joins the word before it."""
     if word.startswith("##"):
         return text[:start].rstrip() + word[2:] + text[end:]

@@ -15,22 +15,22 @@ from cloze.data.files import PathLike
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
 from cloze.models.language import LanguageModel
-from cloze.tasks.door import opened_language
-from cloze.tasks.texts import texts_of
+from cloze.tasks.door import open_language_model
+from cloze.tasks.texts import check_texts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated:
+class Generation:
     """A text, and what was written after it."""
 
     text: str
     continuation: str  # with the space in front of it, if one belongs there
     tokens: tuple[str, ...]
     log_probability: float  # of the tokens, and of the end where it was reached
-    ended: bool  # False: it was cut off at the length
+    finished: bool  # False: it was cut off at the length
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         return self.text + self.continuation
 
 
@@ -49,11 +49,11 @@ class Options(TypedDict, total=False):
 @overload
 def generate(
     model: LanguageModel | Model | PathLike, text: str = "", **options: Unpack[Options]
-) -> list[Generated]: ...
+) -> list[Generation]: ...
 @overload
 def generate(
     model: LanguageModel | Model | PathLike, text: list[str], **options: Unpack[Options]
-) -> list[list[Generated]]: ...
+) -> list[list[Generation]]: ...
 @torch.inference_mode()
 def generate(
     model: LanguageModel | Model | PathLike,
@@ -66,7 +66,7 @@ def generate(
     top_p: float = 1.0,
     stop: bool = True,
     seed: int = 0,
-) -> list[Generated] | list[list[Generated]]:
+) -> list[Generation] | list[list[Generation]]:
     """Go on with a text, or with each of several, from the start of a sentence.
 
     An unknown word is never written. The same seed writes the same, on every device, and the first
@@ -89,8 +89,8 @@ def generate(
     in_range("length", length, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
-    model = opened_language(model, "generate")
-    texts = texts_of(text)
+    model = open_language_model(model, "generate")
+    texts = check_texts(text)
     if not isinstance(text, str):
         return [
             generate(
@@ -144,13 +144,13 @@ class _Contexts:
 
 def _generated(
     model: LanguageModel, text: str, context: Sequence[int], found: Hypothesis
-) -> Generated:
-    return Generated(
+) -> Generation:
+    return Generation(
         text=text,
         continuation=continuation_of(model, text, context, found.tokens),
         tokens=tuple(model.shown(id_) for id_ in found.tokens),
         log_probability=found.log_probability,
-        ended=found.ended,
+        finished=found.finished,
     )
 
 

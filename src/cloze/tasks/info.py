@@ -33,16 +33,16 @@ LOCAL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class VocabularyInfo:
     """A vocabulary in short."""
 
     kind: str
-    pieces: int
+    size: int
     lowercase: bool
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "Words":
-        return cls(kind=tokenizer.kind, pieces=tokenizer.size, lowercase=tokenizer.lowercase)
+    def of(cls, tokenizer: Tokenizer) -> "VocabularyInfo":
+        return cls(kind=tokenizer.kind, size=tokenizer.size, lowercase=tokenizer.lowercase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +52,19 @@ class Info:
     folder: str
     family: str
     architecture: str
-    shape: dict[str, int | str]  # by name: each family has its own
+    config: dict[str, int | str]  # by name: each family has its own
     parameters: dict[str, int]  # by part
-    stored_as: dict[str, int]  # numbers by precision on disk
-    bytes: int
-    vocabulary: Words
-    heads: tuple[str, ...]
+    dtypes: dict[str, int]  # numbers by precision on disk
+    size_bytes: int
+    vocabulary: VocabularyInfo
+    task_heads: tuple[str, ...]
     labels: tuple[str, ...]  # of the head that has labels; empty without one
-    limit: int | None  # None: it reads texts of any length
+    max_length: int | None  # None: it reads texts of any length
     pooling: Pooling | None
-    verbs: dict[str, str]
+    capabilities: dict[str, str]
 
     @property
-    def total(self) -> int:
+    def total_parameters(self) -> int:
         return sum(self.parameters.values())
 
 
@@ -108,7 +108,7 @@ def _encoder(folder: Path) -> Info:
         folder=str(contents.folder),
         family=config.family,
         architecture=architecture(config.family, heads),
-        shape={
+        config={
             "num_layers": config.num_layers,
             "hidden_size": config.hidden_size,
             "num_heads": config.num_heads,
@@ -124,23 +124,23 @@ def _encoder(folder: Path) -> Info:
             for name, part in parts.items()
             if part is not None
         },
-        stored_as=_kinds(contents.stored),
-        bytes=_bytes(contents.stored),
-        vocabulary=Words.of(tokenizer),
-        heads=heads,
+        dtypes=_kinds(contents.stored),
+        size_bytes=_bytes(contents.stored),
+        vocabulary=VocabularyInfo.of(tokenizer),
+        task_heads=heads,
         labels=_labels(config.labels, heads),
-        limit=token_limit(config, tokenizer, pooling),
+        max_length=token_limit(config, tokenizer, pooling),
         pooling=pooling,
-        verbs=verbs_of(heads, causal=module.causal),
+        capabilities=verbs_of(heads, causal=module.causal),
     )
 
 
 def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
     if {"sequence", "token"} & set(heads):
         return labels
-    from cloze.tasks.scoring import NEXT
+    from cloze.tasks.scoring import NSP_LABELS
 
-    return NEXT if "nsp" in heads else ()
+    return NSP_LABELS if "nsp" in heads else ()
 
 
 def _own(folder: Path, values: Mapping[str, Any]) -> Info:
@@ -157,20 +157,22 @@ def _own(folder: Path, values: Mapping[str, Any]) -> Info:
         folder=str(folder),
         family=family,
         architecture=OWN[family].name,
-        shape={
+        config={
             name: value if isinstance(value, int | str) else str(value)
             for name, value in values.items()
             if name not in NOT_SHAPE and value not in (None, [], {})
         },
         parameters=dict(parts),
-        stored_as=_kinds(stored),
-        bytes=_bytes(stored),
+        dtypes=_kinds(stored),
+        size_bytes=_bytes(stored),
         vocabulary=_vocabulary(folder, values),
-        heads=(),
+        task_heads=(),
         labels=(),
-        limit=values.get("max_positions") if values.get("position_encoding") == "learned" else None,
+        max_length=values.get("max_positions")
+        if values.get("position_encoding") == "learned"
+        else None,
         pooling=None,
-        verbs=dict(OWN[family].verbs),
+        capabilities=dict(OWN[family].verbs),
     )
 
 
@@ -182,17 +184,17 @@ def _arpa(path: Path) -> Info:
         folder=str(path),
         family=NGRAM,
         architecture=OWN[NGRAM].name,
-        shape={"order": len(levels)},
+        config={"order": len(levels)},
         parameters={f"{n}-grams": len(level.keys) for n, level in enumerate(levels, 1)},
-        stored_as={"ARPA": sum(len(level.keys) for level in levels)},
-        bytes=path.stat().st_size,
-        vocabulary=Words.of(model.tokenizer),
-        heads=(),
+        dtypes={"ARPA": sum(len(level.keys) for level in levels)},
+        size_bytes=path.stat().st_size,
+        vocabulary=VocabularyInfo.of(model.tokenizer),
+        task_heads=(),
         labels=(),
-        limit=None,
+        max_length=None,
         pooling=None,
         # its words are found by the file itself, and there is no tokenizer to open beside it
-        verbs={verb: what for verb, what in OWN[NGRAM].verbs.items() if verb != "tokenize"},
+        capabilities={verb: what for verb, what in OWN[NGRAM].verbs.items() if verb != "tokenize"},
     )
 
 
@@ -203,24 +205,24 @@ def _vectors(path: Path) -> Info:
         folder=str(path),
         family=WORD2VEC,
         architecture=OWN[WORD2VEC].name,
-        shape={"hidden_size": model.width},
+        config={"hidden_size": model.width},
         parameters={"vectors": model.vectors.size},
-        stored_as={"binary" if endings(path)[0] == ".bin" else "text": model.vectors.size},
-        bytes=path.stat().st_size,
-        vocabulary=Words(kind="word", pieces=len(model), lowercase=False),
-        heads=(),
+        dtypes={"binary" if endings(path)[0] == ".bin" else "text": model.vectors.size},
+        size_bytes=path.stat().st_size,
+        vocabulary=VocabularyInfo(kind="word", size=len(model), lowercase=False),
+        task_heads=(),
         labels=(),
-        limit=None,
+        max_length=None,
         pooling=None,
-        verbs=dict(OWN[WORD2VEC].verbs),
+        capabilities=dict(OWN[WORD2VEC].verbs),
     )
 
 
-def _vocabulary(folder: Path, values: Mapping[str, Any]) -> Words:
+def _vocabulary(folder: Path, values: Mapping[str, Any]) -> VocabularyInfo:
     if values["model_type"] == WORD2VEC:  # words stand in a list of their own
         lowercase = values.get("lowercase") is True
-        return Words(kind="word", pieces=values.get("vocab_size", 0), lowercase=lowercase)
-    return Words.of(Tokenizer.load(folder))
+        return VocabularyInfo(kind="word", size=values.get("vocab_size", 0), lowercase=lowercase)
+    return VocabularyInfo.of(Tokenizer.load(folder))
 
 
 def _kinds(stored: Mapping[str, Stored]) -> dict[str, int]:

@@ -10,34 +10,34 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.schemes import scheme_of
 from cloze.errors import InputError
-from cloze.metrics.measures import Judge, main_score
-from cloze.metrics.measures import judge as measured
+from cloze.metrics.measures import Scorer, main_metric
+from cloze.metrics.measures import make_scorer as measured
 from cloze.metrics.squad import is_chinese
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ScoredPredictions:
     """What a model said about examples, and how it is scored."""
 
     examples: Sequence[Any] = field(repr=False)
     predictions: Sequence[Any] = field(repr=False)  # as many, in the same order
     gold: Sequence[Any] = field(repr=False)
-    said: Sequence[Any] = field(repr=False)
-    judge: Judge
+    predicted: Sequence[Any] = field(repr=False)
+    scorer: Scorer
 
     @property
     def scores(self) -> dict[str, float]:
-        return self.judge.scores
+        return self.scorer.scores
 
     @property
     def score(self) -> float:
         """*The* score of the task."""
-        return self.scores[self.judge.main]
+        return self.scores[self.scorer.main]
 
 
-def judge(
+def score_predictions(
     model: Model,
     examples: Sequence[Any],
     *,
@@ -45,21 +45,21 @@ def judge(
     chinese: bool | None = None,
     batch_tokens: int | None = None,
     progress: Told | None = None,
-) -> Judged:
+) -> ScoredPredictions:
     """Ask the model about every example, and hold what it says against what is right.
 
     Answers in Chinese are scored by CMRC's rules, if `chinese` says so or the contexts are.
     """
-    asked = task or task_of(model)
+    asked = task or require_task(model)
     if chinese is None:
         chinese = asked.name == "answer" and is_chinese(example.context for example in examples)
     predictions = TASK_FUNCTIONS[asked.name].predict(
         model, examples, task=asked, batch_tokens=batch_tokens, progress=progress
     )
-    return held_against(model, asked, examples, predictions, chinese=chinese)
+    return compute_metrics(model, asked, examples, predictions, chinese=chinese)
 
 
-def task_of(model: Model) -> Task:
+def require_task(model: Model) -> Task:
     """What a model was trained for, or an error."""
     can(model, "do a task")
     if model.task is None:
@@ -70,24 +70,24 @@ def task_of(model: Model) -> Task:
     return model.task
 
 
-def held_against(
+def compute_metrics(
     model: Model,
     task: Task,
     examples: Sequence[Any],
     predictions: Sequence[Any],
     *,
     chinese: bool = False,
-) -> Judged:
+) -> ScoredPredictions:
     """Predictions beside what is right."""
-    kind = measured_as(task.name, model.config.problem_type)
-    gold = [gold_of(kind, example) for example in examples]
+    kind = metric_kind(task.name, model.config.problem_type)
+    gold = [gold_label(kind, example) for example in examples]
     said = [_said(kind, prediction) for prediction in predictions]
-    return Judged(
+    return ScoredPredictions(
         examples=examples,
         predictions=predictions,
         gold=gold,
-        said=said,
-        judge=measured(
+        predicted=said,
+        scorer=measured(
             kind,
             gold,
             said,
@@ -98,18 +98,18 @@ def held_against(
     )
 
 
-def measured_as(task: str, problem: str | None) -> str:
+def metric_kind(task: str, problem: str | None) -> str:
     """What kind of thing is measured."""
     return "number" if task == "classify" and problem == "number" else task
 
 
-def measure_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
+def main_metric_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
     """The name of *the* score."""
     scheme = scheme_of(labels) if task == "tag" else None
-    return main_score(measured_as(task, problem), scheme=scheme)
+    return main_metric(metric_kind(task, problem), scheme=scheme)
 
 
-def gold_of(kind: str, example: Any) -> Any:  # noqa: ANN401
+def gold_label(kind: str, example: Any) -> Any:  # noqa: ANN401
     """What is right, or an error that says where it is not known."""
     known = getattr(example, {"tag": "tags", "answer": "answers"}.get(kind, "label"))
     if known is None:

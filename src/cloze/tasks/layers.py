@@ -17,7 +17,7 @@ from cloze.errors import ConfigError, InputError
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerSelection:
     """The layers to read, and whether they are added or laid side by side."""
 
     numbers: tuple[int, ...]
@@ -39,17 +39,17 @@ class Layers:
 
 # Of a model with n blocks; the feature-based table of Devlin et al. 2018, whose sum of all layers
 # leaves the embeddings out.
-CHOICES = {
-    "embeddings": lambda n: Layers((0,)),  # noqa: ARG005
-    "second-to-last": lambda n: Layers((n - 1,)),
-    "last": lambda n: Layers((n,)),
-    "sum-last-4": lambda n: Layers((n - 3, n - 2, n - 1, n), add=True),
-    "concat-last-4": lambda n: Layers((n - 3, n - 2, n - 1, n)),
-    "sum-all": lambda n: Layers(tuple(range(1, n + 1)), add=True),
+LAYER_CHOICES = {
+    "embeddings": lambda n: LayerSelection((0,)),  # noqa: ARG005
+    "second-to-last": lambda n: LayerSelection((n - 1,)),
+    "last": lambda n: LayerSelection((n,)),
+    "sum-last-4": lambda n: LayerSelection((n - 3, n - 2, n - 1, n), add=True),
+    "concat-last-4": lambda n: LayerSelection((n - 3, n - 2, n - 1, n)),
+    "sum-all": lambda n: LayerSelection(tuple(range(1, n + 1)), add=True),
 }
 
 
-def choose_layers(choice: str | int | Sequence[int], blocks: int) -> Layers:
+def select_layers(choice: str | int | Sequence[int], blocks: int) -> LayerSelection:
     """The layers that a name, a number, or several to lay side by side, mean in this model."""
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
@@ -60,12 +60,13 @@ def choose_layers(choice: str | int | Sequence[int], blocks: int) -> Layers:
             choice = [index(number) for number in choice]
         except TypeError:
             raise ConfigError(
-                f"layers is {short(choice)}", fix=f"give numbers, or one of {', '.join(CHOICES)}"
+                f"layers is {short(choice)}",
+                fix=f"give numbers, or one of {', '.join(LAYER_CHOICES)}",
             ) from None
         if not choice:
-            raise ConfigError("no layer is named", fix=f"choose from {', '.join(CHOICES)}")
-        return Layers(tuple(_resolve(number, blocks) for number in choice))
-    layers = CHOICES[one_of("layer choice", choice, CHOICES)](blocks)
+            raise ConfigError("no layer is named", fix=f"choose from {', '.join(LAYER_CHOICES)}")
+        return LayerSelection(tuple(_resolve(number, blocks) for number in choice))
+    layers = LAYER_CHOICES[one_of("layer choice", choice, LAYER_CHOICES)](blocks)
     if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
         raise InputError(
             f"{choice} needs more layers than the {blocks} of this model",

@@ -21,7 +21,7 @@ from cloze.models.language import LanguageModel, batches
 from cloze.nn.modes import eval_mode
 from cloze.nn.packed import Packed
 from cloze.objectives.core import exact
-from cloze.tasks.batches import by_tokens
+from cloze.tasks.batches import batch_by_tokens
 
 BATCH_TOKENS = 2048
 _SCORED = 512  # tokens whose scores of all words are held at a time
@@ -30,7 +30,7 @@ Window: TypeAlias = tuple[list[int], int]  # what is read at once, the first pla
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftToRight:
+class CausalEncoder:
     """A causal encoder as a `LanguageModel`: its tokenizer's ids, from [CLS] to [SEP].
 
     To go on from a text, every step reads it anew; of one longer than the model reads, [CLS] and
@@ -95,7 +95,7 @@ class LeftToRight:
             parts = [list(self._windows(ids)) for ids in some]
             windows = [window for part in parts for window in part]
             found: dict[int, Floats] = {}
-            for numbers in by_tokens([len(ids) for ids, _ in windows], BATCH_TOKENS):
+            for numbers in batch_by_tokens([len(ids) for ids, _ in windows], BATCH_TOKENS):
                 told = self._told([windows[n] for n in numbers])
                 found.update(zip(numbers, told, strict=True))
             in_order = (found[n] for n in range(len(windows)))
@@ -133,7 +133,7 @@ class LeftToRight:
         return np.split(told, np.cumsum([len(some) for some in places])[:-1])
 
 
-def as_language(model: LanguageModel | Model) -> LanguageModel:
+def language_model(model: LanguageModel | Model) -> LanguageModel:
     """What is a language model as it is, and an encoder as one; one that cannot be is an error."""
     if not isinstance(model, Model):
         return model
@@ -151,4 +151,4 @@ def as_language(model: LanguageModel | Model) -> LanguageModel:
             "this model's vocabulary has no [CLS] and [SEP], between which it would read a text",
             fix="load a folder whose tokenizer has both",
         )
-    return LeftToRight(model=model, first=first, end=end)
+    return CausalEncoder(model=model, first=first, end=end)

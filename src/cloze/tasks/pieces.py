@@ -6,7 +6,7 @@ from unicodedata import east_asian_width
 from cloze.text.tokenizer import Tokenizer
 
 
-def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+def join_words(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
     """Each word with the first of its pieces and the one after its last.
 
     A word begins at a space, where letters and marks meet, and, in scripts without spaces, at each

@@ -42,7 +42,7 @@ def write_predictions(made: Evaluation, path: PathLike, *, force: bool = False) 
 
 
 def _objects(made: Evaluation) -> Iterator[str]:
-    judged = made.judged
+    judged = made.result
     sides = zip(judged.examples, judged.gold, judged.predictions, strict=True)
     for example, gold, prediction in sides:
         origin = asdict(example.origin)
@@ -79,9 +79,9 @@ def _table(made: Evaluation) -> Iterator[str]:
         yield from _words(made)
         return
     yield "\t".join(COLUMNS)
-    judged = made.judged
+    judged = made.result
     for example, gold, said, one in zip(
-        judged.examples, judged.gold, judged.said, judged.predictions, strict=True
+        judged.examples, judged.gold, judged.predicted, judged.predictions, strict=True
     ):
         asked = _asked(made.kind, example)
         cells = (
@@ -97,8 +97,8 @@ def _table(made: Evaluation) -> Iterator[str]:
 
 
 def _words(made: Evaluation) -> Iterator[str]:
-    judged = made.judged
-    for example, gold, said in zip(judged.examples, judged.gold, judged.said, strict=True):
+    judged = made.result
+    for example, gold, said in zip(judged.examples, judged.gold, judged.predicted, strict=True):
         for (start, end), right, told in zip(example.words, gold, said, strict=True):
             # conlleval parts columns by white space, and a word may hold some
             yield f"{'_'.join(example.text[start:end].split())}\t{right}\t{told}"
@@ -115,9 +115,9 @@ def _by_id(made: Evaluation) -> str:
         raise InputError(
             "only answers are written as {id: text}", fix="use a file that ends in .jsonl or .tsv"
         )
-    judged = made.judged
+    judged = made.result
     found: dict[str, str] = {}
-    for example, said in zip(judged.examples, judged.said, strict=True):
+    for example, said in zip(judged.examples, judged.predicted, strict=True):
         name = example.origin.id
         if name is None or name in found:
             what = "it has no id" if name is None else f"the id {name!r} stands there twice"

@@ -11,11 +11,13 @@ from cloze.tasks.texts import OnError
 from cloze.text.encoding import Encoding
 from cloze.text.length import POLICIES
 
-OnCut = Callable[[int, int], None]  # the number of the text, and how many pieces were left out
+OnTruncated = Callable[
+    [int, int], None
+]  # the number of the text, and how many pieces were left out
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class EncodedText:
     """One text: its sequences of ids, and the alignment where someone will ask for it."""
 
     sequences: tuple[list[int], ...]
@@ -23,12 +25,12 @@ class Reading:
     windows: tuple[Encoding, ...] = ()  # one for each sequence, when the text was read in windows
 
     @property
-    def cut(self) -> int:
+    def truncated(self) -> int:
         """Pieces that a policy left out."""
         return sum(self.encoding.cut) if self.encoding else 0
 
 
-def read(
+def encode_texts(
     model: Model,
     texts: Sequence[str],
     *,
@@ -36,23 +38,23 @@ def read(
     stride: int | None = None,
     aligned: bool = False,
     on_error: OnError | None = None,
-) -> dict[int, Reading]:
+) -> dict[int, EncodedText]:
     """The readings by number of the text; those too long for the model by `policy`.
 
     A sentence-transformers folder has its texts cut at its limit (`head`) when none is given.
     Otherwise a text too long is an error: raised, or handed to `on_error` while the others go on.
     """
     policy = _policy(model, policy, stride)
-    readings: dict[int, Reading] = {}
+    readings: dict[int, EncodedText] = {}
     for number, ids in enumerate(model.tokenizer.ids(texts)):
         try:
             if len(ids) > model.limit:
                 readings[number] = _long(model, texts[number], policy, stride)
             elif aligned:
                 encoding = model.tokenizer.encode(texts[number])
-                readings[number] = Reading(sequences=(encoding.ids,), encoding=encoding)
+                readings[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
             else:  # most texts of most calls: no alignment is made for them
-                readings[number] = Reading(sequences=(ids,))
+                readings[number] = EncodedText(sequences=(ids,))
         except InputError as error:
             if on_error is None:
                 raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
@@ -71,22 +73,22 @@ def _policy(model: Model, policy: str | None, stride: int | None) -> str | None:
     return "head" if policy is None and model.pooling else policy
 
 
-def _long(model: Model, text: str, policy: str | None, stride: int | None) -> Reading:
+def _long(model: Model, text: str, policy: str | None, stride: int | None) -> EncodedText:
     tokenizer = model.tokenizer
     if policy != "window":
         encoding = tokenizer.encode(text, limit=model.limit, policy=policy)
-        return Reading(sequences=(encoding.ids,), encoding=encoding)
+        return EncodedText(sequences=(encoding.ids,), encoding=encoding)
     # a quarter of the window is shared with the one before, so that no token lacks context
     overlap = model.limit // 4 if stride is None else stride
     windows = tuple(tokenizer.windows(text, limit=model.limit, stride=overlap))
-    return Reading(
+    return EncodedText(
         sequences=tuple(window.ids for window in windows),
         encoding=tokenizer.encode(text),
         windows=windows,
     )
 
 
-def check_pairs(model: Model) -> None:
+def check_pair_support(model: Model) -> None:
     """Raise, before any work, where the model does not know the second text of a pair."""
     known = getattr(model.config, "type_vocab_size", 0)
     if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
@@ -96,7 +98,7 @@ def check_pairs(model: Model) -> None:
         )
 
 
-def fitted(
+def encode_long(
     model: Model, text: str, pair: str | None = None, *, task: Task, name: object
 ) -> list[Encoding]:
     """A text or pair too long for the model as its task reads it: in one piece, or in windows.

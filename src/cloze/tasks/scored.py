@@ -8,26 +8,25 @@ from typing import Any
 
 from cloze.errors import InputError
 from cloze.metrics.names import called
-from cloze.metrics.pictures import score_facts
+from cloze.metrics.pictures import format_scores
 from cloze.plot.chart import LineChart
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Fact, Facts, Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class CorpusEvaluation:
     """How a model did."""
 
     kind: str  # language, masked, translate or words
     scores: Mapping[str, float]  # *the* score first
     counts: Mapping[str, int]  # what they are means over, and what was left out
     notes: Mapping[str, str]  # such as BLEU's signature
-    pictures: tuple[LineChart, ...] = field(default=(), repr=False)
+    charts: tuple[LineChart, ...] = field(default=(), repr=False)
     skipped: tuple[InputError, ...] = field(default=(), repr=False)  # rows that cannot be read
     seconds: float = 0.0
 
-    @property
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The same as JSON could hold it."""
         return {
             "kind": self.kind,
@@ -53,7 +52,7 @@ class Scored:
             Fact(label=called(name), text=f"{count:,}", value=count)
             for name, count in self.counts.items()
         ]
-        scores: list[Part] = [Facts(score_facts(self.scores)), *self.pictures]
+        scores: list[Part] = [Facts(format_scores(self.scores)), *self.charts]
         notes = [f"{name} {text}" for name, text in self.notes.items()]
         return Page(
             title=title,
@@ -69,7 +68,7 @@ class Scored:
         return self.page(title).save(path)
 
 
-def only(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
+def check_options(options: Mapping[str, Any], *taken: str, of: object) -> dict[str, Any]:
     """What was chosen (neither None nor False), if a model of this kind takes it."""
     said = {
         name: one

@@ -20,22 +20,22 @@ from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
 from cloze.nn.modes import eval_mode
 from cloze.nn.packed import Packed
-from cloze.tasks.batches import by_tokens
+from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import BATCH_TOKENS
-from cloze.tasks.features import features, read_features
+from cloze.tasks.features import apply_reader, extract_features
 from cloze.text.counting import Told
 
 ON_GPU = 16_384  # tokens of a batch there: enough to keep it busy, little enough for a small one
 CHUNK = 4096  # examples that are sorted by length and computed together, of a stream
 SHOWN_LABELS = 20  # in an error
-NEXT = ("next", "not next")  # labels 0 and 1 of the head that learned BERT's pairs (nsp)
+NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the head that learned BERT's pairs (nsp)
 
 E = TypeVar("E")
 P = TypeVar("P")
 
 
 @torch.inference_mode()
-def logits(
+def compute_logits(
     model: Model,
     items: Sequence[Item],
     *,
@@ -54,7 +54,7 @@ def logits(
         return _read_by_reader(model, items, head, most, progress)
     found: dict[int, Tensor] = {}
     with eval_mode(model.module):
-        for batch in by_tokens([len(item.ids) for item in items], most):
+        for batch in batch_by_tokens([len(item.ids) for item in items], most):
             parts = _scores(model, [items[n] for n in batch], head)
             found.update(zip(batch, parts, strict=True))
             if progress:
@@ -71,7 +71,7 @@ def _read_by_reader(
     pooled = head != "token"
     filled = [n for n, item in enumerate(items) if item.places]  # it cannot read nothing
     with eval_mode(model.module), eval_mode(model.reader):
-        vectors = features(
+        vectors = extract_features(
             model,
             [items[n] for n in filled],
             model.task.features,
@@ -79,7 +79,7 @@ def _read_by_reader(
             batch_tokens=most,
             progress=progress,
         )
-        found = dict(zip(filled, read_features(model, vectors), strict=True))
+        found = dict(zip(filled, apply_reader(model, vectors), strict=True))
     return [found.get(n, torch.empty(0, len(model.labels))) for n in range(len(items))]
 
 
@@ -101,12 +101,16 @@ def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...
     return scores.split([len(item.places) for item in items])
 
 
-def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
+def resolve_task(verb: str, model: Model, task: Task | None = None) -> Task:
     """The task given or the model's own, if its head can do it; else what it can do."""
     can(model, verb)
     head = TASK_HEADS[verb]
     reads = model.reader is not None and model.task is not None and model.task.name == verb
-    if head not in model.heads and not reads and not (verb == "classify" and tells_next(model)):
+    if (
+        head not in model.heads
+        and not reads
+        and not (verb == "classify" and predicts_next_sentence(model))
+    ):
         able = model.task or task_of_head(model.head)
         raise InputError(
             f"this model cannot {verb}: its head is {model.head or 'missing'}",
@@ -123,12 +127,12 @@ def task_for(verb: str, model: Model, task: Task | None = None) -> Task:
     return own
 
 
-def tells_next(model: Model) -> bool:
+def predicts_next_sentence(model: Model) -> bool:
     """Whether all it can say of a pair is if one text follows the other: it has no classifier."""
     return "nsp" in model.heads and "sequence" not in model.heads and model.reader is None
 
 
-def label_number(labels: Sequence[str], label: str, origin: Origin) -> int:
+def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
     """The number of a label, or an error that names where it stood and the labels near to it."""
     try:
         return labels.index(label)
@@ -144,7 +148,7 @@ def label_number(labels: Sequence[str], label: str, origin: Origin) -> int:
         ) from None
 
 
-def outcomes(
+def predict_each(
     predict: Callable[[Sequence[E]], Sequence[P]], examples: Iterable[E], *, chunk: int = CHUNK
 ) -> Iterator[tuple[E, P | InputError]]:
     """Each example with what `predict` makes of it; a bad one does not stop the others."""

@@ -17,15 +17,15 @@ from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.plot.cells import Cells
 from cloze.plot.numbers import percent
 from cloze.plot.scatter import Dot, Scatter
-from cloze.tasks.door import opened
-from cloze.tasks.texts import OnError, texts_of
+from cloze.tasks.door import open_model
+from cloze.tasks.texts import OnError, check_texts
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 _SCORES = 1 << 25  # cosines that are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Near:
+class Neighbor:
     """A word and how near it is."""
 
     word: str
@@ -37,15 +37,15 @@ class Similar:
     """What was asked and the nearest words, without those that were asked for."""
 
     query: str
-    words: tuple[Near, ...]
+    words: tuple[Neighbor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Odd:
+class OddOneOut:
     """The word that fits the others least, and how well each fits their mean, worst first."""
 
     word: str
-    fits: tuple[Near, ...]
+    fits: tuple[Neighbor, ...]
 
 
 @overload
@@ -70,12 +70,12 @@ def similar(
     Of several, one that has no vector is an error; with `on_error` it is reported, has no words
     near it, and the others go on.
     """
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     in_range("top", top, 1, 1 << 31)
-    words = texts_of(word, "word")
+    words = check_texts(word, "word")
     vectors = _known(model, words, None if isinstance(word, str) else on_error)
     known, some = list(vectors), max(1, _SCORES // len(model))
-    near: dict[int, tuple[Near, ...]] = {}
+    near: dict[int, tuple[Neighbor, ...]] = {}
     for begin in range(0, len(known), some):
         numbers = known[begin : begin + some]
         queries = normalised(np.stack([vectors[number] for number in numbers]))
@@ -100,7 +100,7 @@ def combine(
     1. With `product` it is 3CosMul (Levy and Goldberg 2014), Π cos(x, plus) / (Π cos(x, minus) + ε)
     with cosines brought to 0 … 1, where no one term outweighs the others.
     """
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     words = [*plus, *minus]
     vectors = _vectors(model, words)
     if product:
@@ -125,37 +125,37 @@ def analogy(
 
 def cosine(model: WordVectors | PathLike, word: str, other: str) -> float:
     """How alike two words are: the cosine between their vectors, from −1 to 1."""
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     first, second = _vectors(model, [word, other])
     return float(first @ second)
 
 
-def odd_one_out(model: WordVectors | PathLike, words: Sequence[str]) -> Odd:
+def odd_one_out(model: WordVectors | PathLike, words: Sequence[str]) -> OddOneOut:
     """The word whose vector is farthest from the mean of all."""
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(f"{len(words)} words have no odd one", fix="give three or more")
     vectors = _vectors(model, words)
     cosines = vectors @ normalised(vectors.mean(0))
     order = np.argsort(cosines, kind="stable")
-    fits = tuple(Near(word=words[at], score=float(cosines[at])) for at in order)
-    return Odd(word=fits[0].word, fits=fits)
+    fits = tuple(Neighbor(word=words[at], score=float(cosines[at])) for at in order)
+    return OddOneOut(word=fits[0].word, fits=fits)
 
 
-def words_picture(
+def plot_words(
     model: WordVectors | PathLike, words: Sequence[str], found: Sequence[Similar] = ()
 ) -> Scatter:
     """Words, and those found near them, on a plane: the first two principal components of the lot.
 
     What was found near a word has its colour.
     """
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     colours = {word: number for number, word in enumerate(dict.fromkeys(words))}
     asked = len(colours)
     for each in found:
         for near in each.words:
             colours.setdefault(near.word, colours.get(each.query, asked))
-    places, explained = plane(_vectors(model, list(colours)))
+    places, explained = principal_components(_vectors(model, list(colours)))
     dots = [
         Dot(name=name, x=float(x), y=float(y), colour=colour, strong=number < asked)
         for number, ((name, colour), (x, y)) in enumerate(zip(colours.items(), places, strict=True))
@@ -164,15 +164,15 @@ def words_picture(
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, dots=dots)
 
 
-def cells_picture(model: WordVectors | PathLike, words: Sequence[str]) -> Cells:
+def plot_vectors(model: WordVectors | PathLike, words: Sequence[str]) -> Cells:
     """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
-    model = opened(model, "similar", WordVectors)
+    model = open_model(model, "similar", WordVectors)
     values = np.stack(list(_known(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return Cells(title=", ".join(words), rows=words, values=(values / deviation).tolist())
 
 
-def plane(vectors: Floats) -> tuple[NDArray[np.float64], float]:
+def principal_components(vectors: Floats) -> tuple[NDArray[np.float64], float]:
     """Principal components 1 and 2 of each vector, and the share of the variance they hold."""
     centred = vectors.astype(np.float64) - vectors.mean(0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
@@ -206,14 +206,14 @@ def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
 
 def _best(
     model: WordVectors, scores: Floats, top: int, left_out: Sequence[int]
-) -> tuple[Near, ...]:
+) -> tuple[Neighbor, ...]:
     in_range("top", top, 1, 1 << 31)
     count = min(top + len(left_out), len(model))
     scores[list(left_out)] = -np.inf
     best = np.argpartition(-scores, count - 1)[:count]
     order = best[np.lexsort((best, -scores[best]))][:top]  # of equals, the more frequent first
     return tuple(
-        Near(word=model.words[row], score=float(scores[row]))
+        Neighbor(word=model.words[row], score=float(scores[row]))
         for row in order
         if np.isfinite(scores[row])
     )

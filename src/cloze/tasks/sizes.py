@@ -7,7 +7,7 @@ from cloze.checkpoint.ngram import NGramModel
 from cloze.models.word2vec import WordVectors
 
 
-def size_of(model: Any) -> int:  # noqa: ANN401 - any that is loaded
+def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
     """Its parameters; the n-grams of an n-gram model, the numbers of word vectors."""
     if isinstance(model, NGramModel):
         return sum(len(level.keys) for level in model.module.levels)

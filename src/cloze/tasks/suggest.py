@@ -10,12 +10,12 @@ from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.tasks.door import opened_language
-from cloze.tasks.texts import texts_of
+from cloze.tasks.door import open_language_model
+from cloze.tasks.texts import check_texts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class BackoffStep:
     """A context on an n-gram model's way to a probability; the product over all of them is p."""
 
     context: tuple[str, ...]
@@ -29,40 +29,46 @@ class Suggestion:
     word: str
     probability: float
     id: int
-    path: tuple[Asked, ...] = ()  # of n-gram models: from the longest known context down
+    backoff_path: tuple[
+        BackoffStep, ...
+    ] = ()  # of n-gram models: from the longest known context down
 
     @property
     def order(self) -> int | None:
         """How many words the n-gram has that spoke, this one included."""
-        return len(self.path[-1].context) + 1 if self.path else None
+        return len(self.backoff_path[-1].context) + 1 if self.backoff_path else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suggested:
+class Suggestions:
     """A text and what may follow it, likeliest first."""
 
     text: str
     suggestions: tuple[Suggestion, ...]
-    unknown: float  # the probability of a word outside the vocabulary, which is not suggested
+    unk_probability: (
+        float  # the probability of a word outside the vocabulary, which is not suggested
+    )
 
 
 @overload
-def suggest(model: LanguageModel | Model | PathLike, text: str, *, top: int = 10) -> Suggested: ...
+def suggest(
+    model: LanguageModel | Model | PathLike, text: str, *, top: int = 10
+) -> Suggestions: ...
 @overload
 def suggest(
     model: LanguageModel | Model | PathLike, text: list[str], *, top: int = 10
-) -> list[Suggested]: ...
+) -> list[Suggestions]: ...
 def suggest(
     model: LanguageModel | Model | PathLike, text: str | list[str], *, top: int = 10
-) -> Suggested | list[Suggested]:
+) -> Suggestions | list[Suggestions]:
     """The likeliest next words of a text, or of each of several texts.
 
     The text is read from the start of a sentence; its end is one of the words, as `</s>` or [SEP].
     An n-gram model also says how it came to each probability. An encoder must be one that reads
     left to right; it reads as much of the end of a long text as it has positions.
     """
-    model = opened_language(model, "suggest")
-    texts = texts_of(text)
+    model = open_language_model(model, "suggest")
+    texts = check_texts(text)
     if not isinstance(text, str):
         return [suggest(model, one, top=top) for one in texts]
     in_range("top", top, 1, len(model.words))
@@ -78,19 +84,19 @@ def suggest(
             word=model.shown(id_),
             probability=float(np.exp(logs[id_])),
             id=id_,
-            path=_path(model, context, id_),
+            backoff_path=_path(model, context, id_),
         )
         for id_ in best.tolist()
         if logs[id_] > -np.inf
     ]
-    return Suggested(text=text, suggestions=tuple(found), unknown=unknown)
+    return Suggestions(text=text, suggestions=tuple(found), unk_probability=unknown)
 
 
-def _path(model: LanguageModel, context: list[int], id_: int) -> tuple[Asked, ...]:
+def _path(model: LanguageModel, context: list[int], id_: int) -> tuple[BackoffStep, ...]:
     if not isinstance(model, NGramModel):
         return ()
     return tuple(
-        Asked(
+        BackoffStep(
             context=tuple(model.shown(word) for word in step.context),
             weight=float(np.exp(step.log_weight)),
         )

@@ -21,11 +21,18 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.schemes import OUTSIDE
 from cloze.errors import InputError
-from cloze.tasks.aggregate import AGGREGATIONS, Span, Unit, decide, names_words, spans_of
-from cloze.tasks.door import opened
-from cloze.tasks.reading import fitted
-from cloze.tasks.scoring import label_number, logits, task_for
-from cloze.tasks.texts import texts_of
+from cloze.tasks.aggregate import (
+    AGGREGATIONS,
+    Span,
+    TaggedUnit,
+    aggregate_tokens,
+    join_spans,
+    labels_single_words,
+)
+from cloze.tasks.door import open_model
+from cloze.tasks.reading import encode_long
+from cloze.tasks.scoring import compute_logits, label_index, resolve_task
+from cloze.tasks.texts import check_texts
 from cloze.text.counting import Told
 from cloze.text.encoding import Encoding
 from cloze.text.length import max_context
@@ -42,7 +49,7 @@ class TagItem(Item):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagged:
+class TagResult:
     """A text with its words and the spans found in it."""
 
     text: str
@@ -50,10 +57,12 @@ class Tagged:
     tags: tuple[str, ...]  # of each word
     scores: tuple[float, ...]  # the probability of each word's tag
     spans: tuple[Span, ...]
-    unread: int = 0  # words that were cut away or have no piece; their tag is O, their score 0
+    untagged: int = 0  # words that were cut away or have no piece; their tag is O, their score 0
 
 
-def items(model: Model, examples: Sequence[TaggedExample], task: Task) -> list[list[TagItem]]:
+def encode_examples(
+    model: Model, examples: Sequence[TaggedExample], task: Task
+) -> list[list[TagItem]]:
     """For each example its sequences, read at the first piece of every word.
 
     A sentence too long goes by the task's policy: in windows a word is read in the one that shows
@@ -62,10 +71,10 @@ def items(model: Model, examples: Sequence[TaggedExample], task: Task) -> list[l
     much on either side as there is ("the maximal document context", Devlin et al. 2018, section
     5.3); nothing is read there.
     """
-    return read_items(model, examples, task)
+    return encode_words(model, examples, task)
 
 
-def read_items(
+def encode_words(
     model: Model, examples: Sequence[TaggedExample], task: Task, *, every_piece: bool = False
 ) -> list[list[TagItem]]:
     """`items`, read at all pieces of every word if so wanted."""
@@ -76,7 +85,7 @@ def read_items(
         for number, (example, encoding) in enumerate(zip(chunk, whole, strict=True), first):
             parts = [encoding]
             if len(encoding) > model.limit:
-                parts = fitted(model, example.text, task=task, name=example.origin)
+                parts = encode_long(model, example.text, task=task, name=example.origin)
             made.append(list(_parts(model, example, number, encoding, parts, every_piece)))
     return _with_context(model, examples, made) if task.context else made
 
@@ -89,7 +98,7 @@ def predict(
     aggregation: str = "first",
     batch_tokens: int | None = None,
     progress: Told | None = None,
-) -> list[Tagged]:
+) -> list[TagResult]:
     """Tags and spans of each example, in their order, one tag for every word.
 
     `aggregation` says how the pieces of a word make its tag: `first` as it was learned, `average`,
@@ -97,31 +106,31 @@ def predict(
     word is that of its first piece.
     """
     one_of("aggregation", aggregation, AGGREGATIONS)
-    task = task_for("tag", model, task)
+    task = resolve_task("tag", model, task)
     if model.reader is not None and aggregation != "first":
         raise InputError(
             "this model reads words by their first piece alone", fix="use the aggregation first"
         )
-    groups = read_items(model, examples, task, every_piece=aggregation != "first")
+    groups = encode_words(model, examples, task, every_piece=aggregation != "first")
     flat = [item for group in groups for item in group]
-    scores = logits(model, flat, head="token", batch_tokens=batch_tokens, progress=progress)
-    return told(model, examples, groups, scores, aggregation=aggregation)
+    scores = compute_logits(model, flat, head="token", batch_tokens=batch_tokens, progress=progress)
+    return postprocess(model, examples, groups, scores, aggregation=aggregation)
 
 
-def told(
+def postprocess(
     model: Model,
     examples: Sequence[TaggedExample],
     groups: Sequence[Sequence[TagItem]],
     scores: Sequence[Tensor],
     *,
     aggregation: str = "first",
-) -> list[Tagged]:
+) -> list[TagResult]:
     """What the scores of the examples' items, p c each, say of the examples."""
     if not groups:
         return []
     sizes = [sum(len(item.places) for item in group) for group in groups]
     parts = torch.cat(list(scores)).softmax(-1).split(sizes)
-    apart = names_words(model.labels)
+    apart = labels_single_words(model.labels)
     return [
         _tagged(model, example, group, part.numpy(), aggregation, apart)
         for example, group, part in zip(examples, groups, parts, strict=True)
@@ -136,7 +145,7 @@ def tag(
     aggregation: str = "first",
     policy: str | None = None,
     stride: int | None = None,
-) -> Tagged: ...
+) -> TagResult: ...
 @overload
 def tag(
     model: Model | PathLike,
@@ -145,7 +154,7 @@ def tag(
     aggregation: str = "first",
     policy: str | None = None,
     stride: int | None = None,
-) -> list[Tagged]: ...
+) -> list[TagResult]: ...
 def tag(
     model: Model | PathLike,
     text: str | list[str],
@@ -153,7 +162,7 @@ def tag(
     aggregation: str = "first",
     policy: str | None = None,
     stride: int | None = None,
-) -> Tagged | list[Tagged]:
+) -> TagResult | list[TagResult]:
     """The spans of a text, with their characters and scores, and the tag of every word.
 
     Words are the tokenizer's: white space and punctuation part them. Where every word has a label,
@@ -162,14 +171,14 @@ def tag(
     or window (all of it, in windows that share `stride` tokens). Unsaid, it is the folder's; a
     folder that has none makes such a text an error.
     """
-    model = opened(model, "tag", Model)
-    task = with_policy(task_for("tag", model), policy, stride)
-    texts = texts_of(text)
-    found = predict(model, plain_examples(model, texts), task=task, aggregation=aggregation)
+    model = open_model(model, "tag", Model)
+    task = with_policy(resolve_task("tag", model), policy, stride)
+    texts = check_texts(text)
+    found = predict(model, make_examples(model, texts), task=task, aggregation=aggregation)
     return found[0] if isinstance(text, str) else found
 
 
-def plain_examples(
+def make_examples(
     model: Model, texts: Sequence[str], origins: Sequence[Origin] | None = None
 ) -> list[TaggedExample]:
     """Texts without marks: the tokenizer tells their words, and each is a document of its own."""
@@ -189,13 +198,13 @@ def _tagged(
     probabilities: NDArray[Any],
     aggregation: str,
     apart: bool,
-) -> Tagged:
+) -> TagResult:
     labels = model.labels
     words = [word for item in group for word in item.words]
     starts = [n for n, word in enumerate(words) if n == 0 or words[n - 1] != word]
-    numbers, scores = decide(probabilities, starts, aggregation)
+    numbers, scores = aggregate_tokens(probabilities, starts, aggregation)
     units = [
-        Unit(words[place], labels[number], score, *example.words[words[place]])
+        TaggedUnit(words[place], labels[number], score, *example.words[words[place]])
         for place, number, score in zip(starts, numbers, scores, strict=True)
     ]
     tags = [OUTSIDE] * len(example.words)
@@ -204,16 +213,18 @@ def _tagged(
         tags[unit.word], sure[unit.word] = unit.tag, unit.score
     if aggregation in ("none", "simple"):
         chars = [pair for item in group for pair in item.chars]
-        numbers, scores = decide(probabilities, range(len(words)), aggregation)
+        numbers, scores = aggregate_tokens(probabilities, range(len(words)), aggregation)
         rows = zip(words, numbers, scores, chars, strict=True)
-        units = [Unit(word, labels[number], score, *pair) for word, number, score, pair in rows]
-    return Tagged(
+        units = [
+            TaggedUnit(word, labels[number], score, *pair) for word, number, score, pair in rows
+        ]
+    return TagResult(
         text=example.text,
         words=example.words,
         tags=tuple(tags),
         scores=tuple(sure),
-        spans=spans_of(example.text, units, join=aggregation != "none", apart=apart),
-        unread=len(example.words) - len(starts),
+        spans=join_spans(example.text, units, join=aggregation != "none", apart=apart),
+        untagged=len(example.words) - len(starts),
     )
 
 
@@ -286,7 +297,7 @@ def _targets(model: Model, example: TaggedExample) -> list[int]:
             f"{example.origin}: {len(example.words)} words have {len(example.tags)} tags",
             fix="give every word one tag",
         )
-    return [label_number(model.labels, tag, example.origin) for tag in example.tags]
+    return [label_index(model.labels, tag, example.origin) for tag in example.tags]
 
 
 def _with_context(

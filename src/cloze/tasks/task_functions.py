@@ -19,20 +19,36 @@ class TaskFunctions:
     """What one task consists of, beside the head of the model."""
 
     read: Callable[..., Iterator[Any]]  # files to examples
-    items: Callable[[Model, Sequence[Any], Task], Sequence[Sequence[Item]]]  # to sequences
+    encode_examples: Callable[
+        [Model, Sequence[Any], Task], Sequence[Sequence[Item]]
+    ]  # to sequences
     predict: Callable[..., Sequence[Any]]  # to predictions, as many and in the same order
-    told: Callable[..., Sequence[Any]]  # the same from the scores of the sequences
+    postprocess: Callable[..., Sequence[Any]]  # the same from the scores of the sequences
 
 
 TASK_FUNCTIONS: dict[str, TaskFunctions] = {
     "classify": TaskFunctions(
-        read=read_texts, items=classify.items, predict=classify.predict, told=classify.told
+        read=read_texts,
+        encode_examples=classify.encode_examples,
+        predict=classify.predict,
+        postprocess=classify.postprocess,
     ),
-    "tag": TaskFunctions(read=read_tags, items=tag.items, predict=tag.predict, told=tag.told),
+    "tag": TaskFunctions(
+        read=read_tags,
+        encode_examples=tag.encode_examples,
+        predict=tag.predict,
+        postprocess=tag.postprocess,
+    ),
     "answer": TaskFunctions(
-        read=read_questions, items=answer_items.items, predict=answer.predict, told=answer.told
+        read=read_questions,
+        encode_examples=answer_items.encode_examples,
+        predict=answer.predict,
+        postprocess=answer.postprocess,
     ),
     "choose": TaskFunctions(
-        read=read_choices, items=choose.items, predict=choose.predict, told=choose.told
+        read=read_choices,
+        encode_examples=choose.encode_examples,
+        predict=choose.predict,
+        postprocess=choose.postprocess,
     ),
 }

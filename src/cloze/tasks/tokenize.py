@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 from cloze.checkpoint.abilities import can, no_model
 from cloze.checkpoint.body import body_folder
 from cloze.checkpoint.source import builtin, existing, model_in
-from cloze.tasks.texts import pairs_of
+from cloze.tasks.texts import check_pairs
 from cloze.text.encoding import Encoding
 from cloze.text.tokenizer import Tokenizer
 
@@ -33,12 +33,12 @@ def tokenize(
 
     A list of texts (and one of pairs) gives a list.
     """
-    texts, pairs = pairs_of(text, pair)
-    found = tokenizer_of(model).encode_batch(texts, pairs)
+    texts, pairs = check_pairs(text, pair)
+    found = open_tokenizer(model).encode_batch(texts, pairs)
     return found[0] if isinstance(text, str) else found
 
 
-def tokenizer_of(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
+def open_tokenizer(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
     """The tokenizer itself, that of a model, built-in ones too, or of a folder or file."""
     if isinstance(model, Tokenizer):
         return model

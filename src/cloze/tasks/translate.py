@@ -12,16 +12,16 @@ from torch import Tensor
 from cloze.checkpoint.translator import Translator
 from cloze.config import in_range, number, one_of
 from cloze.data.files import PathLike
-from cloze.decode.beam import Beam, beam
+from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
 from cloze.explain.capture import capture
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.decoder import CrossAttention
-from cloze.tasks.batches import by_tokens
-from cloze.tasks.door import opened
-from cloze.tasks.pieces import words_of
-from cloze.tasks.texts import OnError, texts_of
+from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.door import open_model
+from cloze.tasks.pieces import join_words
+from cloze.tasks.texts import OnError, check_texts
 from cloze.text.counting import Told
 from cloze.text.length import POLICIES, keep
 
@@ -29,7 +29,7 @@ BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
 END = "⏎"  # how the end of a sentence is shown
 # Tokens of a source where the model itself sets no end. Far beyond any sentence: what is longer is
 # a line that was never split, and would be searched for minutes.
-LONGEST = 1024
+MAX_SOURCE_TOKENS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,13 +47,13 @@ class Alignment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class TranslationCandidate:
     """One translation."""
 
     text: str
     score: float  # the log-probability by the length penalty
     log_probability: float
-    ended: bool  # False: it was cut off at the most tokens a translation may have
+    finished: bool  # False: it was cut off at the most tokens a translation may have
     alignment: Alignment | None = None
 
 
@@ -62,8 +62,8 @@ class Translation:
     """A sentence and its translations, best first; none where it could not be translated."""
 
     source: str
-    candidates: tuple[Candidate, ...]
-    cut: int = 0  # tokens of the source that a length policy left out
+    candidates: tuple[TranslationCandidate, ...]
+    truncated: int = 0  # tokens of the source that a length policy left out
 
     @property
     def text(self) -> str:
@@ -135,18 +135,24 @@ def translate(
         on_error: who is told of a sentence that is too long.
         progress: who is told how many are done.
     """
-    search = Beam(size=beam, best=best, penalty=penalty, alpha=alpha, no_repeat=no_repeat)  # type: ignore[arg-type]
+    search = BeamConfig(
+        size=beam,
+        n_best=best,
+        length_normalization=penalty,  # type: ignore[arg-type]
+        length_penalty=alpha,
+        no_repeat_ngram_size=no_repeat,
+    )
     number("ratio", ratio, 0.0, 1e3)
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
-    model = opened(model, "translate", Translator)
+    model = open_model(model, "translate", Translator)
     if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
         raise InputError("this model has no attention to align by", fix="train one with attention")
     alone = isinstance(texts, str)
-    rows = texts_of(texts)
+    rows = check_texts(texts)
     sources, cut = _read(model, rows, policy, None if alone else on_error)
-    found: dict[int, tuple[Candidate, ...]] = {}
+    found: dict[int, tuple[TranslationCandidate, ...]] = {}
     said, done = list(sources), 0
-    for batch in by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
+    for batch in batch_by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
         numbers = [said[n] for n in batch]
         some = _searched(model, [sources[n] for n in numbers], search, ratio)
         for row, hypotheses in zip(numbers, some, strict=True):
@@ -156,12 +162,12 @@ def translate(
         done += len(batch)
         if progress:
             progress("sentences", done, len(sources))
-    blank = Candidate(text="", score=0.0, log_probability=0.0, ended=True)
+    blank = TranslationCandidate(text="", score=0.0, log_probability=0.0, finished=True)
     made = [
         Translation(
             source=text,
             candidates=found.get(row, () if text.strip() else (blank,)),
-            cut=cut.get(row, 0),
+            truncated=cut.get(row, 0),
         )
         for row, text in enumerate(rows)
     ]
@@ -177,7 +183,7 @@ def _read(
     told = [row for row, text in enumerate(texts) if text.strip()]
     found = dict(zip(told, model.encode([texts[row] for row in told]), strict=True))
     cut: dict[int, int] = {}
-    most = model.limit or max(LONGEST, model.longest)
+    most = model.limit or max(MAX_SOURCE_TOKENS, model.longest)
     for row, ids in list(found.items()):
         if len(ids) <= most:
             continue
@@ -201,17 +207,17 @@ def _read(
 
 
 def _searched(
-    model: Translator, sources: Sequence[Sequence[int]], search: Beam, ratio: float
+    model: Translator, sources: Sequence[Sequence[int]], search: BeamConfig, ratio: float
 ) -> list[list[Hypothesis]]:
     config, most = model.config, model.limit or 1 << 30
-    source, real = padded(sources, model.device)
+    source, real = pad_sequences(sources, model.device)
     limits = [min(int(ratio * len(ids)) + 10, most) for ids in sources]
     first = torch.full((len(sources),), config.bos_id, device=model.device)
     state = model.module.start(source, real)
-    return beam(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
+    return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Ids (b s), and which of them are real."""
     lengths = torch.tensor([len(row) for row in rows])
     real = torch.arange(int(lengths.max())) < lengths[:, None]
@@ -222,18 +228,18 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor,
 
 def _candidate(
     model: Translator, source: Sequence[int], found: Hypothesis, *, align: bool
-) -> Candidate:
-    return Candidate(
+) -> TranslationCandidate:
+    return TranslationCandidate(
         text=model.decode(found.tokens),
         score=found.score,
         log_probability=found.log_probability,
-        ended=found.ended,
-        alignment=aligned(model, source, found.tokens, ended=found.ended) if align else None,
+        finished=found.finished,
+        alignment=align_words(model, source, found.tokens, ended=found.finished) if align else None,
     )
 
 
 @torch.inference_mode()
-def aligned(
+def align_words(
     model: Translator, source: Sequence[int], target: Sequence[int], *, ended: bool = True
 ) -> Alignment:
     """Which source words each word of a translation came from, both given as ids.
@@ -242,7 +248,7 @@ def aligned(
     nearest to an alignment (Garg et al. 2019). Pieces of a source word add up; those of a target
     word are averaged. A translation that has not ended says no end, and has no row for it.
     """
-    ids, real = padded([source], model.device)
+    ids, real = pad_sequences([source], model.device)
     before = target if ended else target[:-1]  # what stood there when each token was said
     inputs = torch.tensor([[model.config.bos_id, *before]], device=model.device)
     if isinstance(model.module, Seq2Seq):
@@ -263,6 +269,6 @@ def aligned(
 
 
 def _words(model: Translator, ids: Sequence[int], *, ended: bool) -> Iterator[tuple[str, int, int]]:
-    yield from words_of(model.tokenizer, ids)
+    yield from join_words(model.tokenizer, ids)
     if ended:
         yield END, len(ids), len(ids) + 1

@@ -31,7 +31,7 @@ def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
     assert cloze.builtin() == {"cloze-en": stand_in}
     model = cloze.load("cloze-en")
     assert model.heads == ("mlm",)
-    assert cloze.fill(model, "the [MASK] sat", top=1).blanks[0].guesses
+    assert cloze.fill(model, "the [MASK] sat", top=1).masks[0].predictions
     assert cloze.info("cloze-en").folder == str(stand_in)
     assert cloze.tokenize("cloze-en", "the cat").pieces == ["[CLS]", "the", "cat", "[SEP]"]
 
@@ -100,7 +100,7 @@ def test_what_comes_with_the_package_is_small_and_whole(name):
 def test_the_english_one_knows_some_english():
     model = cloze.load("cloze-en")
     assert cloze.fill(model, "The capital of France is [MASK].").best.endswith("paris.")
-    assert cloze.fill(model, "She is one [MASK] the best.").blanks[0].guesses[0].word == "of"
+    assert cloze.fill(model, "She is one [MASK] the best.").masks[0].predictions[0].word == "of"
     music, tune, shares = cloze.embed(
         model,
         ["A man plays a guitar.", "Someone is playing an instrument.", "Stocks fell on Friday."],

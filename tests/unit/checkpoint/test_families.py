@@ -7,7 +7,7 @@ import torch
 import cloze
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.translate import padded
+from cloze.tasks.translate import pad_sequences
 from grams import TEXT, text_model
 from languages import VARIETIES as LANGUAGE
 from languages import language_model
@@ -43,7 +43,7 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
     folder = translator(variety, scale=0.2).save(tmp_path / "m")
     whole, half = (cloze.load(folder, device="cpu", dtype=one) for one in ("float32", dtype))
     assert {one.itemsize for one in half.module.parameters()} == {2}
-    source, real = padded(whole.encode(TEXTS[:6]), whole.device)
+    source, real = pad_sequences(whole.encode(TEXTS[:6]), whole.device)
     first = torch.zeros(6, dtype=torch.long)
     ours, theirs = (
         one.module.step(first, one.module.start(source, real))[0] for one in (half, whole)

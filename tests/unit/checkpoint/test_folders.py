@@ -179,7 +179,7 @@ def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path
     assert torch.equal(opened.module(IDS), model.module(IDS))
     called = said[0] if said and isinstance(said, list) else said
     assert opened.report.ignored == ((f"architectures: {called}",) if said else ())
-    assert cloze.info(folder).heads == ("mlm",)
+    assert cloze.info(folder).task_heads == ("mlm",)
 
 
 @pytest.mark.parametrize(

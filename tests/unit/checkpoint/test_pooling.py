@@ -98,7 +98,7 @@ def test_the_folders_limit_wins_over_the_tokenizers(tmp_path):
         model = model_with((), Pooling(limit=told))
         short = replace(model, tokenizer=model.tokenizer.with_limit(limit))
         folder = short.save(tmp_path / f"{limit}-{told}")
-        assert short.limit == cloze.load(folder).limit == cloze.info(folder).limit == most
+        assert short.limit == cloze.load(folder).limit == cloze.info(folder).max_length == most
 
 
 def moved(folder, path="0_Transformer"):
@@ -128,7 +128,7 @@ def test_a_body_in_a_folder_of_its_own(tmp_path):
     opened = cloze.load(folder)
     assert opened.pooling == model.pooling
     assert (cloze.embed(opened, TEXTS) == cloze.embed(model, TEXTS)).all()
-    assert cloze.info(folder).limit == 7
+    assert cloze.info(folder).max_length == 7
     assert cloze.tokenize(folder, "the cat").ids == model.tokenizer.encode("the cat").ids
     assert (cloze.embed(cloze.load(opened.save(tmp_path / "flat")), TEXTS) != 0).all()
 

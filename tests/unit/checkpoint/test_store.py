@@ -46,13 +46,13 @@ def test_the_folder_opens_as_any_other(model, tmp_path):
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
     assert 0.95 < cosines.min() < 1  # rounded, not ruined
     assert cloze.load(folder, dtype="bfloat16").dtype == torch.bfloat16
-    assert set(cloze.info(folder).stored_as) == {"F8_E4M3", "F32"}
+    assert set(cloze.info(folder).dtypes) == {"F8_E4M3", "F32"}
 
 
 def test_saving_what_was_opened_gives_whole_weights_again(model, tmp_path):
     opened = cloze.load(save_small(model, tmp_path / "small"))
     again = cloze.load(opened.save(tmp_path / "whole"))
-    assert set(cloze.info(tmp_path / "whole").stored_as) == {"F32"}
+    assert set(cloze.info(tmp_path / "whole").dtypes) == {"F32"}
     for name, weight in opened.module.state_dict().items():
         assert torch.equal(again.module.state_dict()[name], weight)
 

@@ -71,8 +71,8 @@ def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
     assert list(opened.words) == list(WORDS)
     assert (opened.vectors == model().vectors).all()
     found = cloze.info(tmp_path / name)
-    assert (found.family, found.total, found.vocabulary.pieces) == ("word2vec", 12, 3)
-    assert "similar" in found.verbs
+    assert (found.family, found.total_parameters, found.vocabulary.size) == ("word2vec", 12, 3)
+    assert "similar" in found.capabilities
 
 
 @pytest.mark.parametrize("text", ["", "word\n", "The cat sat on the mat.\n", "In the year 1984\n"])

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from cloze.decode.beam import Beam, beam
+from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import average, wu
 from cloze.errors import ConfigError
 
@@ -44,7 +44,7 @@ class Toy:
 
 def searched(toy, search, limits, sentences=3):
     first = torch.full((sentences,), BOS)
-    return beam(toy, toy.start(sentences), first, search, eos=EOS, limits=limits)
+    return beam_search(toy, toy.start(sentences), first, search, eos=EOS, limits=limits)
 
 
 def exhaustive(toy, sentence, limit, score):
@@ -62,13 +62,13 @@ def exhaustive(toy, sentence, limit, score):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_is_an_exhaustive_search(penalty, alpha):
     toy, limit = Toy(), 4
-    search = Beam(size=81, best=20, penalty=penalty, alpha=alpha)
+    search = BeamConfig(size=81, n_best=20, length_normalization=penalty, length_penalty=alpha)
     found = searched(toy, search, [limit] * 3)
     for sentence, hypotheses in enumerate(found):
         expected = exhaustive(toy, sentence, limit, search.score)[:20]
         assert [one.tokens for one in hypotheses] == [said for _, said in expected]
         for one, (score, said) in zip(hypotheses, expected, strict=True):
-            assert one.ended
+            assert one.finished
             assert one.score == pytest.approx(score, abs=1e-12)
             exact = toy.log_probability(sentence, [*said, EOS])
             assert one.log_probability == pytest.approx(exact, abs=1e-12)
@@ -77,8 +77,8 @@ def test_a_beam_wide_enough_is_an_exhaustive_search(penalty, alpha):
 def test_a_beam_of_one_is_greedy():
     toy = Toy(vocabulary=6)
     first = torch.full((3,), BOS)
-    alone = Beam(size=1, alpha=0.0)
-    found = beam(toy, toy.start(3), first, alone, eos=EOS, limits=[8] * 3)
+    alone = BeamConfig(size=1, length_penalty=0.0)
+    found = beam_search(toy, toy.start(3), first, alone, eos=EOS, limits=[8] * 3)
     for sentence, (one,) in enumerate(found):
         said = []
         for _ in range(8):
@@ -88,38 +88,41 @@ def test_a_beam_of_one_is_greedy():
                 break
             said.append(word)
         assert list(one.tokens) == said
-        assert one.ended is (len(said) < 8)
+        assert one.finished is (len(said) < 8)
         assert one.score == one.log_probability
 
 
 def test_a_sentence_does_not_depend_on_its_neighbours():
-    toy, search = Toy(vocabulary=7, seed=4), Beam(size=3, best=3)
+    toy, search = Toy(vocabulary=7, seed=4), BeamConfig(size=3, n_best=3)
     together = searched(toy, search, [8, 3, 6])
     for sentence, limit in enumerate([8, 3, 6]):
         state = torch.tensor([sentence]), torch.full((1, 1), BOS)
-        (alone,) = beam(toy, state, torch.tensor([BOS]), search, eos=EOS, limits=[limit])
+        (alone,) = beam_search(toy, state, torch.tensor([BOS]), search, eos=EOS, limits=[limit])
         assert alone == together[sentence]
 
 
 def test_scores_fall_and_what_was_cut_comes_last():
     toy = Toy(vocabulary=7)
     toy.table[..., EOS] = -50.0  # nothing wants to end
-    for hypotheses in searched(toy, Beam(size=3, best=3), [5] * 3):
-        assert [one.ended for one in hypotheses] == [False] * 3
+    for hypotheses in searched(toy, BeamConfig(size=3, n_best=3), [5] * 3):
+        assert [one.finished for one in hypotheses] == [False] * 3
         assert {len(one.tokens) for one in hypotheses} == {5}
         scores = [one.score for one in hypotheses]
         assert scores == sorted(scores, reverse=True)
     toy = Toy(vocabulary=3)
-    for hypotheses in searched(toy, Beam(size=4, best=4), [2] * 3):
-        assert [one.ended for one in hypotheses] == sorted(
-            (one.ended for one in hypotheses), reverse=True
+    for hypotheses in searched(toy, BeamConfig(size=4, n_best=4), [2] * 3):
+        assert [one.finished for one in hypotheses] == sorted(
+            (one.finished for one in hypotheses), reverse=True
         )
 
 
 def test_a_wider_beam_scores_no_worse_here():
     toy = Toy(vocabulary=8, seed=2)
     best = [
-        [found[0].score for found in searched(toy, Beam(size=size, alpha=0.0), [8] * 3)]
+        [
+            found[0].score
+            for found in searched(toy, BeamConfig(size=size, length_penalty=0.0), [8] * 3)
+        ]
         for size in (1, 8, 64)
     ]
     assert all(narrow <= wide + 1e-12 for narrow, wide in zip(best[0], best[2], strict=True))
@@ -130,9 +133,11 @@ def test_no_n_gram_comes_twice(size):
     toy = Toy(vocabulary=4)
     toy.table[..., EOS] = -50.0
     toy.table[..., 2] += 30.0  # would say 2 2 2 2 …
-    free = searched(toy, Beam(size=2, best=2), [8] * 3)
+    free = searched(toy, BeamConfig(size=2, n_best=2), [8] * 3)
     assert free[0][0].tokens == (2,) * 8
-    for hypotheses in searched(toy, Beam(size=2, best=2, no_repeat=size), [8] * 3):
+    for hypotheses in searched(
+        toy, BeamConfig(size=2, n_best=2, no_repeat_ngram_size=size), [8] * 3
+    ):
         for one in hypotheses:
             grams = list(zip(*(one.tokens[n:] for n in range(size)), strict=False))
             assert len(grams) == len(set(grams))
@@ -140,7 +145,7 @@ def test_no_n_gram_comes_twice(size):
 
 def test_where_every_word_is_forbidden_the_sentence_ends():
     toy = Toy(vocabulary=3)
-    found = searched(toy, Beam(size=1, no_repeat=1), [8] * 3)
+    found = searched(toy, BeamConfig(size=1, no_repeat_ngram_size=1), [8] * 3)
     assert all(len(one[0].tokens) <= 2 for one in found)
 
 
@@ -148,14 +153,17 @@ def test_length_penalties():
     assert wu(1, 0.6) == 1.0
     assert wu(7, 1.0) == 2.0
     assert average(4, 1.0) == 4.0
-    assert Beam(alpha=0.0).score(-3.0, 9) == -3.0
-    assert Beam(penalty="average", alpha=1.0).score(-3.0, 3) == -1.0
+    assert BeamConfig(length_penalty=0.0).score(-3.0, 9) == -3.0
+    assert BeamConfig(length_normalization="average", length_penalty=1.0).score(-3.0, 3) == -1.0
 
 
 def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
     toy = Toy(vocabulary=5, seed=3)
     lengths = [
-        sum(len(one[0].tokens) for one in searched(toy, Beam(size=32, alpha=alpha), [8] * 3))
+        sum(
+            len(one[0].tokens)
+            for one in searched(toy, BeamConfig(size=32, length_penalty=alpha), [8] * 3)
+        )
         for alpha in (0.0, 3.0)
     ]
     assert lengths[0] < lengths[1]
@@ -165,17 +173,17 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
     ("changes", "message"),
     [
         ({"size": 0}, "beam is 0"),
-        ({"size": 2, "best": 3}, "best is 3\n.*from 1 to 2"),
-        ({"penalty": "long"}, "penalty 'long' is unknown"),
-        ({"alpha": -1.0}, "alpha is -1.0"),
-        ({"no_repeat": -1}, "no_repeat is -1"),
+        ({"size": 2, "n_best": 3}, "best is 3\n.*from 1 to 2"),
+        ({"length_normalization": "long"}, "length_normalization 'long' is unknown"),
+        ({"length_penalty": -1.0}, "alpha is -1.0"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat is -1"),
     ],
 )
 def test_a_search_that_makes_no_sense(changes, message):
     with pytest.raises(ConfigError, match=message):
-        Beam(**changes)
+        BeamConfig(**changes)
 
 
 def test_a_limit_below_one():
     with pytest.raises(ConfigError, match="limit is 0"):
-        searched(Toy(), Beam(), [4, 0, 4])
+        searched(Toy(), BeamConfig(), [4, 0, 4])

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from cloze.decode.sampling import Sampling, sample, shares
+from cloze.decode.sampling import Sampling, filter_probabilities, sample
 from cloze.errors import ConfigError
 
 LOGS = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
@@ -34,7 +34,7 @@ def drawn(how=None, rows=1, limit=1, eos=None, seed=0, logs=LOGS, never=()):
 
 def test_shares_by_each_filter():
     def of(**how):
-        found, ids = shares(LOGS, Sampling(**how))
+        found, ids = filter_probabilities(LOGS, Sampling(**how))
         return found[0][ids[0].argsort()].tolist()
 
     assert of() == pytest.approx([0.1, 0.4, 0.2, 0.3])
@@ -63,11 +63,11 @@ def test_the_end_ends_a_row_and_counts():
     found = drawn(rows=50, limit=4, eos=1)
     for one in found:
         assert 1 not in one.tokens
-        assert one.ended or len(one.tokens) == 4
-        said = [*one.tokens, *([1] if one.ended else [])]
+        assert one.finished or len(one.tokens) == 4
+        said = [*one.tokens, *([1] if one.finished else [])]
         wanted = sum(LOGS[0, token].item() for token in said)
         assert one.log_probability == pytest.approx(wanted, rel=1e-5)
-    assert {one.ended for one in found} == {True, False}
+    assert {one.finished for one in found} == {True, False}
 
 
 def test_what_is_forbidden_never_comes():

@@ -112,7 +112,7 @@ def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
     )
     assert not model.report
     assert model.tokenizer.size == cloze.load(teacher).tokenizer.size
-    assert cloze.fill(model, "the [MASK] sat on the mat.").blanks[0].guesses
+    assert cloze.fill(model, "the [MASK] sat on the mat.").masks[0].predictions
     (fill, *_) = json.loads((out / "fills.json").read_text())
     assert len(fill["before"]) == len(fill["after"]) == len(fill["teacher"]) == 5
     page = (out / "report.html").read_text()

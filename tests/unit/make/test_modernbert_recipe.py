@@ -48,11 +48,11 @@ def test_text_becomes_a_modernbert(made):
         6,
     )
     assert (config.intermediate_size, config.rope_theta, config.dropout) == (64, 10_000.0, 0.0)
-    assert len(cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses) == 3
+    assert len(cloze.fill(model, "the [MASK] sat.", top=3).masks[0].predictions) == 3
     assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
     found = cloze.info(made)
-    assert found.total == sum(weight.numel() for weight in model.module.parameters())
-    assert (found.shape["global_every"], found.shape["window"]) == (3, 6)
+    assert found.total_parameters == sum(weight.numel() for weight in model.module.parameters())
+    assert (found.config["global_every"], found.config["window"]) == (3, 6)
 
 
 def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):

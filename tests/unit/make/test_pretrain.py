@@ -83,7 +83,7 @@ def test_the_folder_is_a_model(trained):
     model = cloze.load(out)
     assert model.heads == ("mlm", "nsp")
     assert not model.report
-    assert cloze.fill(model, "the [MASK] sat on the mat.").blanks[0].guesses
+    assert cloze.fill(model, "the [MASK] sat on the mat.").masks[0].predictions
     assert cloze.embed(model, ["the cat"]).shape == (1, 16)
     for name in ("recipe.toml", "metrics.jsonl", "report.html", "fills.json", "corpus.json"):
         assert (out / name).is_file(), name

@@ -33,7 +33,7 @@ def test_rare_words_are_counted_as_unknown(corpus, tmp_path):
     often = pretrain_ngram(corpus, tmp_path / "a", order=2, min_count=2)
     every = pretrain_ngram(corpus, tmp_path / "b", order=2, min_count=1)
     assert set(every.words) - set(often.words) == {"zebra"}
-    assert cloze.suggest(often, "").unknown > cloze.suggest(every, "").unknown
+    assert cloze.suggest(often, "").unk_probability > cloze.suggest(every, "").unk_probability
 
 
 def test_a_given_tokenizer_needs_one_reading(corpus, tmp_path):

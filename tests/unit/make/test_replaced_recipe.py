@@ -46,7 +46,7 @@ def test_the_folder_holds_the_model_alone_and_the_state_all(both):
     model = cloze.load(both)
     assert not model.report
     assert (model.heads, model.config.num_layers) == (("mlm",), 2)
-    guesses = cloze.fill(model, "the [MASK] sat.", top=3).blanks[0].guesses
+    guesses = cloze.fill(model, "the [MASK] sat.", top=3).masks[0].predictions
     assert len(guesses) == 3
     names = read_state(newest_state(both / "state")).tensors["model"].keys()
     assert {"head.weight", "generator.blocks.0.attention.qkv.weight"} <= names

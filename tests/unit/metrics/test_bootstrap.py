@@ -4,8 +4,8 @@ from scipy import stats
 
 from cloze.errors import ConfigError, InputError
 from cloze.metrics import bootstrap
-from cloze.metrics.bootstrap import difference, interval
-from cloze.metrics.measures import judge
+from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
+from cloze.metrics.measures import make_scorer
 
 
 def rng(seed=0):
@@ -14,23 +14,23 @@ def rng(seed=0):
 
 def test_values_and_a_function_of_them_give_the_same(monkeypatch):
     values = rng(1).normal(size=37)
-    at_once = interval(values, 37, rng=rng())
-    one_by_one = interval(lambda chosen: float(values[chosen].mean()), 37, rng=rng())
+    at_once = bootstrap_interval(values, 37, rng=rng())
+    one_by_one = bootstrap_interval(lambda chosen: float(values[chosen].mean()), 37, rng=rng())
     assert at_once.value == pytest.approx(values.mean())
     assert (one_by_one.low, one_by_one.high) == pytest.approx((at_once.low, at_once.high))
     monkeypatch.setattr(bootstrap, "_ROOM", 100)  # two resamples at once
-    assert interval(values, 37, rng=rng()) == at_once
+    assert bootstrap_interval(values, 37, rng=rng()) == at_once
 
 
 def test_the_same_generator_gives_the_same_interval():
     values = rng(1).normal(size=50)
-    assert interval(values, 50, rng=rng(4)) == interval(values, 50, rng=rng(4))
-    assert interval(values, 50, rng=rng(4)) != interval(values, 50, rng=rng(5))
+    assert bootstrap_interval(values, 50, rng=rng(4)) == bootstrap_interval(values, 50, rng=rng(4))
+    assert bootstrap_interval(values, 50, rng=rng(4)) != bootstrap_interval(values, 50, rng=rng(5))
 
 
 def test_the_interval_is_that_of_the_normal_distribution():
     values = rng(2).normal(3, 2, 2_000)
-    found = interval(values, 2_000, rng=rng(), resamples=4_000)
+    found = bootstrap_interval(values, 2_000, rng=rng(), resamples=4_000)
     error = values.std() / np.sqrt(2_000)
     assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
     assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
@@ -41,7 +41,7 @@ def test_it_covers_the_truth_as_often_as_it_says():
     source, draws = rng(11), rng(12)
     hits = 0
     for _ in range(500):
-        found = interval(source.normal(1, 3, 150), 150, rng=draws, resamples=300)
+        found = bootstrap_interval(source.normal(1, 3, 150), 150, rng=draws, resamples=300)
         hits += found.low <= 1 <= found.high
     # short of 95 % by what 150 values and 300 resamples cost; the bounds are of one in a thousand
     low, high = stats.binom.ppf([0.0005, 0.9995], 500, 0.942)
@@ -51,8 +51,8 @@ def test_it_covers_the_truth_as_often_as_it_says():
 def test_a_score_that_is_no_mean():
     gold = (["yes"] * 30 + ["no"] * 70) * 3
     said = (["yes"] * 20 + ["no"] * 60 + ["yes"] * 20) * 3
-    made = judge("classify", gold, said)
-    found = interval(made.metric("matthews"), made.count, rng=rng())
+    made = make_scorer("classify", gold, said)
+    found = bootstrap_interval(made.metric("matthews"), made.count, rng=rng())
     assert found.low < found.value == made.scores["matthews"] < found.high
     assert 0.05 < found.high - found.low < 0.4
     assert str(found).startswith(f"{found.value:.4f} [{found.low:.4f}, ")
@@ -64,18 +64,18 @@ def test_two_models_on_the_same_examples():
     b = np.where(hard, 0.0, 1.0)
     a = b.copy()
     a[np.flatnonzero(hard)[:15]] = 1.0
-    alone = interval(a, 1_000, rng=rng()), interval(b, 1_000, rng=rng())
+    alone = bootstrap_interval(a, 1_000, rng=rng()), bootstrap_interval(b, 1_000, rng=rng())
     assert alone[0].low < alone[1].high
-    found = difference(a, b, 1_000, rng=rng())
+    found = bootstrap_difference(a, b, 1_000, rng=rng())
     assert found.value == pytest.approx(0.015)
     assert 0 < found.low < found.value < found.high
     assert found.p == 2 / 1_001  # no draw speaks for the other side, and the data count as one
-    turned = difference(b, a, 1_000, rng=rng())
+    turned = bootstrap_difference(b, a, 1_000, rng=rng())
     assert (turned.value, turned.low, turned.high) == pytest.approx(
         (-found.value, -found.high, -found.low)
     )
     assert turned.p == found.p  # as sure a difference, the other way
-    assert difference(a, a, 1_000, rng=rng()).p == 1
+    assert bootstrap_difference(a, a, 1_000, rng=rng()).p == 1
 
 
 def test_p_is_two_sided():
@@ -84,22 +84,22 @@ def test_p_is_two_sided():
     wanted = 2 * (min((gaps <= 0).sum(), (gaps >= 0).sum()) + 1) / 1_001
     assert 0.1 < wanted < 1
     none = np.zeros(200)
-    assert difference(values, none, 200, rng=rng(4)).p == pytest.approx(wanted)
-    assert difference(none, values, 200, rng=rng(4)).p == pytest.approx(wanted)
+    assert bootstrap_difference(values, none, 200, rng=rng(4)).p == pytest.approx(wanted)
+    assert bootstrap_difference(none, values, 200, rng=rng(4)).p == pytest.approx(wanted)
 
 
 def test_resamples_without_a_value_are_left_out():
-    made = judge("answer", [["a b"]] * 5 + [[]], ["b"] * 4 + ["", ""])
-    found = interval(made.metric("no_answer"), 6, rng=rng())
+    made = make_scorer("answer", [["a b"]] * 5 + [[]], ["b"] * 4 + ["", ""])
+    found = bootstrap_interval(made.metric("no_answer"), 6, rng=rng())
     assert (found.value, found.low, found.high) == (1, 1, 1)
     with pytest.raises(InputError, match="NaN in every resample\n  fix: score more"):
-        interval(np.array([np.nan]), 1, rng=rng())
+        bootstrap_interval(np.array([np.nan]), 1, rng=rng())
 
 
 def test_bad_choices_are_said():
     with pytest.raises(InputError, match="there are 2 values for 3 examples\n  fix: give one"):
-        interval(np.zeros(2), 3, rng=rng())
+        bootstrap_interval(np.zeros(2), 3, rng=rng())
     with pytest.raises(ConfigError, match="resamples is 0"):
-        interval(np.zeros(2), 2, rng=rng(), resamples=0)
+        bootstrap_interval(np.zeros(2), 2, rng=rng(), resamples=0)
     with pytest.raises(ConfigError, match="examples is 0"):
-        difference(np.zeros(0), np.zeros(0), 0, rng=rng())
+        bootstrap_difference(np.zeros(0), np.zeros(0), 0, rng=rng())

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from cloze.metrics.glue import GLUE, find_glue, mean_score
-from cloze.metrics.measures import MEASURES
+from cloze.metrics.glue import GLUE, find_glue_files, mean_score
+from cloze.metrics.measures import METRICS
 
 
 def test_every_metric_is_one_that_its_task_is_scored_by():
     for task in GLUE.values():
-        assert set(task.metrics) <= set(MEASURES[task.kind]), task.name
+        assert set(task.metrics) <= set(METRICS[task.kind]), task.name
 
 
 def test_scores_are_means():
@@ -23,7 +23,7 @@ def test_files_are_found_in_any_case_and_packing(tmp_path: Path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "WNLI").touch()  # no folder
-    found = find_glue(tmp_path)
+    found = find_glue_files(tmp_path)
     assert list(found) == ["MNLI", "RTE"]
     assert found["RTE"].train == tmp_path / "rte" / "train.tsv.gz"
     assert found["RTE"].dev == (tmp_path / "rte" / "dev.tsv",)
@@ -33,7 +33,7 @@ def test_files_are_found_in_any_case_and_packing(tmp_path: Path):
 
 @pytest.mark.data
 def test_the_columns_are_those_of_the_real_files(data_dir: Path):
-    found = find_glue(data_dir / "glue")
+    found = find_glue_files(data_dir / "glue")
     assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B", "QNLI", "RTE"]
     for name, files in found.items():
         for path in filter(None, (files.train, *files.dev)):

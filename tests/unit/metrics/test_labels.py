@@ -6,50 +6,61 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.metrics.labels import by_label, calibration, confusion, matthews_of, paired
-from cloze.metrics.rates import Rates, macro_f1, total
+from cloze.metrics.labels import (
+    check_paired,
+    compute_calibration,
+    confusion_matrix,
+    matthews_correlation,
+    score_labels,
+)
+from cloze.metrics.rates import LabelScores, macro_f1, sum_scores
 
 GOLD = ["cat", "cat", "cat", "dog", "dog", "eel"]
 SAID = ["cat", "cat", "dog", "dog", "cat", "dog"]
 
 
 def test_rows_are_what_was_and_columns_what_was_said():
-    matrix = confusion(GOLD, SAID, ["eel", "dog", "cat"])
+    matrix = confusion_matrix(GOLD, SAID, ["eel", "dog", "cat"])
     assert matrix.tolist() == [[0, 1, 0], [0, 1, 1], [0, 1, 2]]
-    assert confusion(GOLD, SAID).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
+    assert confusion_matrix(GOLD, SAID).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
 
 
 def test_a_label_that_is_never_said_scores_zero():
-    assert by_label(GOLD, SAID)["eel"] == Rates(right=0, found=0, wanted=1)
-    assert by_label(GOLD, SAID)["eel"].precision == 0
-    assert by_label(GOLD, SAID)["cat"].f1 == pytest.approx(2 / 3)
-    assert macro_f1(by_label(GOLD, SAID).values()) == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
+    assert score_labels(GOLD, SAID)["eel"] == LabelScores(true_positives=0, predicted=0, support=1)
+    assert score_labels(GOLD, SAID)["eel"].precision == 0
+    assert score_labels(GOLD, SAID)["cat"].f1 == pytest.approx(2 / 3)
+    assert macro_f1(score_labels(GOLD, SAID).values()) == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
 
 
 def test_matthews_by_its_formula():
     gold, said = [1] * 6 + [0] * 4, [1] * 5 + [0] + [1] + [0] * 3
     tp, tn, fp, fn = 5, 3, 1, 1
     root = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert matthews_of(confusion(gold, said)) == pytest.approx((tp * tn - fp * fn) / root)
-    assert matthews_of(confusion(gold, gold)) == 1
-    assert matthews_of(confusion(gold, [1 - one for one in gold])) == -1
-    assert matthews_of(confusion(gold, [1] * 10)) == 0
+    assert matthews_correlation(confusion_matrix(gold, said)) == pytest.approx(
+        (tp * tn - fp * fn) / root
+    )
+    assert matthews_correlation(confusion_matrix(gold, gold)) == 1
+    assert matthews_correlation(confusion_matrix(gold, [1 - one for one in gold])) == -1
+    assert matthews_correlation(confusion_matrix(gold, [1] * 10)) == 0
 
 
 def test_many_examples_do_not_overflow():
     matrix = np.array([[3_000_000_000, 1], [1, 3_000_000_000]])
-    assert matthews_of(matrix) == pytest.approx(1)
+    assert matthews_correlation(matrix) == pytest.approx(1)
 
 
 def test_rates_add_up():
-    parts = [Rates(right=1, found=2, wanted=4), Rates(right=3, found=3, wanted=3)]
-    assert total(parts) == Rates(right=4, found=5, wanted=7)
+    parts = [
+        LabelScores(true_positives=1, predicted=2, support=4),
+        LabelScores(true_positives=3, predicted=3, support=3),
+    ]
+    assert sum_scores(parts) == LabelScores(true_positives=4, predicted=5, support=7)
     assert macro_f1(parts) == pytest.approx((1 / 3 + 1) / 2)
     assert macro_f1([]) == 0
 
 
 def test_calibration_by_hand():
-    made = calibration([0.0, 0.1, 0.15, 0.95, 1.0], [False, False, True, True, True])
+    made = compute_calibration([0.0, 0.1, 0.15, 0.95, 1.0], [False, False, True, True, True])
     first, second, last = made.bins[0], made.bins[1], made.bins[-1]
     assert (first.count, first.confidence, first.accuracy) == (2, 0.05, 0.0)  # 0.1 is in the first
     assert (second.count, second.confidence, second.accuracy) == (1, 0.15, 1.0)
@@ -62,22 +73,22 @@ def test_calibration_by_hand():
 def test_who_is_right_as_often_as_it_claims_has_no_error():
     rng = np.random.default_rng(0)
     sure = rng.uniform(0.5, 1, 100_000)
-    assert calibration(sure, rng.random(100_000) < sure, bins=15).error < 0.01
-    assert calibration(sure, np.ones(100_000, bool)).error == pytest.approx(0.25, abs=0.01)
+    assert compute_calibration(sure, rng.random(100_000) < sure, bins=15).error < 0.01
+    assert compute_calibration(sure, np.ones(100_000, bool)).error == pytest.approx(0.25, abs=0.01)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
 def test_a_confidence_is_a_probability(bad):
     with pytest.raises(InputError, match="no number from 0 to 1\n  fix: give probabilities"):
-        calibration([0.5, bad], [True, True])
+        compute_calibration([0.5, bad], [True, True])
     with pytest.raises(ConfigError, match="bins is 0"):
-        calibration([0.5], [True], bins=0)
+        compute_calibration([0.5], [True], bins=0)
 
 
 def test_what_cannot_be_scored_is_said():
     with pytest.raises(InputError, match="there are 2 examples and 1 predictions\n  fix: give one"):
-        paired(["a", "b"], ["a"])
+        check_paired(["a", "b"], ["a"])
     with pytest.raises(InputError, match="there are no examples to score"):
-        paired([], [])
+        check_paired([], [])
     with pytest.raises(InputError, match="the label 'eel' is not among cat, dog\n  fix: name"):
-        confusion(GOLD, SAID, ["cat", "dog"])
+        confusion_matrix(GOLD, SAID, ["cat", "dog"])

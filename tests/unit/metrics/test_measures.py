@@ -6,7 +6,7 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.metrics import labels, numbers, spans
-from cloze.metrics.measures import MEASURES, judge, main_score, scores
+from cloze.metrics.measures import METRICS, compute_scores, main_metric, make_scorer
 
 GOLD = {
     "classify": ["yes", "no", "yes", "yes"],
@@ -28,58 +28,65 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("kind", MEASURES)
+@pytest.mark.parametrize("kind", METRICS)
 def test_the_table_is_what_is_scored(kind):
-    found = scores(kind.partition(",")[0], GOLD[kind], SAID[kind])
-    assert tuple(found) == MEASURES[kind]
+    found = compute_scores(kind.partition(",")[0], GOLD[kind], SAID[kind])
+    assert tuple(found) == METRICS[kind]
     assert all(type(value) is float for value in found.values())
-    kept = pickle.loads(pickle.dumps(judge(kind.partition(",")[0], GOLD[kind], SAID[kind])))
+    kept = pickle.loads(pickle.dumps(make_scorer(kind.partition(",")[0], GOLD[kind], SAID[kind])))
     assert kept.scores == pytest.approx(found, nan_ok=True)
     scheme = "plain" if "plain" in kind else None
-    assert next(iter(found)) == main_score(kind.partition(",")[0], scheme=scheme)
+    assert next(iter(found)) == main_metric(kind.partition(",")[0], scheme=scheme)
 
 
 def test_labels_are_scored_as_labels_are():
     gold, said = GOLD["classify"], SAID["classify"]
-    assert scores("classify", gold, said) == {
+    assert compute_scores("classify", gold, said) == {
         "accuracy": 0.5,
         "f1_macro": pytest.approx((2 / 3 + 0) / 2),
         "f1": pytest.approx(2 / 3),
-        "matthews": pytest.approx(labels.matthews_of(labels.confusion(gold, said))),
+        "matthews": pytest.approx(labels.matthews_correlation(labels.confusion_matrix(gold, said))),
     }
-    turned = scores("classify", gold, said, labels=["yes", "no"])
-    assert turned["f1"] == labels.by_label(gold, said)["no"].f1
+    turned = compute_scores("classify", gold, said, labels=["yes", "no"])
+    assert turned["f1"] == labels.score_labels(gold, said)["no"].f1
 
 
 def test_more_or_fewer_labels_have_no_positive_one():
-    assert set(scores("classify", ["a", "b", "c"], ["a", "b", "b"])) == {"accuracy", "f1_macro"}
-    assert set(scores("classify", ["a"], ["a"])) == {"accuracy", "f1_macro"}
-    three = scores("classify", ["a", "b"], ["a", "a"], labels=["a", "b", "c"])
+    assert set(compute_scores("classify", ["a", "b", "c"], ["a", "b", "b"])) == {
+        "accuracy",
+        "f1_macro",
+    }
+    assert set(compute_scores("classify", ["a"], ["a"])) == {"accuracy", "f1_macro"}
+    three = compute_scores("classify", ["a", "b"], ["a", "a"], labels=["a", "b", "c"])
     assert three["f1_macro"] == pytest.approx((2 / 3 + 0) / 2)  # c does not occur
 
 
 def test_spans_and_words():
-    found = scores("tag", GOLD["tag"], SAID["tag"])
-    overall = spans.span_scores(GOLD["tag"], SAID["tag"]).overall
+    found = compute_scores("tag", GOLD["tag"], SAID["tag"])
+    overall = spans.score_spans(GOLD["tag"], SAID["tag"]).overall
     assert (found["f1"], found["precision"]) == (overall.f1, overall.precision) == (0.4, 1 / 3)
     assert found["accuracy"] == pytest.approx(5 / 7)
-    plain = scores("tag", GOLD["tag, plain"], SAID["tag, plain"])
+    plain = compute_scores("tag", GOLD["tag, plain"], SAID["tag, plain"])
     flat = [[tag for tags in side["tag, plain"] for tag in tags] for side in (GOLD, SAID)]
     assert plain == {
-        name: pytest.approx(scores("classify", *flat)[name]) for name in ("accuracy", "f1_macro")
+        name: pytest.approx(compute_scores("classify", *flat)[name])
+        for name in ("accuracy", "f1_macro")
     }
 
 
 def test_a_scheme_can_be_said():
-    assert main_score("tag", scheme="plain") == "accuracy"
-    assert scores("tag", [["B-A"]], [["B-A"]], scheme="plain") == {"accuracy": 1, "f1_macro": 1}
-    assert scores("tag", [["B-A"]], [["S-A"]], scheme="bmes")["f1"] == 1
+    assert main_metric("tag", scheme="plain") == "accuracy"
+    assert compute_scores("tag", [["B-A"]], [["B-A"]], scheme="plain") == {
+        "accuracy": 1,
+        "f1_macro": 1,
+    }
+    assert compute_scores("tag", [["B-A"]], [["S-A"]], scheme="bmes")["f1"] == 1
     with pytest.raises(InputError, match="tag scheme 'BOI' is unknown"):
-        scores("tag", [["B-A"]], [["B-A"]], scheme="BOI")
+        compute_scores("tag", [["B-A"]], [["B-A"]], scheme="BOI")
 
 
 def test_questions_with_and_without_answers():
-    found = scores("answer", GOLD["answer"], SAID["answer"])
+    found = compute_scores("answer", GOLD["answer"], SAID["answer"])
     assert found == {
         "f1": pytest.approx((2 / 3 + 1 + 1 + 0) / 4),
         "exact": 0.5,
@@ -87,47 +94,51 @@ def test_questions_with_and_without_answers():
         "has_answer_exact": 0.5,
         "no_answer": 0.5,
     }
-    assert set(scores("answer", [["a b"]], ["b"])) == {"f1", "exact"}
-    assert scores("answer", [["北京大学"]], ["大学"], chinese=True)["f1"] == pytest.approx(2 / 3)
+    assert set(compute_scores("answer", [["a b"]], ["b"])) == {"f1", "exact"}
+    assert compute_scores("answer", [["北京大学"]], ["大学"], chinese=True)["f1"] == pytest.approx(
+        2 / 3
+    )
 
 
-@pytest.mark.parametrize("kind", MEASURES)
+@pytest.mark.parametrize("kind", METRICS)
 def test_a_part_is_scored_as_if_it_were_all(kind):
     """Examples that a bootstrap draws, one of them twice."""
     name = kind.partition(",")[0]
     chosen = [3, 0, 0, 2, 1]
     options = {"labels": ["no", "yes"]} if kind == "classify" else {}
-    made = judge(name, GOLD[kind], SAID[kind], **options)
+    made = make_scorer(name, GOLD[kind], SAID[kind], **options)
     again = [[side[kind][at] for at in chosen] for side in (GOLD, SAID)]
-    assert made.part(np.array(chosen)) == pytest.approx(scores(name, *again, **options))
-    assert made.metric()(np.array(chosen)) == pytest.approx(scores(name, *again)[made.main])
+    assert made.score_subset(np.array(chosen)) == pytest.approx(
+        compute_scores(name, *again, **options)
+    )
+    assert made.metric()(np.array(chosen)) == pytest.approx(compute_scores(name, *again)[made.main])
 
 
 def test_a_part_without_any_of_a_kind_says_so():
-    found = judge("answer", GOLD["answer"], SAID["answer"]).part(np.array([0, 2]))
+    found = make_scorer("answer", GOLD["answer"], SAID["answer"]).score_subset(np.array([0, 2]))
     assert math.isnan(found["no_answer"])
     assert found["has_answer_exact"] == 0.5
 
 
 def test_numbers_are_scored_as_numbers_are():
     gold, said = GOLD["number"], SAID["number"]
-    assert scores("number", gold, said) == {
+    assert compute_scores("number", gold, said) == {
         "pearson": numbers.pearson(gold, said),
         "spearman": numbers.spearman(gold, said),
-        "squared_error": numbers.squared_error(gold, said),
+        "squared_error": numbers.mean_squared_error(gold, said),
     }
 
 
 def test_what_is_unknown_is_said():
     with pytest.raises(ConfigError, match="task 'clasify' is unknown\n  fix: .*classify"):
-        scores("clasify", ["a"], ["a"])
+        compute_scores("clasify", ["a"], ["a"])
     with pytest.raises(ConfigError, match="task 'tag, plain' is unknown"):
-        main_score("tag, plain")
+        main_metric("tag, plain")
     with pytest.raises(ConfigError, match="score 'f2' is unknown\n  fix: .*f1"):
-        judge("tag", GOLD["tag"], SAID["tag"]).metric("f2")
+        make_scorer("tag", GOLD["tag"], SAID["tag"]).metric("f2")
     with pytest.raises(InputError, match="the label 'b' is not among a"):
-        scores("classify", ["a", "b"], ["a", "a"], labels=["a"])
+        compute_scores("classify", ["a", "b"], ["a", "a"], labels=["a"])
     with pytest.raises(InputError, match="sentence 1 has 1 words and 2 predicted tags"):
-        scores("tag", [["X"]], [["X", "Y"]])
+        compute_scores("tag", [["X"]], [["X", "Y"]])
     with pytest.raises(InputError, match="1 examples and 2 predictions"):
-        scores("choose", [1], [1, 2])
+        compute_scores("choose", [1], [1, 2])

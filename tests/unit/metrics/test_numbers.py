@@ -3,18 +3,18 @@ import math
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.numbers import pearson, ranks, spearman, squared_error
+from cloze.metrics.numbers import compute_ranks, mean_squared_error, pearson, spearman
 
 
 def test_by_hand():
     gold, said = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 5.0]
     assert pearson(gold, said) == pytest.approx(5.5 / math.sqrt(5 * 8.75))
     assert spearman(gold, said) == pytest.approx(1 - 6 * 2 / (4 * 15))
-    assert squared_error(gold, said) == 0.75
+    assert mean_squared_error(gold, said) == 0.75
 
 
 def test_equal_numbers_share_their_ranks():
-    assert ranks([3.0, 1.0, 3.0, 2.0, 3.0]).tolist() == [4, 1, 4, 2, 4]
+    assert compute_ranks([3.0, 1.0, 3.0, 2.0, 3.0]).tolist() == [4, 1, 4, 2, 4]
 
 
 def test_who_always_says_the_same_has_no_correlation():
@@ -36,4 +36,4 @@ def test_what_is_no_number_is_refused(bad):
     with pytest.raises(InputError, match="NaN or infinite\n  fix: look for what made it so"):
         spearman([1.0, 2.0], [1.0, bad])
     with pytest.raises(InputError, match="2 examples and 1 predictions"):
-        squared_error([1.0, 2.0], [1.0])
+        mean_squared_error([1.0, 2.0], [1.0])

@@ -3,14 +3,14 @@ import re
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.labels import calibration
-from cloze.metrics.pictures import confusion_matrix, reliability_curve
+from cloze.metrics.labels import compute_calibration
+from cloze.metrics.pictures import plot_calibration, plot_confusion_matrix
 
 
 def test_a_confusion_matrix_shows_counts_and_shades_rows():
     gold = ["cat"] * 90 + ["eel"] * 2
     said = ["cat"] * 90 + ["eel", "cat"]
-    made = confusion_matrix(gold, said)
+    made = plot_confusion_matrix(gold, said)
     assert made.data["values"] == [[90, 0], [1, 1]]
     assert (made.data["rows"], made.data["row_title"]) == (["cat", "eel"], "actual")
     assert re.findall(r'fill-opacity="([\d.]+)"', str(made.svg())) == [
@@ -24,16 +24,16 @@ def test_a_confusion_matrix_shows_counts_and_shades_rows():
 
 
 def test_labels_keep_their_order_and_may_not_occur():
-    made = confusion_matrix([0, 1], [0, 0], [2, 1, 0])
+    made = plot_confusion_matrix([0, 1], [0, 0], [2, 1, 0])
     assert made.data["rows"] == ["2", "1", "0"]
     assert made.data["values"] == [[0, 0, 0], [0, 0, 1], [0, 0, 1]]
     with pytest.raises(InputError, match="the label 1 is not among 0"):
-        confusion_matrix([0, 1], [0, 0], [0])
+        plot_confusion_matrix([0, 1], [0, 0], [0])
 
 
 def test_a_reliability_curve_has_a_point_to_a_bin():
-    made = calibration([0.55, 0.65, 0.65, 0.95], [True, False, True, True])
-    chart = reliability_curve(made)
+    made = compute_calibration([0.55, 0.65, 0.65, 0.95], [True, False, True, True])
+    chart = plot_calibration(made)
     accuracy, diagonal, shares = chart.data["series"]
     assert accuracy["x"] == [0.55, 0.65, 0.95]
     assert accuracy["y"] == [1, 0.5, 1]

@@ -15,10 +15,10 @@ from cloze.metrics.squad import (
     chinese_exact,
     chinese_f1,
     english_f1,
-    normalise,
-    score,
-    scores,
-    segments,
+    normalize_answer,
+    score_answer,
+    score_answers,
+    split_segments,
 )
 
 
@@ -60,7 +60,7 @@ from cloze.metrics.squad import (
     ],
 )
 def test_normalising(text, left):
-    assert normalise(text) == left
+    assert normalize_answer(text) == left
 
 
 @pytest.mark.parametrize(
@@ -80,24 +80,24 @@ def test_f1_of_words(gold, said, f1):
 
 
 def test_the_best_gold_answer_counts():
-    found = score(["in the Paris of today", "Paris"], "the paris")
+    found = score_answer(["in the Paris of today", "Paris"], "the paris")
     assert (found.exact, found.f1) == (1, 1)
-    found = score(["New York City", "York"], "New York")
+    found = score_answer(["New York City", "York"], "New York")
     assert (found.exact, found.f1) == (0, pytest.approx(4 / 5))
 
 
 def test_no_answer():
-    assert score([], "").f1 == score([], "").exact == 1
-    assert score([], "something").f1 == 0
-    assert score(["something"], "").exact == 0
-    assert score(["the"], "").exact == 1  # a gold answer of which nothing is left is none
-    assert score([], "the").exact == 1
+    assert score_answer([], "").f1 == score_answer([], "").exact == 1
+    assert score_answer([], "something").f1 == 0
+    assert score_answer(["something"], "").exact == 0
+    assert score_answer(["the"], "").exact == 1  # a gold answer of which nothing is left is none
+    assert score_answer([], "the").exact == 1
 
 
 def test_every_question_has_its_score():
-    assert [one.exact for one in scores([["a b"], []], ["b", "x"])] == [1, 0]
+    assert [one.exact for one in score_answers([["a b"], []], ["b", "x"])] == [1, 0]
     with pytest.raises(InputError, match="there are 1 examples and 0 predictions"):
-        scores([["a"]], [])
+        score_answers([["a"]], [])
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_every_question_has_its_score():
     ],
 )
 def test_segments_of_chinese(text, parts):
-    assert segments(text) == parts
+    assert split_segments(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_segments_of_chinese(text, parts):
 def test_chinese_answers(gold, said, exact, f1):
     assert chinese_exact(gold, said) == exact
     assert chinese_f1(gold, said) == pytest.approx(f1)
-    found = score([gold, "不是这个"], said, chinese=True)
+    found = score_answer([gold, "不是这个"], said, chinese=True)
     assert found.f1 == pytest.approx(max(f1, chinese_f1("不是这个", said)))
 
 
 def test_the_best_of_several_chinese_answers():
-    found = score(["村雨城", "任天堂游戏谜之村雨城"], "《谜之村雨城》", chinese=True)
+    found = score_answer(["村雨城", "任天堂游戏谜之村雨城"], "《谜之村雨城》", chinese=True)
     assert (found.exact, found.f1) == (0, pytest.approx(2 * 3 / (3 + 5)))
 
 

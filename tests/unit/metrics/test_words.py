@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.words import Question, analogies, read_pairs, read_questions, similarities
+from cloze.metrics.words import (
+    Question,
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_similarities,
+)
 from cloze.models.word2vec import WordVectors
 
 # men to the right, women to the left; royal ones are above
@@ -24,15 +30,15 @@ def test_analogies_are_answered_without_their_own_words():
         question("man", "king", "woman", "cabbage", section="wrong"),
         question("man", "king", "woman", "duchess"),
     ]
-    found = analogies(model(), asked)
-    assert found.right.tolist() == [1, 0]
+    found = score_analogies(model(), asked)
+    assert found.correct.tolist() == [1, 0]
     assert found.unknown == 1
     assert found.accuracy == 0.5
     assert found.sections() == {"family": (1, 1), "wrong": (0, 1)}
 
 
 def test_case_does_not_count():
-    found = analogies(
+    found = score_analogies(
         model(["Man", "WOMAN", "king", "Queen", "x"]), [question("MAN", "King", "woman", "queen")]
     )
     assert found.accuracy == 1
@@ -42,26 +48,26 @@ def test_an_answer_in_another_case_is_the_same_word():
     # KING, the nearest by far, is the word asked with, written otherwise: it is no answer
     words = ["man", "woman", "king", "queen", "KING"]
     table = np.array([*list(PLACES.values())[:4], (-0.9, 2.1)], np.float32)
-    found = analogies(
+    found = score_analogies(
         WordVectors(words=words, vectors=table), [question("man", "king", "woman", "queen")]
     )
     assert found.accuracy == 1
 
 
 def test_only_the_first_words_are_looked_at():
-    found = analogies(model(), [question("man", "king", "woman", "queen")], restrict=3)
+    found = score_analogies(model(), [question("man", "king", "woman", "queen")], restrict=3)
     assert found.unknown == 1
     assert np.isnan(found.accuracy)
 
 
 def test_many_questions_are_asked_in_batches():
-    found = analogies(model(), [question("man", "king", "woman", "queen")] * 600)
-    assert found.right.tolist() == [1] * 600
+    found = score_analogies(model(), [question("man", "king", "woman", "queen")] * 600)
+    assert found.correct.tolist() == [1] * 600
 
 
 def test_similarities_beside_what_people_judged():
     pairs = [("king", "queen", 9.0), ("Man", "woman", 5.0), ("king", "cabbage", 0.1), ("a", "b", 3)]
-    found = similarities(model(), pairs)
+    found = score_similarities(model(), pairs)
     assert found.unknown == 1
     unit = model().unit
     assert found.cosines[0] == pytest.approx(float(unit[2] @ unit[3]))
@@ -71,7 +77,7 @@ def test_similarities_beside_what_people_judged():
 
 def test_too_few_pairs_are_told():
     with pytest.raises(InputError, match="1 of 2 pairs have both words"):
-        similarities(model(), [("king", "queen", 1.0), ("king", "x", 1.0)])
+        score_similarities(model(), [("king", "queen", 1.0), ("king", "x", 1.0)])
 
 
 def test_questions_from_a_file(tmp_path):

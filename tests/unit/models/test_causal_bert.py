@@ -18,7 +18,7 @@ from cloze.models.configs.bert import BertConfig
 from cloze.nn.attention import Attention
 from cloze.nn.packed import Packed
 from cloze.nn.varlen import Varlen
-from cloze.tasks.features import features
+from cloze.tasks.features import extract_features
 from helpers import PIECES, scramble, tiny_tokenizer
 
 SHAPE = {
@@ -107,9 +107,9 @@ def test_a_folder_keeps_it(tmp_path):
     texts = ["the cat sat", "a b c d e"]
     assert (cloze.embed(opened, texts) == cloze.embed(model, texts)).all()
     told = cloze.info(tmp_path / "m")
-    assert told.shape["sees"] == "left to right"
-    assert "fill" not in told.verbs
-    assert {"suggest", "generate"} <= told.verbs.keys()
+    assert told.config["sees"] == "left to right"
+    assert "fill" not in told.capabilities
+    assert {"suggest", "generate"} <= told.capabilities.keys()
 
 
 @pytest.mark.parametrize("said", [None, False])
@@ -119,8 +119,8 @@ def test_others_are_as_they_were(said, tmp_path):
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"is_decoder": said}))
     assert cloze.load(folder).config == config
-    assert "fill" in cloze.info(folder).verbs
-    assert "sees" not in cloze.info(folder).shape
+    assert "fill" in cloze.info(folder).capabilities
+    assert "sees" not in cloze.info(folder).config
 
 
 def test_what_goes_on_from_it_is_causal_too():
@@ -138,11 +138,11 @@ def test_its_first_token_is_no_vector_of_a_text():
     items = [Item(ids=(2, 6, 3), type_ids=(0, 0, 0), places=(0,))]
     for ask in (
         lambda: cloze.embed(built(), ["a b"], pooling="cls"),
-        lambda: features(built(), items, Features(width=16), pooled=True, batch_tokens=64),
+        lambda: extract_features(built(), items, Features(width=16), pooled=True, batch_tokens=64),
     ):
         with pytest.raises(InputError, match="sees nothing of the text\n.*by mean or max"):
             ask()
-    (vector,) = features(
+    (vector,) = extract_features(
         built(), items, Features(width=16, pooling="mean"), pooled=True, batch_tokens=64
     )
     assert vector.shape == (1, 16)

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cloze.checkpoint.translator import CONFIGS, Translator, on_meta
-from cloze.decode.beam import Beam, beam
+from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
@@ -63,10 +63,10 @@ def test_cached_search_finds_what_uncached_finds(variety):
     source, real, _ = batch(5)
     first = torch.zeros(5, dtype=torch.long)
     options = {"eos": 0, "limits": [9, 4, 9, 6, 9]}
-    search = Beam(size=3, best=3)
-    cached = beam(module, module.start(source, real), first, search, **options)
+    search = BeamConfig(size=3, n_best=3)
+    cached = beam_search(module, module.start(source, real), first, search, **options)
     nothing = source.new_zeros(5, 0)
-    plain = beam(Uncached(module), (source, real, nothing), first, search, **options)
+    plain = beam_search(Uncached(module), (source, real, nothing), first, search, **options)
     for some, others in zip(cached, plain, strict=True):
         assert [one.tokens for one in some] == [one.tokens for one in others]
         for one, other in zip(some, others, strict=True):
@@ -195,8 +195,10 @@ def test_scheduled_sampling_feeds_the_models_own_words():
     forced = module(source, real, inputs)
     assert torch.equal(module(source, real, inputs, own=0.0, rng=rng), forced)
     own = module(source, real, inputs, own=1.0, rng=rng)
-    alone, limits = Beam(size=1, alpha=0.0), [inputs.shape[1]] * 3
-    found = beam(module, module.start(source, real), inputs[:, 0], alone, eos=-1, limits=limits)
+    alone, limits = BeamConfig(size=1, length_penalty=0.0), [inputs.shape[1]] * 3
+    found = beam_search(
+        module, module.start(source, real), inputs[:, 0], alone, eos=-1, limits=limits
+    )
     said = module.logits(own).argmax(-1)
     assert [list(one.tokens) for (one,) in found] == said.tolist()
     one, same = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cloze.tasks.aggregate import Unit, decide, names_words, spans_of
+from cloze.tasks.aggregate import TaggedUnit, aggregate_tokens, join_spans, labels_single_words
 
 # three words of 2, 1 and 3 pieces; three labels
 CHANCES = np.array(
@@ -22,21 +22,21 @@ STARTS = [0, 2, 3]
     ],
 )
 def test_the_pieces_of_a_word_decide(how, labels, scores):
-    found = decide(CHANCES, STARTS, how)
+    found = aggregate_tokens(CHANCES, STARTS, how)
     assert found[0] == labels
     assert found[1] == pytest.approx(scores)
 
 
 def test_no_words():
-    assert decide(np.empty((0, 3)), [], "average") == ([], [])
+    assert aggregate_tokens(np.empty((0, 3)), [], "average") == ([], [])
 
 
 def found(tags, words=None, **how):
     """Units of one character each in the text abcdef…"""
     places = words or range(len(tags))
-    units = [Unit(w, tag, 0.5, n, n + 1) for n, (w, tag) in enumerate(zip(places, tags))]  # noqa: B905
+    units = [TaggedUnit(w, tag, 0.5, n, n + 1) for n, (w, tag) in enumerate(zip(places, tags))]  # noqa: B905
     return [
-        (span.text, span.label) for span in spans_of("abcdefghi", units, **{"join": True, **how})
+        (span.text, span.label) for span in join_spans("abcdefghi", units, **{"join": True, **how})
     ]
 
 
@@ -69,7 +69,7 @@ def test_words_apart():
     ],
 )
 def test_labels_of_single_words(labels, expected):
-    assert names_words(labels.split()) is expected
+    assert labels_single_words(labels.split()) is expected
 
 
 def test_a_word_that_was_not_read_parts_a_span():
@@ -83,6 +83,6 @@ def test_every_piece_for_itself():
 
 
 def test_the_score_of_a_span_is_the_mean():
-    units = [Unit(0, "B-X", 0.5, 0, 1), Unit(1, "I-X", 1.0, 2, 3)]
-    (span,) = spans_of("a b", units, join=True)
+    units = [TaggedUnit(0, "B-X", 0.5, 0, 1), TaggedUnit(1, "I-X", 1.0, 2, 3)]
+    (span,) = join_spans("a b", units, join=True)
     assert (span.text, span.start, span.end, span.score) == ("a b", 0, 3, 0.75)

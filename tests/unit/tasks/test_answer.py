@@ -8,8 +8,8 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_questions
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.answer import predict, widened
-from cloze.tasks.answer_items import items
+from cloze.tasks.answer import expand_to_words, predict
+from cloze.tasks.answer_items import encode_examples
 from helpers import tiny_model
 
 WINDOW = Task(name="answer", policy="window")
@@ -76,13 +76,19 @@ def test_the_best_spans_of_all_windows(family, context, stride, longest, whole):
     model = tiny_model("span", family=family)
     expected, null = brute_force(model, "the cat", context, stride, longest, whole)
     found = cloze.answer(
-        model, "the cat", context, top=8, longest=longest, stride=stride, whole_words=whole
+        model,
+        "the cat",
+        context,
+        top=8,
+        max_answer_tokens=longest,
+        stride=stride,
+        whole_words=whole,
     )
     assert [(c.start, c.end) for c in found.candidates] == [(s, e) for _, s, e in expected[:8]]
     assert [c.logit for c in found.candidates] == pytest.approx(
         [score for score, _, _ in expected[:8]], abs=1e-4
     )
-    assert found.lead == pytest.approx(null - expected[0][0], abs=1e-4)
+    assert found.no_answer_margin == pytest.approx(null - expected[0][0], abs=1e-4)
     assert (found.text, found.start, found.end) == (
         context[found.start : found.end],
         *expected[0][1:],
@@ -109,7 +115,7 @@ def test_the_best_spans_of_all_windows(family, context, stride, longest, whole):
 )
 def test_a_stretch_is_widened_to_its_words(text, part, whole):
     at = text.index(part)
-    start, end = widened(text, at, at + len(part))
+    start, end = expand_to_words(text, at, at + len(part))
     assert text[start:end] == whole
 
 
@@ -123,16 +129,18 @@ def test_there_are_as_many_candidates_as_different_answers(model):
 
 
 def test_none_is_the_answer_when_it_leads_by_more_than_the_threshold(model):
-    best = cloze.answer(model, "the cat", SHORT, none=False)
+    best = cloze.answer(model, "the cat", SHORT, allow_no_answer=False)
     assert best.text
     for shift, text in ((-0.01, ""), (0.01, best.text)):
-        task = Task(name="answer", policy="window", none=True, threshold=best.lead + shift)
+        task = Task(
+            name="answer", policy="window", none=True, threshold=best.no_answer_margin + shift
+        )
         (found,) = predict(model, [asked(SHORT)], task=task, top=30)
         assert found.text == text
-        assert found.lead == best.lead
+        assert found.no_answer_margin == best.no_answer_margin
         assert sum(c.text == "" for c in found.candidates) == 1
         assert sum(c.probability for c in found.candidates) == pytest.approx(1.0)
-        (refused,) = predict(model, [asked(SHORT)], task=task, none=False)
+        (refused,) = predict(model, [asked(SHORT)], task=task, allow_no_answer=False)
         assert refused.text == best.text
     (found,) = predict(model, [asked(SHORT)], task=WINDOW, top=30)
     assert all(c.text for c in found.candidates), "a model that has not learned it never says none"
@@ -140,7 +148,7 @@ def test_none_is_the_answer_when_it_leads_by_more_than_the_threshold(model):
 
 def test_an_empty_context_tells_nothing(model):
     found = cloze.answer(model, "the cat", "")
-    assert (found.text, found.start, found.end, found.lead) == ("", 0, 0, float("inf"))
+    assert (found.text, found.start, found.end, found.no_answer_margin) == ("", 0, 0, float("inf"))
     assert found.candidates[0].probability == 1.0
     assert cloze.answer(model, "", "the cat").text in "the cat"
 
@@ -151,23 +159,23 @@ def test_the_question_is_never_part_of_an_answer(model):
 
 
 def test_targets_are_the_tokens_of_the_answer(model):
-    ((item,),) = items(model, [asked(SHORT, ("cat sat", 4))], WINDOW)
+    ((item,),) = encode_examples(model, [asked(SHORT, ("cat sat", 4))], WINDOW)
     first, last = item.targets
     assert [model.tokenizer.piece(item.ids[n]) for n in range(first, last + 1)] == ["cat", "sat"]
     assert list(item.places) == list(range(len(item.ids)))
-    ((item,),) = items(model, [asked("the cats", ("at", 5))], WINDOW)
+    ((item,),) = encode_examples(model, [asked("the cats", ("at", 5))], WINDOW)
     assert item.targets == (item.context.start + 1,) * 2  # the piece that holds it
-    ((item,),) = items(model, [asked(SHORT)], WINDOW)
+    ((item,),) = encode_examples(model, [asked(SHORT)], WINDOW)
     assert item.targets == (0, 0)
     unknown = QuestionExample(question="a", context="b")
-    assert items(model, [unknown], WINDOW)[0][0].targets == ()
-    ((item,),) = items(model, [asked("a \x00 b", ("\x00", 2))], WINDOW)
+    assert encode_examples(model, [unknown], WINDOW)[0][0].targets == ()
+    ((item,),) = encode_examples(model, [asked("a \x00 b", ("\x00", 2))], WINDOW)
     assert item.targets == (0, 0)  # nothing of it can be read
 
 
 def test_an_answer_is_learned_where_it_is_whole(model):
     start = LONG.index("cats sat")
-    (group,) = items(model, [asked(LONG, ("cats sat", start))], WINDOW)
+    (group,) = encode_examples(model, [asked(LONG, ("cats sat", start))], WINDOW)
     assert len(group) > 2
     held = [item for item in group if item.targets != (0, 0)]
     assert held
@@ -185,7 +193,7 @@ def test_an_answer_cut_by_the_edge_of_a_window_is_not_there():
     model = tiny_model("span", positions=10)
     context = "the cats sat the cats sat"  # windows part "cat" and "##s" somewhere
     for start in (4, 17):
-        (group,) = items(model, [asked(context, ("cats", start), question="a")], WINDOW)
+        (group,) = encode_examples(model, [asked(context, ("cats", start), question="a")], WINDOW)
         for item in group:
             if item.targets != (0, 0):
                 first, last = (target - item.context.start for target in item.targets)
@@ -194,19 +202,19 @@ def test_an_answer_cut_by_the_edge_of_a_window_is_not_there():
 
 def test_a_long_question_is_cut_and_it_is_said(model):
     question = "a b c d e f g h i j " * 2
-    ((item,),) = items(model, [asked("the cat", question=question)], WINDOW)
+    ((item,),) = encode_examples(model, [asked("the cat", question=question)], WINDOW)
     assert len(item.ids) == 10 + 2 + 3  # half of the room of 21
-    assert item.cut == 10
-    assert cloze.answer(model, question, "the cat").cut == 10
+    assert item.truncated == 10
+    assert cloze.answer(model, question, "the cat").truncated == 10
     wide = tiny_model("span", positions=200)
-    ((item,),) = items(wide, [asked("the cat", question=question * 5)], WINDOW)
+    ((item,),) = encode_examples(wide, [asked("the cat", question=question * 5)], WINDOW)
     assert len(item.ids) == 64 + 2 + 3
 
 
 @pytest.mark.parametrize("policy", ["head", "tail"])
 def test_other_policies_cut_the_context(model, policy):
     found = cloze.answer(model, "the cat", LONG, policy=policy)
-    assert found.cut == len(model.tokenizer.encode("the cat", LONG)) - 24
+    assert found.truncated == len(model.tokenizer.encode("the cat", LONG)) - 24
     assert LONG[found.start : found.end] == found.text
     with pytest.raises(InputError, match="over the gap that head\\+tail leaves\n.*window"):
         cloze.answer(model, "the cat", LONG, policy="head+tail")
@@ -228,7 +236,7 @@ def test_mistakes(model):
     with pytest.raises(ConfigError, match="top is 0"):
         cloze.answer(model, "a", "b", top=0)
     with pytest.raises(ConfigError, match="longest is 0"):
-        cloze.answer(model, "a", "b", longest=0)
+        cloze.answer(model, "a", "b", max_answer_tokens=0)
     where = Origin(file="dev.json", line=2)
     with pytest.raises(InputError, match="dev.json:2: the text has .* pieces"):
         predict(model, [asked(LONG, origin=where)], task=Task(name="answer"))
@@ -242,7 +250,7 @@ def test_every_real_answer_is_whole_in_a_window(data_dir, language, vocabulary):
     tokenizer = cloze.Tokenizer.from_vocab(data_dir / f"vocab/bert-base-{vocabulary}-vocab.txt")
     model = tiny_model("span", positions=128, tokenizer=tokenizer)
     examples = list(read_questions(data_dir / f"xquad/xquad.{language}.json.xz"))[:300]
-    groups = items(model, examples, WINDOW)
+    groups = encode_examples(model, examples, WINDOW)
     assert sum(map(len, groups)) > len(examples)
     for example, group in zip(examples, groups, strict=True):
         held = [item for item in group if item.targets != (0, 0)]

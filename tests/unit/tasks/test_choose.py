@@ -7,7 +7,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
-from cloze.tasks.choose import items, predict
+from cloze.tasks.choose import encode_examples, predict
 from helpers import tiny_model
 
 TASK = Task(name="choose")
@@ -38,12 +38,12 @@ def test_the_best_option_by_the_scores_of_all(model):
 
 def test_a_question_stands_before_the_option(model):
     example = ChoiceExample(text="the cat", question="a b", options=("c", "d"), label=1)
-    ((first, second),) = items(model, [example], TASK)
+    ((first, second),) = encode_examples(model, [example], TASK)
     assert first.ids == model.tokenizer.encode("the cat", "a b c").ids
     assert second.ids == model.tokenizer.encode("the cat", "a b d").ids
     assert (first.targets, second.targets) == ((1,), ())
     unknown = ChoiceExample(text="the cat", options=("c", "d"))
-    assert [item.targets for item in items(model, [unknown], TASK)[0]] == [(), ()]
+    assert [item.targets for item in encode_examples(model, [unknown], TASK)[0]] == [(), ()]
 
 
 def test_examples_with_different_numbers_of_options(model):
@@ -64,9 +64,9 @@ def test_long_texts(model):
     with pytest.raises(InputError, match="1: the text has 45 pieces.*\n.*head\\+tail$"):
         cloze.choose(model, LONG, ["the cat", "sat"])
     found = cloze.choose(model, LONG, ["the cat", "sat"], policy="tail")
-    assert found.cut == 21 + 20
+    assert found.truncated == 21 + 20
     example = ChoiceExample(text=LONG, options=("the cat", "sat"))
-    ((first, _),) = items(model, [example], Task(name="choose", policy="tail"))
+    ((first, _),) = encode_examples(model, [example], Task(name="choose", policy="tail"))
     assert first.ids == model.tokenizer.encode(LONG, "the cat", limit=24, policy="tail").ids
     with pytest.raises(InputError, match="not in windows\n.*head, tail or head\\+tail"):
         cloze.choose(model, LONG, ["the cat", "sat"], policy="window")

@@ -10,8 +10,8 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.tasks.classify import items, predict
-from cloze.tasks.scoring import logits
+from cloze.tasks.classify import encode_examples, predict
+from cloze.tasks.scoring import compute_logits
 from helpers import tiny_model
 
 LONG = "a b c d e f g h i j " * 4  # 42 tokens, the models have 24
@@ -28,7 +28,7 @@ def test_probabilities_sum_to_one_and_the_best_is_first(model):
     assert set(found.scores) == {"bad", "fair", "good"}
     assert list(found.scores.values()) == sorted(found.scores.values(), reverse=True)
     assert (found.label, found.score) == next(iter(found.scores.items()))
-    assert found.cut == 0
+    assert found.truncated == 0
 
 
 def test_a_list_is_each_of_its_texts(model):
@@ -50,7 +50,9 @@ def test_a_pair_is_read_in_order(model):
     assert one.scores != pytest.approx(other.scores, abs=1e-4)
     (both,) = cloze.classify(model, ["the cat"], ["a b c"])
     assert both.scores == pytest.approx(one.scores, abs=1e-6)
-    (item,) = items(model, [TextExample(text="the", pair="cat")], Task(name="classify"))[0]
+    (item,) = encode_examples(model, [TextExample(text="the", pair="cat")], Task(name="classify"))[
+        0
+    ]
     encoding = model.tokenizer.encode("the", "cat")
     assert item.ids == encoding.ids
     assert item.type_ids == encoding.type_ids == [0, 0, 0, 1, 1]
@@ -67,8 +69,8 @@ def test_with_and_without_pair_side_by_side(model):
 def test_a_number():
     model = tiny_model("sequence", labels=("score",), problem="number")
     found = cloze.classify(model, "the cat")
-    group = items(model, [TextExample(text="the cat")], Task(name="classify"))
-    (expected,) = logits(model, group[0], head="sequence")
+    group = encode_examples(model, [TextExample(text="the cat")], Task(name="classify"))
+    (expected,) = compute_logits(model, group[0], head="sequence")
     assert found.score == pytest.approx(expected.item())
     assert found.scores == {"score": found.score}
 
@@ -76,8 +78,8 @@ def test_a_number():
 @pytest.mark.parametrize(("labels", "problem"), [("ab", "many"), ("a", None)])
 def test_labels_each_for_itself(labels, problem):
     model = tiny_model("sequence", labels=labels, problem=problem)
-    group = items(model, [TextExample(text="the cat", label="a")], Task(name="classify"))
-    (raw,) = logits(model, group[0], head="sequence")
+    group = encode_examples(model, [TextExample(text="the cat", label="a")], Task(name="classify"))
+    (raw,) = compute_logits(model, group[0], head="sequence")
     chances = dict(zip(labels, raw[0].sigmoid().tolist(), strict=True))
     assert cloze.classify(model, "the cat").scores == pytest.approx(chances)
 
@@ -85,25 +87,27 @@ def test_labels_each_for_itself(labels, problem):
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
 def test_long_texts_are_cut_and_it_is_said(model, policy):
     found = cloze.classify(model, ["a", LONG], policy=policy)
-    assert [one.cut for one in found] == [0, 18]
-    (item,) = items(model, [TextExample(text=LONG)], Task(name="classify", policy=policy))[0]
+    assert [one.truncated for one in found] == [0, 18]
+    (item,) = encode_examples(
+        model, [TextExample(text=LONG)], Task(name="classify", policy=policy)
+    )[0]
     assert item.ids == model.tokenizer.encode(LONG, limit=24, policy=policy).ids
 
 
 def test_windows_count_by_their_mean_score(model):
     task = Task(name="classify", policy="window", stride=4)
-    (group,) = items(model, [TextExample(text=LONG, label="fair")], task)
+    (group,) = encode_examples(model, [TextExample(text=LONG, label="fair")], task)
     windows = model.tokenizer.windows(LONG, limit=24, stride=4)
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [item.targets for item in group] == [(1,)] * len(group)
-    mean = torch.cat(logits(model, group, head="sequence")).mean(0).softmax(-1)
+    mean = torch.cat(compute_logits(model, group, head="sequence")).mean(0).softmax(-1)
     found = cloze.classify(model, LONG, policy="window", stride=4)
-    assert found.cut == 0
+    assert found.truncated == 0
     assert [found.scores[label] for label in model.labels] == pytest.approx(mean.tolist())
 
 
 def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
-    (group,) = items(
+    (group,) = encode_examples(
         model, [TextExample(text="the cat", pair=LONG)], Task(name="classify", policy="window")
     )
     windows = model.tokenizer.windows("the cat", LONG, limit=24, stride=(24 - 2 - 3) // 4)
@@ -116,7 +120,7 @@ def test_too_long_without_a_policy(model):
     ):
         cloze.classify(model, ["a", LONG])
     own = tiny_model("sequence", task=Task(name="classify", policy="head"))
-    assert cloze.classify(own, LONG).cut == 18  # the folder's own policy
+    assert cloze.classify(own, LONG).truncated == 18  # the folder's own policy
     with pytest.raises(ConfigError, match="length policy 'cut' is unknown"):
         cloze.classify(model, "a", policy="cut")
     with pytest.raises(InputError, match="x:3: windows of 22 pieces cannot overlap by 30"):
@@ -130,21 +134,26 @@ def test_too_long_without_a_policy(model):
 def test_a_folder_that_sets_a_limit_cuts_by_itself(model):
     limited = replace(model, pooling=Pooling(modes=("mean",), limit=10))
     found = cloze.classify(limited, LONG)
-    assert found.cut == 42 - 10
+    assert found.truncated == 42 - 10
     start = cloze.classify(model, "a b c d e f g h")
     assert found.scores == pytest.approx(start.scores, abs=1e-6)
 
 
 def test_targets(model):
     examples = [TextExample(text="a", label="good"), TextExample(text="b")]
-    assert [g[0].targets for g in items(model, examples, Task(name="classify"))] == [(2,), ()]
-    assert [g[0].example for g in items(model, examples, Task(name="classify"))] == [0, 1]
+    assert [g[0].targets for g in encode_examples(model, examples, Task(name="classify"))] == [
+        (2,),
+        (),
+    ]
+    assert [g[0].example for g in encode_examples(model, examples, Task(name="classify"))] == [0, 1]
     digits = tiny_model("sequence", labels=("0", "1"))
-    ((item,),) = items(digits, [TextExample(text="a", label=1.0)], Task(name="classify"))
+    ((item,),) = encode_examples(digits, [TextExample(text="a", label=1.0)], Task(name="classify"))
     assert item.targets == (1,)
     number = tiny_model("sequence", labels=("n",), problem="number")
     for label in (2.5, "2.5"):
-        ((item,),) = items(number, [TextExample(text="a", label=label)], Task(name="classify"))
+        ((item,),) = encode_examples(
+            number, [TextExample(text="a", label=label)], Task(name="classify")
+        )
         assert item.targets == (2.5,)
 
 
@@ -178,7 +187,7 @@ def test_a_model_of_pairs_tells_whether_one_text_follows():
     for one in found:
         assert set(one.scores) == {"next", "not next"}
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-6)
-    assert [one.cut > 0 for one in found] == [False, False, True]
+    assert [one.truncated > 0 for one in found] == [False, False, True]
     where = Origin(file="pairs.tsv", line=3)
     with pytest.raises(InputError, match=r"pairs.tsv:3: .* whether one text follows.*\n.*--pair"):
         predict(model, [TextExample(text="a", pair="b"), TextExample(text="c", origin=where)])

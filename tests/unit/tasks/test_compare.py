@@ -10,7 +10,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TaggedExample, TextExample
 from cloze.errors import InputError
-from cloze.metrics.bootstrap import difference, interval
+from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
 from cloze.tasks.compare import compare
 from cloze.tasks.evaluate import evaluate
 from helpers import scramble, tiny_model
@@ -41,29 +41,31 @@ def test_one_row_to_a_model(examples):
     models = {"one": classifier(0), "two": classifier(3)}
     made = compare(models, examples, resamples=DRAWS, seed=5)
     assert [entry.name for entry in made.entries] == ["one", "two"]
-    assert made.measure == "accuracy"
+    assert made.metric == "accuracy"
     assert made.count == 60
     for entry in made.entries:
         alone = evaluate(models[entry.name], examples)
         assert {name: one.value for name, one in entry.intervals.items()} == alone.scores
         assert entry.parameters == sum(p.numel() for p in models[entry.name].module.parameters())
-        metric = alone.judged.judge.metric("matthews")
-        expected = interval(metric, 60, rng=np.random.default_rng(5), resamples=DRAWS)
+        metric = alone.result.scorer.metric("matthews")
+        expected = bootstrap_interval(metric, 60, rng=np.random.default_rng(5), resamples=DRAWS)
         assert entry.intervals["matthews"] == expected
-    first, second = (entry.evaluation.judged.judge.metric() for entry in made.entries)
+    first, second = (entry.evaluation.result.scorer.metric() for entry in made.entries)
     rng = np.random.default_rng(5)
-    assert made.entries[0].against is None
-    assert made.entries[1].against == difference(second, first, 60, rng=rng, resamples=DRAWS)
+    assert made.entries[0].difference is None
+    assert made.entries[1].difference == bootstrap_difference(
+        second, first, 60, rng=rng, resamples=DRAWS
+    )
     assert (
-        compare(models, examples, resamples=DRAWS, seed=5).data["models"][1]["scores"]
-        == (made.data["models"][1]["scores"])
+        compare(models, examples, resamples=DRAWS, seed=5).to_dict()["models"][1]["scores"]
+        == (made.to_dict()["models"][1]["scores"])
     )
 
 
 def test_a_model_is_not_better_than_itself(examples):
     model = classifier()
     made = compare({"it": model, "again": model}, examples, resamples=DRAWS)
-    gap = made.entries[1].against
+    gap = made.entries[1].difference
     assert (gap.value, gap.low, gap.high, gap.p) == (0, 0, 0, 1)
 
 
@@ -98,7 +100,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     assert {len(row) for row in rows} == {len(made.columns)}
     assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
     assert rows[0][-3:-1] == (None, None)
-    assert rows[1][-3].startswith(f"{made.entries[1].against.value:+.4f} [")
+    assert rows[1][-3].startswith(f"{made.entries[1].difference.value:+.4f} [")
     page = made.save(tmp_path / "c.html", title="Both").read_text()
     assert "Both" in page
     assert "&lt;one&gt;" in page
@@ -107,9 +109,9 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     score = made.entries[0].intervals["accuracy"]
     assert f'<td class="short" dir="auto">{str(score).replace(" [", chr(10) + "[")}</td>' in page
     assert made._repr_html_().startswith("<iframe")
-    found = json.loads(json.dumps(made.data))
+    found = json.loads(json.dumps(made.to_dict()))
     assert [model["model"] for model in found["models"]] == ["<one>", "two"]
-    assert found["models"][1]["against_first"]["p"] == made.entries[1].against.p
+    assert found["models"][1]["against_first"]["p"] == made.entries[1].difference.p
 
 
 def test_measures_that_mean_another_thing_are_left_out(examples):
@@ -147,5 +149,5 @@ def test_tags():
     model = tiny_model("token", labels=("O", "B-X", "I-X"), task=Task(name="tag"))
     one = TaggedExample(text="a b", words=((0, 1), (2, 3)), tags=("B-X", "O"))
     made = cloze.compare({"m": model}, [one] * 5, resamples=3)
-    assert made.measure == "f1"
+    assert made.metric == "f1"
     assert set(made.entries[0].intervals) == {"f1", "precision", "recall", "accuracy"}

@@ -192,7 +192,7 @@ def test_results_are_short_to_see_and_can_be_kept():
     scored = cloze.evaluate(model, EXAMPLES)
     assert repr(scored).startswith("Evaluation(kind='classify', count=200, scores={'accuracy':")
     compared = cloze.compare({"one": model, "two": model}, EXAMPLES, resamples=5)
-    for found, most in ((scored, 200), (scored.judged, 200), (compared, 2000)):
+    for found, most in ((scored, 200), (scored.result, 200), (compared, 2000)):
         assert len(repr(found)) < most
         again = pickle.loads(pickle.dumps(found))
         assert repr(again) == repr(found)

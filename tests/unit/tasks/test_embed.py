@@ -13,8 +13,8 @@ from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models import fresh
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.batches import by_tokens
-from cloze.tasks.layers import CHOICES, choose_layers
+from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.layers import LAYER_CHOICES, select_layers
 from helpers import PIECES, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
@@ -68,7 +68,7 @@ def test_layer_choices(model, choice):
 
 
 def test_every_named_choice_is_tested():
-    assert set(CHOICES) <= set(EXPECTED)
+    assert set(LAYER_CHOICES) <= set(EXPECTED)
 
 
 def test_numbers_are_a_list_too(model):
@@ -125,7 +125,7 @@ def test_order_and_batch_size_change_nothing(texts, tokens):
 
 @given(st.lists(st.integers(1, 50)), st.integers(1, 100))
 def test_batches_hold_everything_once_and_no_more_than_asked(lengths, most):
-    batches = list(by_tokens(lengths, most))
+    batches = list(batch_by_tokens(lengths, most))
     assert sorted(n for batch in batches for n in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or sum(lengths[n] for n in batch) <= most
@@ -245,8 +245,8 @@ def test_unknown_choices(model, options, error, message):
 
 def test_too_few_layers():
     with pytest.raises(InputError, match="concat-last-4 needs more layers than the 2"):
-        choose_layers("concat-last-4", 2)
-    assert choose_layers("second-to-last", 1).numbers == (0,)
+        select_layers("concat-last-4", 2)
+    assert select_layers("second-to-last", 1).numbers == (0,)
 
 
 def test_a_text_that_is_not_text(model):

@@ -19,13 +19,13 @@ from cloze.data.labelled.examples import (
     TextExample,
 )
 from cloze.errors import InputError
-from cloze.tasks.answer import Answered
-from cloze.tasks.choose import Chosen
-from cloze.tasks.classify import Classified
+from cloze.tasks.answer import AnswerResult
+from cloze.tasks.choose import Choice
+from cloze.tasks.classify import Classification
 from cloze.tasks.evaluate import evaluate, read_labelled
-from cloze.tasks.evaluation import Evaluation, shortened
-from cloze.tasks.judge import held_against
-from cloze.tasks.tag import Tagged
+from cloze.tasks.evaluation import Evaluation, shorten
+from cloze.tasks.judge import compute_metrics
+from cloze.tasks.tag import TagResult
 from helpers import tiny_model
 
 TEXTS = ["the cat sat", "a b c", "cat", "d e f g", "the the", "a a a a", "b", "sat cat ."]
@@ -68,12 +68,12 @@ def table(path, rows):
 
 def said(model, examples, predictions, kind, **more):
     """An evaluation of predictions that are known."""
-    judged = held_against(model, model.task, examples, predictions)
-    return Evaluation(kind=kind, judged=judged, labels=model.labels, **more)
+    judged = compute_metrics(model, model.task, examples, predictions)
+    return Evaluation(kind=kind, result=judged, labels=model.labels, **more)
 
 
 def labelled(label, score):
-    return Classified(label=label, score=score, scores={label: score})
+    return Classification(label=label, score=score, scores={label: score})
 
 
 def test_scores_and_predictions_of_all_examples_in_order(tmp_path):
@@ -86,11 +86,11 @@ def test_scores_and_predictions_of_all_examples_in_order(tmp_path):
     right = sum(one == example.label for one, example in zip(told, examples, strict=True))
     assert 0 < right < 8
     assert made.score == made.scores["accuracy"] == right / 8
-    assert made.measure == "accuracy"
+    assert made.metric == "accuracy"
     assert made.count == 8
-    assert len(made.mistakes) == 8 - right
+    assert len(made.errors) == 8 - right
     assert again.scores == made.scores
-    assert again.mistakes[0].where.startswith(f"{file}:")
+    assert again.errors[0].where.startswith(f"{file}:")
     assert made.seconds > 0
     assert made.calibration.count == 8
     assert made.confusion.labels == ("no", "yes")
@@ -121,7 +121,7 @@ def test_the_verb_is_not_hidden_by_the_room_of_its_name():
     from cloze.metrics import squad
 
     assert cloze.evaluate is evaluate
-    assert squad.normalise("The Cat") == "cat"
+    assert squad.normalize_answer("The Cat") == "cat"
 
 
 def test_the_surest_errors_come_first():
@@ -131,15 +131,15 @@ def test_the_surest_errors_come_first():
     made = said(
         model, examples, [labelled(*one) for one in zip(told, sure, strict=True)], "classify"
     )
-    assert [one.number for one in made.worst(9)] == [2, 7, 3, 0]  # equals in their order
+    assert [one.number for one in made.worst_errors(9)] == [2, 7, 3, 0]  # equals in their order
     assert "The worst 2 of 4 errors" in made.page(worst=2).html()
     assert "Worst errors" not in made.page(worst=0).html()
-    worst = made.worst(1)[0]
-    assert (worst.text, worst.gold, worst.said, worst.weight) == ("cat", "no", "yes", 0.9)
+    worst = made.worst_errors(1)[0]
+    assert (worst.text, worst.gold, worst.predicted, worst.severity) == ("cat", "no", "yes", 0.9)
     assert worst.where == "f.tsv:3"
-    assert made.weight == "probability"
+    assert made.severity == "probability"
     assert made.confusion.counts.tolist() == [[2, 2], [2, 2]]
-    assert made.rates["yes"].precision == 0.5
+    assert made.label_scores["yes"].precision == 0.5
     gaps = 0.6 + 0.7 + 3 * 0.2 + 2 * 0.9 + 0.01  # each confidence has a bin of its own
     assert math.isclose(made.calibration.error, gaps / 8)
 
@@ -150,12 +150,16 @@ def test_numbers_farthest_off_come_first():
     told = [0.0, 1.5, 2.0, 9.0, 4.0, 4.0, 6.0, 7.0]
     predictions = [labelled("LABEL_0", value) for value in told]
     made = said(model, examples, predictions, "number")
-    assert [(one.number, one.weight) for one in made.worst()] == [(3, 6.0), (5, 1.0), (1, 0.5)]
-    assert (made.worst()[0].gold, made.worst()[0].said) == ("3", "9")
+    assert [(one.number, one.severity) for one in made.worst_errors()] == [
+        (3, 6.0),
+        (5, 1.0),
+        (1, 0.5),
+    ]
+    assert (made.worst_errors()[0].gold, made.worst_errors()[0].predicted) == ("3", "9")
     assert made.calibration is None
     assert made.confusion is None
-    assert made.rates == {}
-    assert made.weight == "difference"
+    assert made.label_scores == {}
+    assert made.severity == "difference"
     assert set(evaluate(model, examples).scores) == {"pearson", "spearman", "squared_error"}
 
 
@@ -168,7 +172,7 @@ def test_sentences_with_the_most_wrong_spans_come_first():
     ]
     told = ["B-PER I-PER O", "B-PER O", "O O O"]
     predictions = [
-        Tagged(
+        TagResult(
             text=one.text,
             words=one.words,
             tags=tuple(tags.split()),
@@ -178,13 +182,13 @@ def test_sentences_with_the_most_wrong_spans_come_first():
         for one, tags in zip(examples, told, strict=True)
     ]
     made = said(model, examples, predictions, "tag", scheme="IOB2")
-    assert [(one.number, one.weight) for one in made.worst()] == [(1, 2.0), (2, 2.0)]
-    assert (made.worst()[0].gold, made.worst()[0].said) == ("d LOC", "d PER")
-    assert (made.worst()[1].gold, made.worst()[1].said) == ("f PER · h LOC", "")
+    assert [(one.number, one.severity) for one in made.worst_errors()] == [(1, 2.0), (2, 2.0)]
+    assert (made.worst_errors()[0].gold, made.worst_errors()[0].predicted) == ("d LOC", "d PER")
+    assert (made.worst_errors()[1].gold, made.worst_errors()[1].predicted) == ("f PER · h LOC", "")
     assert made.confusion.labels == ("LOC", "O", "PER")
     assert made.confusion.counts.tolist() == [[0, 1, 1], [0, 3, 0], [0, 1, 2]]
-    assert made.rates["PER"].right == 1
-    assert made.rates["PER"].found == made.rates["PER"].wanted == 2
+    assert made.label_scores["PER"].true_positives == 1
+    assert made.label_scores["PER"].predicted == made.label_scores["PER"].support == 2
     assert made.calibration.count == 8
     unread = [replace(one, scores=(0.0,) * len(one.words)) for one in predictions]
     assert said(model, examples, unread, "tag", scheme="IOB2").calibration is None
@@ -195,16 +199,16 @@ def test_plain_tags_are_told_word_by_word():
     examples = [sentence("a b c", "NOUN NOUN VERB"), sentence("d", "VERB")]
     made = evaluate(model, examples)
     assert set(made.scores) == {"accuracy", "f1_macro"}
-    assert made.weight == "wrong words"
+    assert made.severity == "wrong words"
     wrong = [
         sum(a != b for a, b in zip(example.tags, one.tags, strict=True))
         for example, one in zip(examples, made.predictions, strict=True)
     ]
-    weights = {one.number: one.weight for one in made.mistakes}
+    weights = {one.number: one.severity for one in made.errors}
     assert weights == {n: float(count) for n, count in enumerate(wrong) if count}
-    for one in made.mistakes:  # the same words on both sides
+    for one in made.errors:  # the same words on both sides
         assert [pair.split()[0] for pair in one.gold.split(" · ")] == [
-            pair.split()[0] for pair in one.said.split(" · ")
+            pair.split()[0] for pair in one.predicted.split(" · ")
         ]
 
 
@@ -215,8 +219,14 @@ def question(text, answers, line=1, context="the cat sat"):
 
 
 def answered(text, probability):
-    return Answered(
-        text=text, start=0, end=0, logit=1.0, probability=probability, candidates=(), lead=0.0
+    return AnswerResult(
+        text=text,
+        start=0,
+        end=0,
+        logit=1.0,
+        probability=probability,
+        candidates=(),
+        no_answer_margin=0.0,
     )
 
 
@@ -235,7 +245,7 @@ def test_answers_that_share_nothing_come_first():
         answered("", 0.3),
     ]
     made = said(model, examples, predictions, "answer")
-    assert [(one.number, one.gold, one.said) for one in made.worst()] == [
+    assert [(one.number, one.gold, one.predicted) for one in made.worst_errors()] == [
         (2, "(no answer)", "cat"),
         (0, "cat", "sat"),
         (3, "sat", "(no answer)"),
@@ -250,13 +260,13 @@ def test_choices():
     examples = [
         ChoiceExample(text="a b", question="c", options=("d", "e"), label=n % 2) for n in range(4)
     ]
-    told = [Chosen(option=1, text="e", score=0.7, scores=(0.3, 0.7)) for _ in examples]
+    told = [Choice(option=1, text="e", score=0.7, scores=(0.3, 0.7)) for _ in examples]
     made = said(model, examples, told, "choose")
-    assert [(one.number, one.gold, one.said) for one in made.worst()] == [
+    assert [(one.number, one.gold, one.predicted) for one in made.worst_errors()] == [
         (0, "d", "e"),
         (2, "d", "e"),
     ]
-    assert made.worst()[0].text == "a b | c"
+    assert made.worst_errors()[0].text == "a b | c"
     assert evaluate(model, examples).scores == {"accuracy": 0.5}
     assert made.confusion is None
 
@@ -302,9 +312,9 @@ def test_mistakes_in_asking():
 def test_what_a_policy_cuts_is_counted():
     long = replace(texts()[0], text="a " * 40)
     made = evaluate(classifier(), [long, texts()[1]], policy="head")
-    assert made.cut == 1
+    assert made.truncated == 1
     assert "1 of them cut" in made.page().html()
-    assert evaluate(classifier(), [long, texts()[1]], policy="window").cut == 0
+    assert evaluate(classifier(), [long, texts()[1]], policy="window").truncated == 0
 
 
 def test_pairs_the_other_way_round():
@@ -313,7 +323,7 @@ def test_pairs_the_other_way_round():
     turned = cloze.classify(model, [e.pair for e in examples], [e.text for e in examples])
     same = [a.label == b.label for a, b in zip(made.predictions, turned, strict=True)]
     gaps = [abs(a.score - b.scores[a.label]) for a, b in zip(made.predictions, turned, strict=True)]
-    assert made.swapped.same == np.mean(same)
+    assert made.swapped.agreement == np.mean(same)
     assert math.isclose(made.swapped.difference, np.mean(gaps), abs_tol=1e-7)
     right = [b.label == e.label for b, e in zip(turned, examples, strict=True)]
     assert made.swapped.scores["accuracy"] == np.mean(right)
@@ -322,7 +332,7 @@ def test_pairs_the_other_way_round():
     assert evaluate(model, alike, swap=True).swapped.difference == 0
     numbers = classifier(problem="number", labels=("LABEL_0",))
     made = evaluate(numbers, [replace(e, label=float(n)) for n, e in enumerate(alike)], swap=True)
-    assert made.swapped.same is None
+    assert made.swapped.agreement is None
 
 
 @pytest.mark.parametrize(
@@ -357,12 +367,12 @@ def test_the_page_and_the_data(tmp_path):
         assert part in page
     assert "<script>alert(1)" not in page
     assert made._repr_html_().startswith("<iframe")
-    found = json.loads(json.dumps(made.data))
+    found = json.loads(json.dumps(made.to_dict()))
     assert found["scores"] == made.scores
     assert found["confusion"]["labels"] == ["no", "yes"]
     assert sum(map(sum, found["confusion"]["counts"])) == 8
-    assert found["labels"]["yes"]["f1"] == made.rates["yes"].f1
-    assert found["swapped"]["same"] == made.swapped.same
+    assert found["labels"]["yes"]["f1"] == made.label_scores["yes"].f1
+    assert found["swapped"]["agreement"] == made.swapped.agreement
     tags = evaluate(tagger(), [sentence("a b c", "B-PER I-PER O")])
     assert "3 words" in tags.page().html()
 
@@ -376,5 +386,5 @@ def test_many_labels_have_no_matrix_to_look_at():
 
 
 def test_shortened():
-    assert shortened("a  b\nc", 9) == "a b c"
-    assert shortened("abcdef", 4) == "abc…"
+    assert shorten("a  b\nc", 9) == "a b c"
+    assert shorten("abcdef", 4) == "abc…"

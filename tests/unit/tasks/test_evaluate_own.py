@@ -43,7 +43,7 @@ def test_a_language_model(text, tmp_path):
         "bits_per_byte": wanted.bits_per_byte,
     }
     assert made.counts["texts"] == len(TEXT)
-    assert made.data["kind"] == "language"
+    assert made.to_dict()["kind"] == "language"
     assert "perplexity" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.raises(InputError, match="there is no policy to choose for a NeuralModel") as error:
         cloze.evaluate(model, text, policy="head")
@@ -57,7 +57,7 @@ def test_a_language_model_passes_over_what_cannot_be_read(tmp_path):
         cloze.evaluate(text_model(2), path)
     made = cloze.evaluate(text_model(2), path, skip_bad=True)
     assert made.counts["texts"] == 1
-    assert len(made.skipped) == len(made.data["skipped"]) == 1
+    assert len(made.skipped) == len(made.to_dict()["skipped"]) == 1
 
 
 def test_a_translator_by_length_too(tmp_path):
@@ -100,8 +100,8 @@ def test_translators_side_by_side():
         alone = evaluate_own(models[entry.name], pairs)
         assert entry.intervals["bleu"].value == alone.scores["bleu"]
         assert entry.intervals["bleu"].low <= alone.scores["bleu"] <= entry.intervals["bleu"].high
-    assert made.entries[0].against is None
-    assert (made.measure, made.count) == ("bleu", 20)
+    assert made.entries[0].difference is None
+    assert (made.metric, made.count) == ("bleu", 20)
     with pytest.raises(InputError, match="n is no translator, and t is one"):
         cloze.compare({"t": models["transformer"], "n": text_model(2)}, pairs)
 
@@ -113,7 +113,7 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
     made = cloze.compare({"t": model}, pairs, resamples=5)
     assert alone.counts["too_long"] == made.entries[0].too_long == 1
     assert made.entries[0].intervals["bleu"].value == alone.scores["bleu"]
-    assert made.data["models"][0]["too_long"] == 1
+    assert made.to_dict()["models"][0]["too_long"] == 1
     assert "1 too long for t and counted as blank" in made.note
     assert alone.counts["empty_translations"] == 0  # that one is not counted twice
     assert cloze.evaluate(model, pairs, policy="head").counts["too_long"] == 0
@@ -175,14 +175,14 @@ def test_word_vectors_side_by_side(tmp_path):
             assert found.value == pytest.approx(alone.scores[measure])
             assert found.low <= found.value <= found.high
         assert entry.parameters == VECTORS.vectors.size
-    assert made.entries[0].against is None
-    assert (made.entries[1].against.value, made.entries[1].against.p) == (0.0, 1.0)
-    assert (made.measure, made.count, made.unknown) == ("questions accuracy", 27 + 3, 1)
+    assert made.entries[0].difference is None
+    assert (made.entries[1].difference.value, made.entries[1].difference.p) == (0.0, 1.0)
+    assert (made.metric, made.count, made.unknown) == ("questions accuracy", 27 + 3, 1)
     assert made.save(tmp_path / "page.html").is_file()
 
     # what one does not know is asked of none
     other = cloze.compare({"one": VECTORS, "two": fewer}, questions, resamples=50)
-    assert (other.count, other.unknown, other.data["unknown"]) == (18, 9, 9)
+    assert (other.count, other.unknown, other.to_dict()["unknown"]) == (18, 9, 9)
     assert "9 with words that not every model knows left out" in other.note
     assert other.entries[0].intervals["questions accuracy"].value == 1.0
     pairs.write_text("man,woman,9\nman,cat,2\n")
@@ -199,12 +199,12 @@ def test_the_table_of_language_models(text, tmp_path):
     made = cloze.compare(models, text)
     assert [one.kind for one in made.entries] == ["ngram", "lstm"]
     assert [one.name for one in made.entries] == ["count", "net"]
-    assert made.entries[0].shares
+    assert made.entries[0].same_tokens
     rows = list(made.rows())
     assert len(rows[0]) == len(made.columns)
     assert rows[0][5] == f"{score_language(models['count'], TEXT).perplexity:.2f}"
     assert "An LSTM reads the lines as one text" in made.note
-    assert json.loads(json.dumps(made.data))["models"][1]["kind"] == "lstm"
+    assert json.loads(json.dumps(made.to_dict()))["models"][1]["kind"] == "lstm"
     assert made.save(tmp_path / "page.html").is_file()
     others = cloze.compare({"one": text_model(2), "two": text_model(2, TEXT[:4])}, text)
     assert [row[5] is None for row in others.rows()] == [False, True]
@@ -221,7 +221,7 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
     same = load_arpa(cloze.export("arpa", model, tmp_path / "x.arpa"))
     assert set(same.words) == set(model.words)
     made = cloze.compare({"folder": model, "file": same, "again": model}, path)
-    assert [one.shares for one in made.entries] == [True, False, True]
+    assert [one.same_tokens for one in made.entries] == [True, False, True]
     assert [row[5] is None for row in made.rows()] == [False, True, False]
 
 
@@ -237,13 +237,13 @@ def test_what_a_folder_of_ours_is(tmp_path):
     for family, folder in made.items():
         found = cloze.info(folder)
         assert found.family == family
-        assert "evaluate" in found.verbs
-        assert found.total > 0
-        assert found.vocabulary.pieces > 0
-    assert cloze.info(made["lstm"]).shape["width"] == 8
+        assert "evaluate" in found.capabilities
+        assert found.total_parameters > 0
+        assert found.vocabulary.size > 0
+    assert cloze.info(made["lstm"]).config["width"] == 8
     assert cloze.info(made["ngram"]).parameters.keys() == {"1-grams", "2-grams", "3-grams"}
-    assert cloze.info(made["transformer"]).limit == 24
-    assert cloze.info(made["nnlm"]).limit is None
+    assert cloze.info(made["transformer"]).max_length == 24
+    assert cloze.info(made["nnlm"]).max_length is None
 
 
 def test_formats_of_others(tmp_path):

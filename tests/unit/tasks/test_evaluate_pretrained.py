@@ -14,7 +14,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.metrics.numbers import pearson, spearman
-from cloze.tasks.left_to_right import as_language
+from cloze.tasks.left_to_right import language_model
 from grams import text_model
 from helpers import tiny_model
 from smallruns import SMALL, stories
@@ -112,8 +112,8 @@ def test_rows_that_cannot_be_read_are_listed(tmp_path):
     with pytest.raises(InputError, match="text.jsonl:2"):
         cloze.evaluate(tiny_model("mlm"), path)
     made = cloze.evaluate(tiny_model("mlm"), path, skip_bad=True)
-    assert [error.problem for error in made.skipped] == made.data["skipped"]
-    assert "text.jsonl:2" in made.data["skipped"][0]
+    assert [error.problem for error in made.skipped] == made.to_dict()["skipped"]
+    assert "text.jsonl:2" in made.to_dict()["skipped"][0]
 
 
 # left to right
@@ -139,7 +139,7 @@ def test_left_to_right_is_scored_as_a_language_model(text):
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 8])
 def test_every_token_of_a_long_text_is_told_once(limit):
-    language = as_language(causal(positions=limit))
+    language = language_model(causal(positions=limit))
     sequences = language.sequences(["a b c d e f g h i j", "cat", "the cat sat."])
     found = list(language.log_probs(sequences))
     assert [len(one) for one in found] == [len(ids) - 1 for ids in sequences]
@@ -184,12 +184,12 @@ def test_the_cosine_of_its_own_vectors_on_scored_pairs(pooling, scored, tmp_path
     made = cloze.evaluate(model, scored)
     gold, said = [pair[2] for pair in PAIRS], cosines(model)
     assert [one.score for one in made.predictions] == pytest.approx(said, abs=1e-6)
-    assert (made.kind, made.measure, made.count) == ("similarity", "spearman", len(PAIRS))
+    assert (made.kind, made.metric, made.count) == ("similarity", "spearman", len(PAIRS))
     wanted = {"spearman": spearman(gold, said), "pearson": pearson(gold, said)}
     assert made.scores == pytest.approx(wanted, abs=1e-6)
-    worst = made.worst()
-    assert [one.weight for one in worst] == sorted((one.weight for one in worst), reverse=True)
-    assert made.weight == "difference of ranks"
+    worst = made.worst_errors()
+    assert [one.severity for one in worst] == sorted((one.severity for one in worst), reverse=True)
+    assert made.severity == "difference of ranks"
     assert "Spearman" in made.save(tmp_path / "page.html").read_text()
 
 
@@ -222,19 +222,19 @@ def test_a_text_too_long_for_its_vector(tmp_path):
     with pytest.raises(InputError, match="pairs.tsv:2: .*tokens"):
         cloze.evaluate(tiny_model(), path)
     made = cloze.evaluate(tiny_model(), path, skip_bad=True)
-    assert (made.count, len(made.skipped), made.cut) == (2, 1, 0)
+    assert (made.count, len(made.skipped), made.truncated) == (2, 1, 0)
     cut = cloze.evaluate(tiny_model(), path, policy="head")
-    assert (cut.count, cut.cut) == (3, 1)
+    assert (cut.count, cut.truncated) == (3, 1)
 
 
 def test_vectors_side_by_side(scored):
     models = {"one": tiny_model(), "two": replace(tiny_model("mlm"), pooling=None)}
     made = cloze.compare(models, scored, resamples=50)
-    assert made.measure == "spearman"
+    assert made.metric == "spearman"
     for entry in made.entries:
         alone = cloze.evaluate(models[entry.name], scored, label="score")
         assert entry.intervals["pearson"].value == alone.scores["pearson"]
-    assert made.entries[1].against is not None
+    assert made.entries[1].difference is not None
     with pytest.raises(InputError, match="not compared\n.*judge each by itself"):
         cloze.compare({"a": tiny_model("mlm"), "b": tiny_model("mlm")}, scored)
     with pytest.raises(InputError, match="no chinese to choose for models of vectors"):

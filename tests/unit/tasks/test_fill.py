@@ -10,7 +10,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.models import fresh
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.fill import put
+from cloze.tasks.fill import insert_word
 from cloze.text.learn import learn
 from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
 
@@ -35,11 +35,11 @@ def model():
 
 
 def test_every_word_of_the_vocabulary_with_its_probability_and_no_special_token(model):
-    (blank,) = cloze.fill(model, "the [MASK]", top=len(PIECES)).blanks
+    (blank,) = cloze.fill(model, "the [MASK]", top=len(PIECES)).masks
     with torch.no_grad():
         hidden = model.module(torch.tensor([model.tokenizer.encode("the [MASK]").ids]))
         expected = model.module.logits("mlm", hidden[0, 2]).softmax(-1)
-    found = {guess.ids[0]: guess.score for guess in blank.guesses}
+    found = {guess.ids[0]: guess.score for guess in blank.predictions}
     assert found.keys() == set(range(len(SPECIAL), len(PIECES)))
     assert found == pytest.approx({id_: expected[id_].item() for id_ in found}, abs=1e-6)
     assert list(found.values()) == sorted(found.values(), reverse=True)
@@ -52,28 +52,28 @@ def test_parts_of_a_character_are_never_offered(kind):
     config = replace(CONFIG, vocab_size=tokenizer.size + 3)  # rows that no piece has
     module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     model = Model(module=module, config=config, tokenizer=tokenizer)
-    (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.size).blanks
-    words = [guess.word for guess in blank.guesses]
+    (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.size).masks
+    words = [guess.word for guess in blank.predictions]
     assert {"a", "b"} < set(words)
     assert not any("\ufffd" in word or "<0x" in word or word in SPECIAL for word in words)
     assert len(words) < tokenizer.size - len(SPECIAL)
     for top in (1, 3):
-        (less,) = cloze.fill(model, "a[MASK]b", top=top).blanks
-        assert less.guesses == blank.guesses[:top]
+        (less,) = cloze.fill(model, "a[MASK]b", top=top).masks
+        assert less.predictions == blank.predictions[:top]
 
 
 def test_each_guess_carries_its_text_and_best_fills_all(model):
     filled = cloze.fill(model, "The [MASK], [MASK].", top=2)
-    first, second = filled.blanks
-    words = first.guesses[0].word, second.guesses[0].word
-    assert first.guesses[0].text == put("The [MASK], [MASK].", 4, 10, words[0])
-    assert "[MASK]" in first.guesses[0].text
+    first, second = filled.masks
+    words = first.predictions[0].word, second.predictions[0].word
+    assert first.predictions[0].text == insert_word("The [MASK], [MASK].", 4, 10, words[0])
+    assert "[MASK]" in first.predictions[0].text
     assert "[MASK]" not in filled.best
 
 
 def test_a_continuation_joins_the_word_before():
-    assert put("the cat [MASK] sat", 8, 14, "##s") == "the cats sat"
-    assert put("a [MASK].", 2, 8, "cat") == "a cat."
+    assert insert_word("the cat [MASK] sat", 8, 14, "##s") == "the cats sat"
+    assert insert_word("a [MASK].", 2, 8, "cat") == "a cat."
 
 
 def test_a_list_of_texts(model):
@@ -95,8 +95,8 @@ def test_a_candidate_of_several_pieces_is_a_chain(model):
     expected = probability([cls, the, mask, mask, sep], 2, cat) * probability(
         [cls, the, cat, mask, sep], 3, s
     )
-    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cats", "cat"]).blanks
-    guesses = {guess.word: guess for guess in blank.guesses}
+    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cats", "cat"]).masks
+    guesses = {guess.word: guess for guess in blank.predictions}
     assert guesses["cats"].score == pytest.approx(expected, rel=1e-5)
     assert guesses["cats"].ids == (cat, s)
     assert guesses["cats"].text == "the cats"
@@ -126,18 +126,18 @@ def test_no_head():
 def test_of_a_long_text_the_model_sees_what_is_around_the_blanks(model, text, read):
     """12 positions, of which two are [CLS] and [SEP]."""
     found, expected = cloze.fill(model, text, top=25), cloze.fill(model, read, top=25)
-    assert (found.cut, expected.cut) == (len(text.split()) - 10, 0)
+    assert (found.truncated, expected.truncated) == (len(text.split()) - 10, 0)
     for one, other in zip(found.blanks, expected.blanks, strict=True):
         assert text[one.start : one.end] == "[MASK]"
         scores = [{g.word: g.score for g in blank.guesses} for blank in (one, other)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-6)
-        assert one.guesses[0].text == put(text, one.start, one.end, one.guesses[0].word)
+        assert one.guesses[0].text == insert_word(text, one.start, one.end, one.guesses[0].word)
 
 
 def test_long_candidates_have_room(model):
     text = "a b c d e f g h i [MASK]"
-    assert cloze.fill(model, text, candidates=["cat"]).cut == 0
-    assert cloze.fill(model, text, candidates=["cats", "cat"]).cut == 1
+    assert cloze.fill(model, text, candidates=["cat"]).truncated == 0
+    assert cloze.fill(model, text, candidates=["cats", "cat"]).truncated == 1
 
 
 def test_blanks_too_far_apart(model):
@@ -146,8 +146,8 @@ def test_blanks_too_far_apart(model):
 
 
 def test_a_candidate_given_twice_is_one(model):
-    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cat", "sat", "cat"]).blanks
-    assert sorted(guess.word for guess in blank.guesses) == ["cat", "sat"]
+    (blank,) = cloze.fill(model, "the [MASK]", candidates=["cat", "sat", "cat"]).masks
+    assert sorted(guess.word for guess in blank.predictions) == ["cat", "sat"]
 
 
 def test_an_unspellable_candidate(model):

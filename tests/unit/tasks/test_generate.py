@@ -22,8 +22,8 @@ def test_a_text_goes_on(name):
     model = MODELS[name]()
     (one,) = cloze.generate(model, "the cat", length=6, stop=False)
     assert len(one.tokens) == 6
-    assert not one.ended
-    assert one.whole == "the cat " + " ".join(one.tokens)
+    assert not one.finished
+    assert one.full_text == "the cat " + " ".join(one.tokens)
     again = cloze.generate(model, "the cat", length=6, stop=False, samples=3)
     assert again[0].tokens == one.tokens
     assert again[0].log_probability == pytest.approx(one.log_probability, abs=1e-5)
@@ -49,17 +49,17 @@ def test_greedy_takes_what_suggest_shows_first(name):
 def test_the_end_of_a_sentence_ends_it():
     model = text_model(3)
     found = cloze.generate(model, "the dog slept", samples=20, length=30)
-    assert any(one.ended for one in found)
+    assert any(one.finished for one in found)
     assert all("</s>" not in one.tokens for one in found)
-    assert any(one.ended and one.whole == "the dog slept" for one in found)
+    assert any(one.finished and one.full_text == "the dog slept" for one in found)
 
 
 def test_nothing_begins_a_sentence():
     (one,) = cloze.generate(text_model(3), "", temperature=0.0, length=3)
-    assert one.whole.startswith("the ")
+    assert one.full_text.startswith("the ")
     (one,) = cloze.generate(text_model(3), "the cat ", temperature=0.0, length=2)
-    assert one.whole.startswith("the cat ")
-    assert "  " not in one.whole
+    assert one.full_text.startswith("the cat ")
+    assert "  " not in one.full_text
 
 
 def test_pieces_know_whether_a_space_is_theirs():

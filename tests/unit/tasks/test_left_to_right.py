@@ -9,7 +9,7 @@ import torch
 import cloze
 from cloze.errors import InputError
 from cloze.metrics.language import score_language
-from cloze.tasks.left_to_right import as_language
+from cloze.tasks.left_to_right import language_model
 from helpers import PIECES, SPECIAL, tiny_model
 
 LONG = "a b c the cats sat . a , j i h g f e d"
@@ -29,7 +29,7 @@ def log_p(model, context, id_):
 
 
 def test_every_piece_is_told_from_those_before_it(model):
-    language = as_language(model)
+    language = language_model(model)
     sequences = language.sequences(["the cats sat", "", "a"])
     assert sequences[0] == model.tokenizer.encode("the cats sat").ids
     for ids, found in zip(sequences, language.log_probs(sequences), strict=True):
@@ -40,7 +40,7 @@ def test_every_piece_is_told_from_those_before_it(model):
 
 def test_of_a_long_text_as_much_is_read_as_there_are_positions(model):
     """Nine, [CLS] among them."""
-    language = as_language(model)
+    language = language_model(model)
     context = language.begin(LONG)
     wanted = log_p(model, [context[0], *context[-8:]], 7)
     assert language.next_log_probs(context)[7] == pytest.approx(wanted, abs=1e-5)
@@ -50,12 +50,12 @@ def test_words_are_suggested(model):
     found = cloze.suggest(model, "the cat", top=len(PIECES))
     words = {one.word for one in found.suggestions}
     assert words == {*PIECES[len(SPECIAL) :], "[SEP]"}
-    total = sum(one.probability for one in found.suggestions) + found.unknown
+    total = sum(one.probability for one in found.suggestions) + found.unk_probability
     assert 0.5 < total < 1
     best = found.suggestions[0]
     ids = model.tokenizer.encode("the cat").ids[:-1]
     assert math.log(best.probability) == pytest.approx(log_p(model, ids, best.id), abs=1e-5)
-    assert best.path == ()
+    assert best.backoff_path == ()
 
 
 def test_a_text_goes_on_beyond_the_positions(model):
@@ -64,19 +64,19 @@ def test_a_text_goes_on_beyond_the_positions(model):
         assert len(one.tokens) == 20
         assert not {"[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]"} & set(one.tokens)
         assert "##" not in one.continuation
-        assert one.whole.startswith("the cat")
+        assert one.full_text.startswith("the cat")
     assert cloze.generate(model, "the cat", length=20, stop=False, seed=3) == found[:1]
 
 
 def test_a_piece_joins_the_word_it_goes_on_with(model):
-    language = as_language(model)
+    language = language_model(model)
     ids = language.begin("the cat")
     assert language.decode([*ids, model.tokenizer.id("##s"), language.end]) == "the cats"
 
 
 def test_its_perplexity(model):
     texts = ["the cats sat.", LONG]
-    language = as_language(model)
+    language = language_model(model)
     told = np.concatenate(list(language.log_probs(language.sequences(texts))))
     found = score_language(language, texts)
     assert found.tokens == len(told)

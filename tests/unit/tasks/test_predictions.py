@@ -109,7 +109,7 @@ def test_a_word_that_was_not_read_has_no_score(tmp_path):
     read = model.limit - 2  # special tokens
     assert None not in row["predicted"]["scores"][:read]
     assert row["predicted"]["scores"][read:] == [None] * (count - read)
-    assert row["predicted"]["unread"] == count - read
+    assert row["predicted"]["untagged"] == count - read
 
 
 def test_answers_by_id(tmp_path):

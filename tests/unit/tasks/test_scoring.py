@@ -11,7 +11,7 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.scoring import label_number, logits, outcomes, task_for
+from cloze.tasks.scoring import compute_logits, label_index, predict_each, resolve_task
 from helpers import PIECES, tiny_model, tiny_tokenizer
 
 
@@ -32,7 +32,7 @@ def test_packed_scores_are_those_of_each_alone_and_in_order(batch_tokens):
     texts = ["the cat sat .", "a", "the cat", "", "a b c d e f", "b"]
     items = items_of(model, texts, places=(1, 0))
     done = []
-    found = logits(
+    found = compute_logits(
         model,
         items,
         head="token",
@@ -47,20 +47,20 @@ def test_packed_scores_are_those_of_each_alone_and_in_order(batch_tokens):
 
 def test_an_item_without_places_has_no_scores():
     model = tiny_model("token", labels="abc")
-    first, second = logits(
+    first, second = compute_logits(
         model, [*items_of(model, ["a"], places=()), *items_of(model, ["b"])], head="token"
     )
     assert first.shape == (0, 3)
     assert second.shape == (1, 3)
-    assert logits(model, [], head="token") == []
+    assert compute_logits(model, [], head="token") == []
 
 
 def test_in_the_midst_of_training_nothing_is_dropped_and_training_goes_on():
     model = tiny_model("sequence")
     items = items_of(model, ["the cat sat"])
-    (expected,) = logits(model, items, head="sequence")
+    (expected,) = compute_logits(model, items, head="sequence")
     model.module.train()
-    (found,) = logits(model, items, head="sequence")
+    (found,) = compute_logits(model, items, head="sequence")
     assert torch.equal(found, expected)
     assert model.module.training
 
@@ -78,53 +78,53 @@ def test_a_reader_in_place_of_a_head():
         reader=reader,
     )
     items = items_of(model, ["the cat sat", "a"])
-    found = logits(model, items, head="sequence")
+    found = compute_logits(model, items, head="sequence")
     for item, scores in zip(items, found, strict=True):
         layers = list(model.module.layers(torch.tensor([item.ids])))
         vector = torch.cat([layers[1], layers[2]], -1).mean(1)
         torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
     assert reader.training
-    assert task_for("classify", model) == task
+    assert resolve_task("classify", model) == task
     with pytest.raises(InputError, match="cannot tag: its head is missing\n.*`classify`"):
-        task_for("tag", model)
+        resolve_task("tag", model)
 
 
 def test_batch_tokens_out_of_range():
     model = tiny_model("sequence")
     with pytest.raises(ConfigError, match="batch_tokens is -1"):
-        logits(model, items_of(model, ["a"]), head="sequence", batch_tokens=-1)
+        compute_logits(model, items_of(model, ["a"]), head="sequence", batch_tokens=-1)
 
 
 def test_the_task_of_a_model():
     own = Task(name="classify", policy="tail")
-    assert task_for("classify", tiny_model("sequence", task=own)) == own
-    assert task_for("classify", tiny_model("sequence")) == Task(name="classify")
-    assert task_for("answer", tiny_model("span")).policy == "window"
-    assert task_for("tag", tiny_model("sequence", "token", task=own)) == Task(name="tag")
+    assert resolve_task("classify", tiny_model("sequence", task=own)) == own
+    assert resolve_task("classify", tiny_model("sequence")) == Task(name="classify")
+    assert resolve_task("answer", tiny_model("span")).policy == "window"
+    assert resolve_task("tag", tiny_model("sequence", "token", task=own)) == Task(name="tag")
     given = Task(name="classify", policy="head")
-    assert task_for("classify", tiny_model("sequence", task=own), given) == given
+    assert resolve_task("classify", tiny_model("sequence", task=own), given) == given
 
 
 def test_what_a_model_cannot_do():
     with pytest.raises(InputError, match="cannot tag: its head is sequence\n.*with `classify`"):
-        task_for("tag", tiny_model("sequence"))
+        resolve_task("tag", tiny_model("sequence"))
     with pytest.raises(InputError, match="cannot answer: its head is missing\n.*span head"):
-        task_for("answer", tiny_model())
+        resolve_task("answer", tiny_model())
     with pytest.raises(InputError, match="cannot choose: its head is mlm\n.*finetune choose"):
-        task_for("choose", tiny_model("mlm"))
+        resolve_task("choose", tiny_model("mlm"))
 
 
 def test_a_label_that_is_not_there():
     model = tiny_model("token", labels=("O", "B-PER", "I-PER", "B-LOC"))
-    assert label_number(model.labels, "B-LOC", Origin()) == 3
+    assert label_index(model.labels, "B-LOC", Origin()) == 3
     with pytest.raises(InputError, match=r"^x.tsv:7: .* no label 'B-PRE'\n.*mean 'B-PER'") as error:
-        label_number(model.labels, "B-PRE", Origin(file="x.tsv", line=7))
+        label_index(model.labels, "B-PRE", Origin(file="x.tsv", line=7))
     assert error.value.fix.startswith("did you mean")
     with pytest.raises(InputError, match="example 2: .*'zzzz'\n.*are O, B-PER, I-PER, B-LOC$"):
-        label_number(model.labels, "zzzz", Origin(line=2))
+        label_index(model.labels, "zzzz", Origin(line=2))
     many = tiny_model("sequence", labels=[f"k{n:04}" for n in range(50)])
     with pytest.raises(InputError, match="k0019, …$"):
-        label_number(many.labels, "?", Origin())
+        label_index(many.labels, "?", Origin())
 
 
 def test_bad_examples_do_not_stop_the_others():
@@ -136,12 +136,12 @@ def test_bad_examples_do_not_stop_the_others():
             raise InputError("a bad one", fix="none")
         return [number * 10 for number in numbers]
 
-    found = list(outcomes(predict, iter(range(20)), chunk=8))
+    found = list(predict_each(predict, iter(range(20)), chunk=8))
     assert [example for example, _ in found] == list(range(20))
     for example, outcome in found:
         assert isinstance(outcome, InputError) if example % 7 == 3 else outcome == example * 10
     assert max(asked) == 8
-    assert list(outcomes(predict, [])) == []
+    assert list(predict_each(predict, [])) == []
 
 
 @pytest.mark.parametrize(

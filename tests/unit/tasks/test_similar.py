@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 import cloze
-from cloze import analogy, cells_picture, combine, odd_one_out, similar, words_picture
+from cloze import analogy, combine, odd_one_out, plot_vectors, plot_words, similar
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.word2vec import Grams
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.similar import plane
+from cloze.tasks.similar import principal_components
 from helpers import tiny_model
 
 PLACES = {
@@ -98,8 +98,8 @@ def test_how_alike_two_words_are(model):
         lambda model: cloze.combine(model, ["king"]),
         lambda model: cloze.cosine(model, "king", "queen"),
         lambda model: cloze.odd_one_out(model, ["a", "b", "c"]),
-        lambda model: cloze.words_picture(model, ["king"]),
-        lambda model: cloze.cells_picture(model, ["king"]),
+        lambda model: cloze.plot_words(model, ["king"]),
+        lambda model: cloze.plot_vectors(model, ["king"]),
     ],
 )
 def test_an_encoder_has_no_word_vectors(ask):
@@ -144,23 +144,23 @@ def test_an_unseen_word_has_neighbours_by_its_n_grams():
 def test_the_plane_holds_what_varies_most():
     rng = np.random.default_rng(0)
     flat = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 6))
-    places, share = plane(flat.astype(np.float32))
+    places, share = principal_components(flat.astype(np.float32))
     assert share == pytest.approx(1)
     apart = lambda x: np.linalg.norm(x[:, None] - x[None], axis=-1)  # noqa: E731
     np.testing.assert_allclose(apart(places), apart(flat), atol=1e-5)
-    again, _ = plane(flat.astype(np.float32))
+    again, _ = principal_components(flat.astype(np.float32))
     assert (again == places).all()
 
 
 def test_one_word_alone_lies_in_the_middle():
-    places, share = plane(np.ones((1, 4), np.float32))
+    places, share = principal_components(np.ones((1, 4), np.float32))
     assert places.tolist() == [[0, 0]]
     assert share == 0
 
 
 def test_a_picture_of_words_and_their_neighbours(model):
     found = similar(model, ["king", "man"], top=2)
-    picture = words_picture(model, ["king", "man"], found)
+    picture = plot_words(model, ["king", "man"], found)
     dots = {dot.name: dot for dot in picture.dots}
     assert set(dots) == {"king", "man", "queen", "cabbage"} | set(names(found[1]))
     assert dots["king"].strong
@@ -170,10 +170,10 @@ def test_a_picture_of_words_and_their_neighbours(model):
 
 
 def test_cells_are_in_deviations_of_what_is_shown(model):
-    cells = cells_picture(model, ["king", "queen"])
+    cells = plot_vectors(model, ["king", "queen"])
     deviation = np.sqrt(10 / 6)  # of 1, 2, 0, −1, 2, 0
     np.testing.assert_allclose(cells.data["values"][0], np.array([1, 2, 0]) / deviation)
     nothing = WordVectors(words=["a"], vectors=np.zeros((1, 2), np.float32))
-    assert cells_picture(nothing, ["a"]).data["values"] == [[0, 0]]
+    assert plot_vectors(nothing, ["a"]).data["values"] == [[0, 0]]
     with pytest.raises(InputError, match="no word was given"):
-        cells_picture(model, [])
+        plot_vectors(model, [])

@@ -20,7 +20,7 @@ def test_likeliest_first_and_all_of_them_sum_to_one(model):
     found = cloze.suggest(model, "the cat", top=len(model.words))
     scores = [one.probability for one in found.suggestions]
     assert scores == sorted(scores, reverse=True)
-    assert math.fsum(scores) + found.unknown == pytest.approx(1, abs=1e-6)
+    assert math.fsum(scores) + found.unk_probability == pytest.approx(1, abs=1e-6)
     words = {one.word for one in found.suggestions}
     assert words == set(model.words) - {"<s>", "<unk>"}
 
@@ -29,22 +29,24 @@ def test_what_follows_thou_shalt():
     lines = ["thou shalt not kill", "thou shalt not steal", "thou shalt love", "we shalt not"]
     best = cloze.suggest(text_model(3, lines), "thou shalt").suggestions[0]
     assert (best.word, best.order) == ("not", 3)
-    assert [asked.context for asked in best.path] == [("thou", "shalt")]
+    assert [asked.context for asked in best.backoff_path] == [("thou", "shalt")]
 
 
 def test_the_path_is_a_product(model):
     for one in cloze.suggest(model, "dog slept", top=10).suggestions:
-        assert math.prod(a.weight for a in one.path) == pytest.approx(one.probability, rel=1e-5)
-        assert one.order == len(one.path[-1].context) + 1
-        assert [len(a.context) for a in one.path] == sorted(
-            (len(a.context) for a in one.path), reverse=True
+        assert math.prod(a.weight for a in one.backoff_path) == pytest.approx(
+            one.probability, rel=1e-5
+        )
+        assert one.order == len(one.backoff_path[-1].context) + 1
+        assert [len(a.context) for a in one.backoff_path] == sorted(
+            (len(a.context) for a in one.backoff_path), reverse=True
         )
 
 
 def test_a_blank_text_begins_a_sentence(model):
     (best, *_) = cloze.suggest(model, "").suggestions
     assert best.word == "the"
-    assert best.path[0].context == ("<s>",)
+    assert best.backoff_path[0].context == ("<s>",)
 
 
 def test_several_texts(model):
@@ -70,7 +72,7 @@ class Net:
 
 def test_any_language_model_will_do():
     found = cloze.suggest(Net(), "really", top=2)
-    assert [(one.word, one.path, one.order) for one in found.suggestions] == [
+    assert [(one.word, one.backoff_path, one.order) for one in found.suggestions] == [
         ("yes", (), None),
         ("no", (), None),
     ]

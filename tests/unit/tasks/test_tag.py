@@ -9,7 +9,7 @@ from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tags
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.tag import items, predict
+from cloze.tasks.tag import encode_examples, predict
 from cloze.text.length import max_context
 from helpers import tiny_model
 
@@ -42,12 +42,12 @@ def example(text, **more):
 def test_words_are_read_at_their_first_piece(model):
     assert words_of(SENTENCE) == WORDS
     tags = ("O", "B-PER", "I-PER", "B-LOC")
-    ((item,),) = items(model, [example(SENTENCE, tags=tags)], TASK)
+    ((item,),) = encode_examples(model, [example(SENTENCE, tags=tags)], TASK)
     pieces = [model.tokenizer.piece(item.ids[place]) for place in item.places]
     assert pieces == ["the", "cat", "sat", "a"]
     assert list(item.words) == [0, 1, 2, 3]
     assert list(item.targets) == [0, 1, 2, 3]
-    ((item,),) = items(model, [example(SENTENCE)], TASK)
+    ((item,),) = encode_examples(model, [example(SENTENCE)], TASK)
     assert list(item.targets) == []
 
 
@@ -61,24 +61,24 @@ def test_the_tag_is_that_of_the_first_piece(model):
         row = chances[encoding.pieces_between(start, end)[0]]
         assert tag == LABELS[int(row.argmax())]
         assert score == pytest.approx(row.max().item(), abs=1e-6)
-    assert found.unread == 0
+    assert found.untagged == 0
 
 
 def test_a_word_without_pieces_keeps_its_tag_o(model):
     text = "the \x00\x01 cat"
     marks = ((0, 3), (4, 6), (7, 10), (10, 10))
     given = TaggedExample(text=text, words=marks, tags=("O", "B-PER", "O", "O"))
-    ((item,),) = items(model, [given], TASK)
+    ((item,),) = encode_examples(model, [given], TASK)
     assert list(item.words) == [0, 2]
     assert list(item.targets) == [0, 0]
     (found,) = predict(model, [given])
     assert len(found.tags) == len(found.scores) == 4
-    assert (found.tags[1], found.scores[1], found.unread) == ("O", 0.0, 2)
+    assert (found.tags[1], found.scores[1], found.untagged) == ("O", 0.0, 2)
 
 
 def test_windows_read_each_word_once_where_it_has_most_context(model):
     given = example(LONG, tags=("O",) * len(words_of(LONG)))
-    (group,) = items(model, [given], Task(name="tag", policy="window"))
+    (group,) = encode_examples(model, [given], Task(name="tag", policy="window"))
     windows = model.tokenizer.windows(LONG, limit=24, stride=5)  # a quarter of 22
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [w for item in group for w in item.words] == list(range(len(given.words)))
@@ -91,7 +91,7 @@ def test_windows_read_each_word_once_where_it_has_most_context(model):
             assert owners[first] == n
             assert windows[n].offsets[place][0] == given.words[word][0]
     (found,) = predict(model, [given], task=Task(name="tag", policy="window"))
-    assert found.unread == 0
+    assert found.untagged == 0
 
 
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
@@ -99,11 +99,11 @@ def test_words_that_a_policy_cuts_are_o_and_counted(model, policy):
     text = LONG[: LONG.rindex("the")] + "a b c"
     given = example(text)
     (found,) = predict(model, [given], task=Task(name="tag", policy=policy))
-    ((item,),) = items(model, [given], Task(name="tag", policy=policy))
+    ((item,),) = encode_examples(model, [given], Task(name="tag", policy=policy))
     assert len(found.tags) == len(given.words)
     read = [n for n, score in enumerate(found.scores) if score]
     assert read == list(item.words)
-    assert found.unread == len(given.words) - len(read) > 0
+    assert found.untagged == len(given.words) - len(read) > 0
     assert all(found.tags[n] == "O" for n in range(len(given.words)) if n not in read)
     encoding = model.tokenizer.encode(text, limit=24, policy=policy)
     assert [encoding.offsets[p][0] for p in item.places] == [given.words[w][0] for w in read]
@@ -117,7 +117,7 @@ def test_too_long_without_a_policy(model):
 def test_the_sentences_around_fill_the_room(model):
     texts = ["a b c d", "e f g h", "the cat", "i j a b", "c d e f", "g h i j a"]
     given = [example(text, document=0, tags=("O",) * len(text.split())) for text in texts]
-    made = items(model, given, Task(name="tag", context=True))
+    made = encode_examples(model, given, Task(name="tag", context=True))
     flat = model.tokenizer.ids([" ".join(texts)], special=False)[0]
     for (item,), text in zip(made, texts, strict=True):
         assert len(item.ids) == len(item.type_ids) == 24
@@ -140,11 +140,11 @@ def test_context_ends_with_the_document_and_the_file(model):
         one("g h", 1, "y"),
         one("the " * 40, 1, "y"),
     ]
-    made = items(model, given, Task(name="tag", context=True, policy="window"))
+    made = encode_examples(model, given, Task(name="tag", context=True, policy="window"))
     decoded = [model.tokenizer.decode(group[0].ids) for group in made]
     assert decoded[:3] == ["a b c d", "a b c d", "e f"]
     assert decoded[3] == "g h" + " the" * 20
-    plain = items(model, given[4:], Task(name="tag", policy="window"))
+    plain = encode_examples(model, given[4:], Task(name="tag", policy="window"))
     assert [i.ids for i in made[4]] == [i.ids for i in plain[0]]  # it fills the model by itself
 
 
@@ -227,7 +227,7 @@ def test_every_word_of_real_sentences_is_read_once(data_dir, context):
     examples = list(read_tags(data_dir / "conll2003/eng.testa.xz"))[:800]
     labels = sorted({tag for one in examples for tag in one.tags})
     model = tiny_model("token", labels=labels, positions=48, tokenizer=tokenizer)
-    groups = items(model, examples, Task(name="tag", policy="window", context=context))
+    groups = encode_examples(model, examples, Task(name="tag", policy="window", context=context))
     assert max(map(len, groups)) > 1
     for one, group in zip(examples, groups, strict=True):
         assert [word for item in group for word in item.words] == list(range(len(one.words)))

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import cloze
-from cloze.decode.beam import Beam, beam
+from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.pieces import words_of
-from cloze.tasks.translate import END, LONGEST, aligned
+from cloze.tasks.pieces import join_words
+from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words
 from translators import TEXTS, translator
 
 
@@ -29,7 +29,7 @@ def test_as_many_come_back_as_were_given(model):
     found = cloze.translate(model, texts, beam=2)
     assert [one.source for one in found] == texts
     assert found[1].text == found[3].text == ""
-    assert found[1].candidates[0].ended
+    assert found[1].candidates[0].finished
     assert cloze.translate(model, []) == []
     alone = [cloze.translate(model, text, beam=2) for text in texts]
     for one, other in zip(found, alone, strict=True):
@@ -53,7 +53,9 @@ def test_the_best_come_first_and_are_those_of_the_search(model):
     source = torch.tensor(model.encode([TEXTS[3]]))
     state = model.module.start(source, torch.ones_like(source, dtype=torch.bool))
     limit = 2 * source.shape[1] + 10
-    (expected,) = beam(model.module, state, torch.tensor([0]), Beam(best=3), eos=0, limits=[limit])
+    (expected,) = beam_search(
+        model.module, state, torch.tensor([0]), BeamConfig(n_best=3), eos=0, limits=[limit]
+    )
     assert [model.decode(one.tokens) for one in expected] == [one.text for one in found.candidates]
     assert scores == pytest.approx([one.score for one in expected], abs=1e-5)
 
@@ -63,7 +65,7 @@ def test_no_more_tokens_than_the_ratio_allows(model):
     most = int(0.5 * len(model.encode([text])[0])) + 10
     for one in cloze.translate(model, text, ratio=0.5, beam=2, best=2).candidates:
         assert len(model.encode([one.text])[0]) <= 4 * most  # a piece may be a single byte
-        assert one.ended or one.log_probability < 0
+        assert one.finished or one.log_probability < 0
 
 
 def test_characters_never_seen_are_spelled(model):
@@ -77,7 +79,7 @@ def test_characters_never_seen_are_spelled(model):
 def test_every_word_takes_from_the_source_what_sums_to_one(variety):
     model = translator(variety)
     found = cloze.translate(model, "ein Hund läuft .", align=True)
-    alignment, ended = found.candidates[0].alignment, found.candidates[0].ended
+    alignment, ended = found.candidates[0].alignment, found.candidates[0].finished
     assert alignment.source == ("ein", "Hund", "läuft", ".", END)
     assert (alignment.target[-1] == END) is ended
     assert alignment.weights.shape == (len(alignment.target), 5)
@@ -95,9 +97,9 @@ def test_pieces_of_a_word_add_up():
         torch.ones(1, len(source), dtype=torch.bool),
         torch.tensor([[0, *target]]),
     )[0].detach()
-    words = list(words_of(model.tokenizer, source[:-1]))
-    told = aligned(model, source, target)
-    (name, first, last), *_ = words_of(model.tokenizer, target)
+    words = list(join_words(model.tokenizer, source[:-1]))
+    told = align_words(model, source, target)
+    (name, first, last), *_ = join_words(model.tokenizer, target)
     assert name == "die"
     for column, (_, begin, end) in enumerate(words):
         expected = weights[first:last, begin:end].sum(1).mean()
@@ -109,7 +111,7 @@ def test_words_of_pieces():
 
     def words(text):
         ids = model.encode([text])[0][:-1]
-        found = list(words_of(model.tokenizer, ids))
+        found = list(join_words(model.tokenizer, ids))
         assert [first for _, first, _ in found] == [0, *(last for _, _, last in found[:-1])]
         assert found[-1][2] == len(ids)
         return [word for word, _, _ in found]
@@ -117,13 +119,13 @@ def test_words_of_pieces():
     assert words("ein Café, der Hund!") == ["ein", "Café", ",", "der", "Hund", "!"]
     assert words("猫猫 in") == ["猫", "猫", "in"]
     assert words("ł") == ["ł"]
-    assert list(words_of(model.tokenizer, [])) == []
+    assert list(join_words(model.tokenizer, [])) == []
 
 
 def test_only_what_ended_has_a_row_for_its_end():
     model = translator("bahdanau")
     source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
-    whole, cut = (aligned(model, source, target, ended=ended) for ended in (True, False))
+    whole, cut = (align_words(model, source, target, ended=ended) for ended in (True, False))
     assert whole.target == (*cut.target, END) == ("die", "Katze", END)
     np.testing.assert_allclose(whole.weights[:-1], cut.weights, atol=1e-6)
 
@@ -131,19 +133,19 @@ def test_only_what_ended_has_a_row_for_its_end():
 def test_a_translation_as_long_as_learned_positions_is_aligned(learned):
     found = cloze.translate(learned, " ".join(TEXTS[:9]), policy="head", align=True, ratio=9.0)
     (one,) = found.candidates
-    assert (one.ended, one.alignment.target[-1] == END) == (False, False)
+    assert (one.finished, one.alignment.target[-1] == END) == (False, False)
 
 
 @pytest.mark.parametrize("variety", ["transformer", "bahdanau"])
 def test_a_line_that_was_never_split_is_no_sentence(variety):
     model = translator(variety)
-    line = "ein " * LONGEST
+    line = "ein " * MAX_SOURCE_TOKENS
     with pytest.raises(InputError, match="sentence 1 has 1,0.* tokens.*; 1,024 are read at most"):
         cloze.translate(model, line)
     found = cloze.translate(model, line, policy="head", ratio=0.0, beam=1)
-    assert found.cut == len(model.encode([line])[0]) - LONGEST
-    learned = replace(model, longest=2 * LONGEST)  # from lines as long
-    assert cloze.translate(learned, line, ratio=0.0, beam=1).cut == 0
+    assert found.truncated == len(model.encode([line])[0]) - MAX_SOURCE_TOKENS
+    learned = replace(model, longest=2 * MAX_SOURCE_TOKENS)  # from lines as long
+    assert cloze.translate(learned, line, ratio=0.0, beam=1).truncated == 0
 
 
 def test_a_sentence_too_long_for_learned_positions(learned):
@@ -162,7 +164,7 @@ def test_a_sentence_too_long_for_learned_positions(learned):
     assert found[0].text == ""
     assert found[1].text == cloze.translate(learned, TEXTS[0]).text
     cut = cloze.translate(learned, long, policy="head")
-    assert cut.cut == count - 24
+    assert cut.truncated == count - 24
     assert (
         cut.text
         == cloze.translate(
@@ -178,7 +180,7 @@ def test_what_a_user_can_get_wrong(model):
     for changes, message in (
         ({"beam": 0}, "beam is 0"),
         ({"best": 9}, "best is 9"),
-        ({"penalty": "x"}, "penalty 'x' is unknown"),
+        ({"penalty": "x"}, "length_normalization 'x' is unknown"),
         ({"ratio": -1.0}, "ratio is -1.0"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"policy": "middle"}, "length policy 'middle' is unknown"),

@@ -35,9 +35,9 @@ from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
 from cloze.nn.readers import LinearReader
 from cloze.objectives.core import Learner, Objective, Terms, correct
-from cloze.tasks.features import features, read_features
-from cloze.tasks.judge import Judged, held_against
-from cloze.tasks.layers import choose_layers
+from cloze.tasks.features import apply_reader, extract_features
+from cloze.tasks.judge import ScoredPredictions, compute_metrics
+from cloze.tasks.layers import select_layers
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.keyed import keyed
 from cloze.train.optim import optimiser
@@ -92,7 +92,7 @@ def tune_features(
 def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The body alone, and a reader for it."""
     table = recipe.transfer
-    width = choose_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
+    width = select_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
     words = recipe.task == "tag"
     spec = Features(
         width=width,
@@ -131,9 +131,9 @@ class _Vectors:
     ) -> Self:
         assert model.task is not None
         assert model.task.features is not None
-        groups = TASK_FUNCTIONS[recipe.task].items(model, examples, model.task)
+        groups = TASK_FUNCTIONS[recipe.task].encode_examples(model, examples, model.task)
         show = watch.say.progress
-        vectors = features(
+        vectors = extract_features(
             model,
             [item for group in groups for item in group],
             model.task.features,
@@ -143,11 +143,13 @@ class _Vectors:
         )
         return cls(examples=examples, groups=groups, vectors=vectors)
 
-    def judged(self, model: Model) -> Judged:
+    def judged(self, model: Model) -> ScoredPredictions:
         assert model.task is not None
-        scores = read_features(model, self.vectors)
-        told = TASK_FUNCTIONS[model.task.name].told(model, self.examples, self.groups, scores)
-        return held_against(model, model.task, self.examples, told)
+        scores = apply_reader(model, self.vectors)
+        told = TASK_FUNCTIONS[model.task.name].postprocess(
+            model, self.examples, self.groups, scores
+        )
+        return compute_metrics(model, model.task, self.examples, told)
 
 
 def _regress(

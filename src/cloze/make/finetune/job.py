@@ -25,7 +25,7 @@ from cloze.make.threshold import with_threshold
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.report.page import write_report
-from cloze.tasks.judge import judge
+from cloze.tasks.judge import score_predictions
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.optim import optimiser
 from cloze.train.run_files import append_metrics
@@ -86,7 +86,7 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
             load(out, quiet=True), data.dev, batch_tokens=recipe.run.batch_tokens
         )
         chosen.save_into(out)
-        judged = judge(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
+        judged = score_predictions(chosen, data.dev, batch_tokens=recipe.run.batch_tokens)
         score, scores = data.score(judged), judged.scores
         append_metrics(out / METRICS, kept_row(taken.best_step, scores))
     tell(out, data, cut)
@@ -134,7 +134,7 @@ def weights_of(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> 
 
 def count_cut(groups: Sequence[Sequence[Item]], data: Labelled, watch: Watch) -> int:
     """How many sequences to learn from were too long, which is said."""
-    cut = sum(any(getattr(item, "cut", 0) for item in group) for group in groups)
+    cut = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
     if cut:
         watch.say.text(f"{cut:,} sequences are too long and are cut ({data.task.policy})")
     return cut
@@ -179,7 +179,7 @@ def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
 def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
     """What shares a target: the options of a question, else every sequence alone."""
     assert model.task is not None
-    found = TASK_FUNCTIONS[model.task.name].items(model, examples, model.task)
+    found = TASK_FUNCTIONS[model.task.name].encode_examples(model, examples, model.task)
     if model.task.name == "choose":
         groups = [list(items) for items in found if items[0].targets]
     else:
@@ -190,5 +190,5 @@ def _groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
 
 
 def _scores(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
-    judged = judge(model, data.dev, batch_tokens=recipe.run.batch_tokens)
+    judged = score_predictions(model, data.dev, batch_tokens=recipe.run.batch_tokens)
     return {**judged.scores, "score": data.score(judged)}

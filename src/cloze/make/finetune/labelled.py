@@ -24,8 +24,8 @@ from cloze.data.labelled.examples import (
 from cloze.data.streams import check_rows
 from cloze.errors import InputError
 from cloze.make.finetune.recipe import FinetuneRecipe
-from cloze.tasks.judge import Judged, gold_of, measure_of, measured_as
-from cloze.tasks.scoring import label_number
+from cloze.tasks.judge import ScoredPredictions, gold_label, main_metric_of, metric_kind
+from cloze.tasks.scoring import label_index
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 
 EXAMPLES = {
@@ -55,13 +55,13 @@ class Labelled:
     @property
     def measure(self) -> str:
         """The name of the score that chooses."""
-        own = measure_of(self.task.name, self.problem, self.labels)
+        own = main_metric_of(self.task.name, self.problem, self.labels)
         return " and ".join(self.measures) or own
 
-    def score(self, judged: Judged) -> float:
+    def score(self, judged: ScoredPredictions) -> float:
         """The score that chooses."""
         found = judged.scores
-        chosen = self.measures or (judged.judge.main,)
+        chosen = self.measures or (judged.scorer.main,)
         return fmean(found[one_of("run.measures", name, found)] for name in chosen)
 
     @property
@@ -123,7 +123,7 @@ def gather(
     labels, problem, counts = labels_of(recipe.task, learned)
     if problem == "number":
         recipe.check_loss("the labels are numbers")
-    _check_judged(measured_as(recipe.task, problem), judged, labels)
+    _check_judged(metric_kind(recipe.task, problem), judged, labels)
     table = recipe.data
     policy = table.policy or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
@@ -180,9 +180,9 @@ def labels_of(
 def _check_judged(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
     """Each can be judged: better said now than after the first epoch."""
     for one in examples:
-        right = gold_of(kind, one)
+        right = gold_label(kind, one)
         for label in {"classify": [right], "tag": right}.get(kind, []):
-            label_number(labels, label, one.origin)
+            label_index(labels, label, one.origin)
 
 
 def _natural(label: str) -> tuple[bool, float, str]:

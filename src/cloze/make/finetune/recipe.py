@@ -10,7 +10,7 @@ from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.pretrain.recipe import completed
 from cloze.make.recipe.run import UNITS, JudgedRun
-from cloze.tasks.layers import CHOICES
+from cloze.tasks.layers import LAYER_CHOICES
 from cloze.text.length import Policy
 from cloze.train.optim import OptimiserConfig
 from cloze.train.schedule import Schedule
@@ -88,7 +88,7 @@ class TransferTable:
         number("transfer.layer_decay", self.layer_decay, 0.0, 1.0)
         number("transfer.unfreeze", self.unfreeze, 0.0, 1e6)
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
-            one_of("transfer.layers", self.layers, CHOICES)
+            one_of("transfer.layers", self.layers, LAYER_CHOICES)
         self._check_kind()
 
     def _check_kind(self) -> None:

@@ -46,7 +46,7 @@ from cloze.make.run import (
     recipe_in,
     texts_of,
 )
-from cloze.metrics.held_out import commoner_label, unigram_accuracy
+from cloze.metrics.held_out import majority_baseline, unigram_baseline
 from cloze.metrics.perplexity import perplexity
 from cloze.models import on_meta
 from cloze.objectives.core import Learner
@@ -267,9 +267,9 @@ def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, floa
     judged = batches if workshop.resident is None else workshop.held_out_resident()
     baselines = {}
     if (targets := workshop.guessed(batches)) is not None:
-        baselines["unigram"] = unigram_accuracy(workshop.corpus.train, targets)
+        baselines["unigram"] = unigram_baseline(workshop.corpus.train, targets)
     labels = np.concatenate([batch.labels for batch in batches])
-    if (commoner := commoner_label(labels)) is not None:
+    if (commoner := majority_baseline(labels)) is not None:
         baselines["commoner"] = commoner
 
     def judge() -> dict[str, float]:

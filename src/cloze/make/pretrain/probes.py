@@ -60,7 +60,7 @@ def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
     """The model's best words for each text's blank, with their probabilities."""
     with eval_mode(model.module):
         filled = fill(model, [probe.text for probe in asked], top=top)
-    return [[(g.word, g.score) for g in one.blanks[0].guesses] for one in filled]
+    return [[(g.word, g.score) for g in one.masks[0].predictions] for one in filled]
 
 
 def write_fills(

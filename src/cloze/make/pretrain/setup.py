@@ -22,7 +22,12 @@ from cloze.make.extend_model import grown
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.tokenizer import TOKENIZER, run_vocabulary
 from cloze.make.run import Say, check_named
-from cloze.metrics.held_out import HELD_OUT_RATE, HELD_OUT_SEED, hiding, judging_epoch
+from cloze.metrics.held_out import (
+    EVALUATION_MLM_PROBABILITY,
+    EVALUATION_SEED,
+    make_evaluation_epoch,
+    make_evaluation_masking,
+)
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
@@ -64,15 +69,15 @@ class Workshop:
     def held_out(self) -> list[PackedBatch]:
         """Batches to judge by: the same documents, pairs and masks every time, and in every run."""
         epoch, count = self._judging_epoch()
-        hidden = self.masking and hiding(self.masking)
-        return [self._ready(epoch[n], hidden, seed=HELD_OUT_SEED) for n in range(count)]
+        hidden = self.masking and make_evaluation_masking(self.masking)
+        return [self._ready(epoch[n], hidden, seed=EVALUATION_SEED) for n in range(count)]
 
     def held_out_resident(self) -> list[Stretches]:
         """The same documents and pairs, as the device makes batches of them."""
         assert self.resident is not None
         epoch, count = self._judging_epoch()
         batches = [
-            self.resident.of(epoch, n, seed=HELD_OUT_SEED + n, rate=HELD_OUT_RATE)
+            self.resident.of(epoch, n, seed=EVALUATION_SEED + n, rate=EVALUATION_MLM_PROBABILITY)
             for n in range(count)
         ]
         return self._asked(batches)
@@ -86,10 +91,10 @@ class Workshop:
         return np.concatenate([batch.targets for batch in batches])
 
     def _judging_epoch(self) -> tuple[Epoch, int]:
-        sampling = self.recipe.samples.sampling(HELD_OUT_SEED)
+        sampling = self.recipe.samples.sampling(EVALUATION_SEED)
         # whatever the objective has cut batches into: runs are compared by these numbers
         batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
-        epoch = judging_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
+        epoch = make_evaluation_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
         return epoch, min(len(epoch), self.recipe.run.evaluate_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:

@@ -9,7 +9,7 @@ from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.files import write_json
 from cloze.make.run import SAMPLES
 from cloze.make.translation.recipe import TranslateRecipe
-from cloze.metrics.bleu import bleu
+from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.modes import eval_mode
 from cloze.tasks.translate import translate
@@ -60,7 +60,7 @@ class Judge:
                 self._dev.source[:_SHOWN], self._dev.target[:_SHOWN], said, strict=False
             )
         ]
-        score = bleu(said, self._dev.target, tokenize=self._run.bleu).score
+        score = compute_bleu(said, self._dev.target, tokenize=self._run.bleu).score
         nats = means.get(f"{NAME}.nats", math.nan)
         return {
             "bleu": score,
