@@ -35,7 +35,7 @@ from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Sampling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
@@ -148,7 +148,7 @@ def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[flo
     kind = ModernBertConfig if fast else BertConfig
     config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
     heads = ("mlm",) if fast else ("mlm", "nsp")
-    model = fresh(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
+    model = build(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
     compile_parts(model)
     how = OptimiserConfig(name="muon", rate=0.01) if fast else OptimiserConfig(rate=1e-4)
     state = TrainState(

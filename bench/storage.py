@@ -29,7 +29,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
 from cloze.make.rounding import rounded_on
-from cloze.models import on_meta
+from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from cloze.plot.numbers import percent
@@ -68,7 +68,7 @@ def main() -> None:
 
 def shape(vocabulary: int) -> dict[str, object]:
     """Bytes of the preset `cloze` with its masked-LM head."""
-    module = on_meta(ModernBertConfig.preset("cloze", vocab_size=vocabulary), ("mlm",))
+    module = build_on_meta(ModernBertConfig.preset("cloze", vocab_size=vocabulary), ("mlm",))
     shapes = [weight.shape for weight in module.parameters()]
     matrices = [shape for shape in shapes if len(shape) == 2]
     count = sum(map(prod, shapes))

@@ -6,9 +6,11 @@ import torch
 from torch import nn
 
 from cloze.checkpoint.model import Model
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
 from cloze.text.tokenizer import Tokenizer
 
+ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *"abcdefghij", "##a", "##b", "##c", "the", "cat", "sat", "##s", ".", ",", "猫"]
 
@@ -54,6 +56,6 @@ def tiny_model(
         "labels": tuple(labels),
         "problem_type": problem,
     }
-    config = MODELS[family].config(**(shape | changes))
-    module = scramble(fresh(config, heads, rng=torch.Generator()), scale=0.5).eval()
+    config = FAMILIES[family].config_class(**(shape | changes))
+    module = scramble(build(config, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)

@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing as processes
 
 from cloze.data.batch import PackedBatch
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
@@ -42,7 +42,7 @@ SHAPE = {
 def tiny_bert(dropout: float = 0.0, **changes) -> Encoder:
     options = SHAPE | {"dropout": dropout, "attention_dropout": dropout} | changes
     config = BertConfig(vocab_size=VOCABULARY, **options)
-    return fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(1))
+    return build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(1))
 
 
 def packed(sample_ids) -> PackedBatch:

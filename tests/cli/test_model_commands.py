@@ -13,7 +13,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.cli.app import app
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, scramble, tiny_tokenizer
 
@@ -31,7 +31,7 @@ LONG = "a b c d e f g h i j a b"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    module = scramble(fresh(CONFIG, ("mlm", "nsp"), rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, ("mlm", "nsp"), rng=torch.Generator())).eval()
     model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
     return model.save(tmp_path_factory.mktemp("models") / "bert")
 

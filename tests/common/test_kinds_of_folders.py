@@ -11,9 +11,8 @@ import cloze
 from cloze.checkpoint.families import OPENERS
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ClozeError
-from cloze.models import MODELS
 from grams import text_model
-from helpers import files_of, tiny_model
+from helpers import ENCODERS, files_of, tiny_model
 from languages import language_model
 from translators import translator
 
@@ -53,7 +52,7 @@ MADE = {
     "seq2seq": partial(translator, "bahdanau"),
     **{
         f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
-        for family, (head, labels) in product(MODELS, HEADS.items())
+        for family, (head, labels) in product(ENCODERS, HEADS.items())
     },
 }
 

@@ -7,11 +7,12 @@ from torch.nn import functional as F
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.explain.capture import capture
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
 from cloze.nn.attention import Attention
 from cloze.nn.blocks import FeedForward
 from cloze.nn.packed import Packed
-from helpers import PIECES, scramble, tiny_tokenizer
+from helpers import ENCODERS, PIECES, scramble, tiny_tokenizer
 
 SIZE = len(PIECES)
 SHAPE = {
@@ -23,15 +24,15 @@ SHAPE = {
     "max_positions": 12,
 }
 
-pytestmark = pytest.mark.parametrize("family", list(MODELS))
+pytestmark = pytest.mark.parametrize("family", ENCODERS)
 
 
 def config_of(family, **changes):
-    return MODELS[family].config(**{**SHAPE, **changes})
+    return FAMILIES[family].config_class(**{**SHAPE, **changes})
 
 
 def built(family, heads=("mlm",), seed=0, **changes):
-    return fresh(config_of(family, **changes), heads, rng=torch.Generator().manual_seed(seed))
+    return build(config_of(family, **changes), heads, rng=torch.Generator().manual_seed(seed))
 
 
 def some_ids(rows, length, seed=1):
@@ -39,7 +40,7 @@ def some_ids(rows, length, seed=1):
 
 
 def test_every_head_gives_its_shape(family):
-    heads = MODELS[family].module.HEADS
+    heads = FAMILIES[family].module_class.HEADS
     module = built(family, heads, labels=("a", "b", "c")).eval()
     hidden = module(some_ids(4, 7))
     assert hidden.shape == (4, 7, 16)
@@ -57,7 +58,7 @@ def test_every_head_gives_its_shape(family):
 
 
 def test_gradients_reach_every_parameter(family):
-    heads = MODELS[family].module.HEADS
+    heads = FAMILIES[family].module_class.HEADS
     module = built(family, heads)
     hidden = module(some_ids(3, 12))
     per_token = ("mlm", "token", "span")

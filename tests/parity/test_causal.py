@@ -7,7 +7,7 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.left_to_right import language_model
 from helpers import PIECES, scramble, tiny_tokenizer
@@ -50,7 +50,7 @@ def assert_alike(module, peer):
 
 @pytest.mark.parametrize("heads", CLASSES)
 def test_what_we_write_they_read(heads, tmp_path):
-    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, heads, rng=torch.Generator())).eval()
     Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
     peer, loading = CLASSES[heads].from_pretrained(tmp_path / "m", output_loading_info=True)
     assert not any(loading.values()), loading
@@ -72,7 +72,7 @@ def test_what_they_write_we_read(kind, tmp_path):
 
 
 def test_the_next_pieces_have_the_same_probability(tmp_path):
-    module = scramble(fresh(CONFIG, ("mlm",), rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, ("mlm",), rng=torch.Generator())).eval()
     model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
     peer = transformers.BertLMHeadModel.from_pretrained(model.save(tmp_path / "m")).eval()
     language = language_model(model)

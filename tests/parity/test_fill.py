@@ -6,8 +6,9 @@ import transformers
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.models import MODELS, fresh
-from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
+from helpers import ENCODERS, PIECES, SPECIAL, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
 
@@ -20,10 +21,10 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=list(MODELS))
+@pytest.fixture(params=ENCODERS)
 def pair(request, tmp_path):
-    family = MODELS[request.param]
-    config = family.config(
+    family = FAMILIES[request.param]
+    config = family.config_class(
         vocab_size=len(PIECES),
         hidden_size=16,
         num_layers=2,
@@ -31,7 +32,7 @@ def pair(request, tmp_path):
         intermediate_size=32,
         max_positions=24,
     )
-    module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    module = scramble(build(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     folder = Model(module=module, config=config, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
     return cloze.load(folder), transformers.pipeline("fill-mask", str(folder), device="cpu")
 

@@ -9,7 +9,7 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.encoder import Encoder
@@ -147,7 +147,7 @@ def with_pooler(family, number, heads):
 def test_what_we_write_they_read(family, number, heads, tmp_path):
     config = our_config(family, number, heads)
     parts = with_pooler(family, number, heads)
-    module = fresh(config, heads, rng=torch.Generator().manual_seed(number), **parts).eval()
+    module = build(config, heads, rng=torch.Generator().manual_seed(number), **parts).eval()
     scramble(module, number)
     Model(module=module, config=config, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
     options = {"add_pooling_layer": False} if parts == {"pooler": False} else {}
@@ -180,7 +180,7 @@ def test_what_they_write_we_read(family, number, heads, tmp_path):
 @pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS[:8])
 def test_packed_equals_padded(family, number, heads):
     config = our_config(family, number, heads)
-    module = fresh(config, heads, rng=torch.Generator().manual_seed(number)).eval()
+    module = build(config, heads, rng=torch.Generator().manual_seed(number)).eval()
     scramble(module, number)
     ids, mask, types = batch(config)
     with torch.no_grad():

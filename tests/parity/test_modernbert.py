@@ -10,7 +10,7 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from helpers import PIECES, scramble, tiny_tokenizer
@@ -116,7 +116,7 @@ def assert_same(ours, theirs):
 
 def our_model(number, heads):
     config = our_config(number, heads)
-    module = fresh(config, heads, rng=torch.Generator().manual_seed(number)).eval()
+    module = build(config, heads, rng=torch.Generator().manual_seed(number)).eval()
     return Model(module=scramble(module, number), config=config, tokenizer=tiny_tokenizer())
 
 
@@ -178,7 +178,7 @@ def test_every_layer_is_theirs():
     ids, mask = batch(config)
     with torch.no_grad():
         theirs = peer(ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
-        module = fresh(config, rng=torch.Generator()).eval()
+        module = build(config, rng=torch.Generator()).eval()
         scramble_like(module, peer, config)
         ours = list(module.layers(ids, mask))
     assert len(ours) == len(theirs) == config.num_layers + 1

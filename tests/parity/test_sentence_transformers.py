@@ -12,7 +12,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.streams import rows
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, scramble, tiny_tokenizer
 
@@ -57,7 +57,7 @@ def test_they_read_what_we_write(pooling, tmp_path):
         intermediate_size=16,
         max_positions=32,
     )
-    module = scramble(fresh(config, rng=torch.Generator())).eval()
+    module = scramble(build(config, rng=torch.Generator())).eval()
     model = Model(module=module, tokenizer=tiny_tokenizer(), config=config, pooling=pooling)
     folder = model.save(tmp_path / "m")
     texts = ["the cat sat.", "a b c d e f g h i j a b c", "cat", "猫 sat, the cats"]
@@ -75,7 +75,7 @@ def bert_with(pooling, tokenizer):
         intermediate_size=16,
         max_positions=64,
     )
-    module = scramble(fresh(config, rng=torch.Generator())).eval()
+    module = scramble(build(config, rng=torch.Generator())).eval()
     return Model(module=module, tokenizer=tokenizer, config=config, pooling=pooling)
 
 

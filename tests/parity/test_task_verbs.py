@@ -7,10 +7,9 @@ import transformers
 import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, QuestionExample, TextExample
-from cloze.models import MODELS
 from cloze.tasks import answer, choose, classify
 from cloze.tasks.scoring import compute_logits
-from helpers import tiny_model
+from helpers import ENCODERS, tiny_model
 
 pytestmark = pytest.mark.parity
 
@@ -24,7 +23,6 @@ TEXTS = [
     "",
 ]
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-FAMILIES = list(MODELS)
 
 
 def opened(tmp_path, *heads, **options):
@@ -32,7 +30,7 @@ def opened(tmp_path, *heads, **options):
     return cloze.load(folder), str(folder)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [(("no", "yes", "perhaps"), None), (("no", "yes"), "many"), (("n",), "number"), (("n",), None)],
@@ -46,7 +44,7 @@ def test_classify(tmp_path, family, labels, problem):
         assert found.label == row[0]["label"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_classify_pairs(tmp_path, family):
     model, folder = opened(tmp_path, "sequence", family=family)
     peer = transformers.pipeline("text-classification", folder, device="cpu", top_k=None)
@@ -69,7 +67,7 @@ def test_the_next_sentence(tmp_path, heads):
         assert cloze.classify(model, text, pair).scores == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("how", ["none", "simple", "first", "average", "max"])
 def test_tag(tmp_path, family, how):
     model, folder = opened(tmp_path, "token", family=family, labels=LABELS)
@@ -91,7 +89,7 @@ def test_tag(tmp_path, family, how):
     assert kinds, "there was something to compare"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_answer_scores(tmp_path, family):
     model, folder = opened(tmp_path, "span", family=family)
     peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
@@ -123,7 +121,7 @@ def test_answer_scores(tmp_path, family):
         torch.testing.assert_close(scores, both, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("whole", [True, False])
 def test_answers_are_words_as_the_pipeline_had_it(tmp_path, family, whole):
     """As transformers' question-answering pipeline did, with align_to_words and without."""
@@ -151,7 +149,7 @@ def test_answers_are_words_as_the_pipeline_had_it(tmp_path, family, whole):
     assert moved, "an answer began or ended within a word"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_choose_scores(tmp_path, family):
     model, folder = opened(tmp_path, "choice", family=family)
     peer = transformers.AutoModelForMultipleChoice.from_pretrained(folder).eval()

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.packed import Packed
 from cloze.nn.varlen import Varlen
@@ -21,7 +21,7 @@ SHAPE = {
 }
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 MODULE = scramble(
-    fresh(BertConfig(**SHAPE, is_causal=True), rng=torch.Generator()), scale=0.5
+    build(BertConfig(**SHAPE, is_causal=True), rng=torch.Generator()), scale=0.5
 ).eval()
 LENGTHS = st.lists(st.integers(1, 24), min_size=1, max_size=5)
 

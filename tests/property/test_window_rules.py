@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from cloze.nn.rotary import rotate, turn_of
@@ -30,7 +30,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 )
 def test_layouts_agree(lengths, window, every):
     config = ModernBertConfig(**SHAPE, window_size=window, global_attention_every=every)
-    module = scramble(fresh(config, rng=torch.Generator()), scale=0.5).eval()
+    module = scramble(build(config, rng=torch.Generator()), scale=0.5).eval()
     rng = torch.Generator().manual_seed(window)
     rows = [torch.randint(0, 20, (length,), generator=rng) for length in lengths]
     with torch.no_grad():

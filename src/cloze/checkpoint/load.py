@@ -22,7 +22,7 @@ from cloze.errors import FolderError
 from cloze.files import read_json
 from cloze.interop.huggingface import Published, harmless, read_config, stored_names, weight_names
 from cloze.interop.sentence_transformers import Pooling, read_pooling
-from cloze.models import fresh, on_meta
+from cloze.models.build import build, build_on_meta
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
 
@@ -55,7 +55,7 @@ def load(
     module = contents.module
     if report.missing:
         published, rng = contents.published, torch.Generator().manual_seed(FRESH_SEED)
-        module = fresh(published.config, published.heads, rng=rng, **contents.parts)
+        module = build(published.config, published.heads, rng=rng, **contents.parts)
     module.load_state_dict(_read(places, contents.stored), strict=False, assign=True)
     config, task = contents.published.config, contents.task
     reader = read_reader(contents.folder, task, len(config.labels))
@@ -93,7 +93,7 @@ class Contents:
     @property
     def module(self) -> Encoder:
         """The net without memory behind it."""
-        return on_meta(self.published.config, self.published.heads, **self.parts)
+        return build_on_meta(self.published.config, self.published.heads, **self.parts)
 
 
 def open_folder(source: str | os.PathLike[str]) -> Contents:

@@ -16,7 +16,7 @@ from cloze.checkpoint.weights import SINGLE
 from cloze.files import write_json
 from cloze.interop.huggingface import copies, weight_names, write_config
 from cloze.interop.sentence_transformers import Pooling, write_pooling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ class Model(Saved):
         rng: torch.Generator,
     ) -> "Model":
         """A model with fresh random weights."""
-        module = fresh(config, heads, rng=rng).eval()
+        module = build(config, heads, rng=rng).eval()
         return cls(module=module, tokenizer=tokenizer, config=config)
 
     @property

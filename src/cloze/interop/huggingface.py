@@ -12,8 +12,8 @@ from cloze.config import in_range, one_of
 from cloze.errors import ConfigError, FolderError
 from cloze.interop.layouts import BERT, DISTILBERT, Layout
 from cloze.interop.modernbert import MODERNBERT
-from cloze.models import MODELS
 from cloze.models.configs.encoder import DEFAULT_LABELS, MAX_LABELS, EncoderConfig, ProblemType
+from cloze.models.registry import FAMILIES
 
 LAYOUTS = {"bert": BERT, "distilbert": DISTILBERT, "modernbert": MODERNBERT}
 
@@ -80,7 +80,7 @@ def read_config(values: Mapping[str, Any], stored: Iterable[str] = ()) -> Publis
     given.setdefault("tie_embeddings", True)
     labels, problem = _labels(values), _problem(values.get("problem_type"))
     try:
-        config = MODELS[family].config(**given, labels=labels, problem_type=problem)
+        config = FAMILIES[family].config_class(**given, labels=labels, problem_type=problem)
         config.check_complete()
     except ConfigError as error:  # says our name of a setting, where they wrote their own
         name, _, rest = error.problem.partition(" ")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cloze.checkpoint.model import Model
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.text.tokenizer import Tokenizer
 
 LABELLED = ("heads.sequence.", "heads.token.")  # heads with an output for each label
@@ -30,7 +30,7 @@ def grown(
     """
     old_size = base.config.vocab_size
     config = replace(base.config, vocab_size=max(old_size, tokenizer.size), **changes)
-    module = fresh(config, heads, rng=rng)
+    module = build(config, heads, rng=rng)
     ours, theirs = module.state_dict(), base.module.state_dict()
     if config.labels != base.config.labels:
         theirs = {name: weight for name, weight in theirs.items() if not name.startswith(LABELLED)}

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from cloze.config import in_range
 from cloze.errors import ConfigError
-from cloze.models import ModernBert, fresh
+from cloze.models.build import build
 from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.modernbert import ModernBert
 from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.encoder import Encoder
@@ -71,12 +72,12 @@ def detector(
     config = config_of(model)
     layers = max(1, config.num_layers // 4) if layers is None else layers
     shape = _smaller(config, layers, config.hidden_size if width is None else width)
-    generator = fresh(shape, ["mlm"], rng=rng)
+    generator = build(shape, ["mlm"], rng=rng)
     if shape.hidden_size == config.hidden_size:
         generator.embeddings = model.embeddings
     else:
         narrow = _linear(config.hidden_size, shape.hidden_size, config, rng)
-        generator.embeddings = Narrowed(model.embeddings, narrow)  # type: ignore[assignment]
+        generator.embeddings = Narrowed(model.embeddings, narrow)
         _widen(generator, config, rng)
     return Detector(model, generator, rng=rng)
 

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import PIECES, files_of, scramble, tiny_model, tiny_tokenizer
+from helpers import ENCODERS, PIECES, files_of, scramble, tiny_model, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -29,7 +29,7 @@ IDS = torch.tensor([[2, 5, 6, 7, 3]])
 
 
 def model_with(heads=("mlm",)):
-    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, heads, rng=torch.Generator())).eval()
     return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG)
 
 
@@ -168,7 +168,7 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
 # The class
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}]])
 def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path):
     model = tiny_model("mlm", family=family)

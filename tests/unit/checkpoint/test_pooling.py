@@ -11,7 +11,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError
 from cloze.files import read_json
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, files_of, scramble, tiny_tokenizer
 
@@ -27,7 +27,7 @@ TEXTS = ["the cat sat.", "a b c d e f g h i j", "cat"]
 
 
 def model_with(heads=(), pooling=None):
-    module = scramble(fresh(CONFIG, heads, rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, heads, rng=torch.Generator())).eval()
     return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG, pooling=pooling)
 
 

@@ -12,11 +12,10 @@ from safetensors.torch import load_file
 import cloze
 from cloze.checkpoint.store import LARGEST, SMALL, save_small, small
 from cloze.errors import FolderError
-from cloze.models import MODELS
-from helpers import files_of, tiny_model
+from helpers import ENCODERS, files_of, tiny_model
 
 
-@pytest.fixture(params=sorted(MODELS))
+@pytest.fixture(params=ENCODERS)
 def model(request):
     return tiny_model("mlm", family=request.param)
 

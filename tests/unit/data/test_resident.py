@@ -8,7 +8,7 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches
 from cloze.data.samples import Sampling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.packed import Packed
 from cloze.objectives.masking import Masking, mask_row
@@ -121,7 +121,7 @@ def test_the_masks_of_a_judgement_stay(corpus):
         intermediate_size=32,
         max_positions=LENGTH,
     )
-    model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
+    model = build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
     objective = resident_pretraining(Masking.of(tokenizer), CPU)
     fixed = resident.of(batches.epoch(0), 0, seed=3)
     first, second = (objective(model, fixed, None)["mlm"].item() for _ in range(2))

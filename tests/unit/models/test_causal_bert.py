@@ -13,7 +13,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
 from cloze.make.distill.student import student
 from cloze.make.extend_model import grown
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.attention import Attention
 from cloze.nn.packed import Packed
@@ -32,7 +32,7 @@ CONFIG = BertConfig(**SHAPE, max_positions=12, is_causal=True)
 
 
 def built(*heads, config=CONFIG):
-    module = scramble(fresh(config, heads, rng=torch.Generator())).eval()
+    module = scramble(build(config, heads, rng=torch.Generator())).eval()
     return Model(module=module, config=config, tokenizer=tiny_tokenizer())
 
 

@@ -6,7 +6,7 @@ import torch
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.finetune.transfer import depth_of
-from cloze.models import fresh, on_meta
+from cloze.models.build import build, build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
 from helpers import scramble, tiny_model
@@ -26,7 +26,7 @@ def built(heads=(), seed=0, **changes):
 
 
 def built_of(config, heads=(), seed=0):
-    return fresh(config, heads, rng=torch.Generator().manual_seed(seed)).eval()
+    return build(config, heads, rng=torch.Generator().manual_seed(seed)).eval()
 
 
 def some_ids(rows, length):
@@ -36,7 +36,7 @@ def some_ids(rows, length):
 @pytest.mark.parametrize(("name", "millions"), [("base", 149.0), ("large", 394.8), ("cloze", 24.6)])
 def test_presets_have_the_published_sizes(name, millions):
     size = 30_522 if name == "cloze" else 50_368
-    module = on_meta(ModernBertConfig.preset(name, vocab_size=size))
+    module = build_on_meta(ModernBertConfig.preset(name, vocab_size=size))
     count = sum(weight.numel() for weight in module.parameters()) / 1e6
     assert count == pytest.approx(millions, abs=0.1)
 
@@ -182,7 +182,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
 
     model = tiny_model("sequence", family="modernbert")
     config = replace(model.config, pooling=pooling)
-    module = fresh(config, ("sequence",), rng=torch.Generator()).eval()
+    module = build(config, ("sequence",), rng=torch.Generator()).eval()
     module.load_state_dict(model.module.state_dict())
     opened = cloze.load(replace(model, module=module, config=config).save(tmp_path / "m"))
     assert opened.config.classifier_pooling == pooling

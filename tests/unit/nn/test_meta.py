@@ -5,13 +5,13 @@ import sys
 
 import torch
 
-from cloze.models import on_meta
+from cloze.models.build import build_on_meta
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.meta import without_memory
 
 
 def test_a_net_without_memory_has_shapes_and_no_values():
-    module = on_meta(BertConfig.preset("tiny", vocab_size=99), ("mlm",))
+    module = build_on_meta(BertConfig.preset("tiny", vocab_size=99), ("mlm",))
     assert all(weight.is_meta for weight in module.parameters())
     assert next(module.embeddings.parameters()).shape == (99, 128)
 
@@ -25,9 +25,9 @@ def test_outside_weights_are_drawn_as_ever():
 def test_shapes_are_made_without_the_compiler():
     """Its import takes longer than opening a model does."""
     program = (
-        "import sys; from cloze.models import on_meta;"
+        "import sys; from cloze.models.build import build_on_meta;"
         "from cloze.models.configs.bert import BertConfig;"
-        "on_meta(BertConfig.preset('tiny', vocab_size=99), ('mlm', 'nsp'));"
+        "build_on_meta(BertConfig.preset('tiny', vocab_size=99), ('mlm', 'nsp'));"
         "print('torch._dynamo' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

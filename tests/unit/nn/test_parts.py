@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cloze.errors import ConfigError, InputError
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.attention import Attention
@@ -25,7 +25,7 @@ def test_causal_mask_lets_no_one_look_ahead():
 
 def test_a_mask_of_queries_and_keys_is_taken_as_it_is():
     rng = torch.Generator().manual_seed(0)
-    module = fresh(
+    module = build(
         BertConfig(vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=8),
         rng=rng,
     ).eval()
@@ -64,7 +64,7 @@ def test_too_long_a_sequence_names_the_policies():
         "intermediate_size": 8,
         "max_positions": 4,
     }
-    module = fresh(BertConfig(**shape), rng=rng)
+    module = build(BertConfig(**shape), rng=rng)
     with pytest.raises(
         InputError, match=r"5 tokens.*4 positions\n.*head, tail, head\+tail or window"
     ):
@@ -82,7 +82,7 @@ def test_presets_have_the_published_sizes(name):
         "large": 335.1,
     }
     with torch.device("meta"):
-        from cloze.models import Bert
+        from cloze.models.bert import Bert
 
         module = Bert(BertConfig.preset(name, vocab_size=30522))
     count = sum(weight.numel() for weight in module.parameters()) / 1e6
@@ -125,12 +125,12 @@ def test_an_unknown_preset_or_head_suggests_the_near_one():
         BertConfig.preset("tinny", vocab_size=30)
     config = BertConfig(vocab_size=30, hidden_size=8, num_heads=2, num_layers=1)
     with pytest.raises(ConfigError, match="did you mean 'span'"):
-        fresh(config, ["spam"], rng=torch.Generator())
+        build(config, ["spam"], rng=torch.Generator())
 
 
 def test_a_sinusoidal_distilbert_starts_from_sines():
     config = DistilBertConfig(
         vocab_size=30, hidden_size=8, num_heads=2, layers=1, sinusoidal_positions=True
     )
-    module = fresh(config, rng=torch.Generator())
+    module = build(config, rng=torch.Generator())
     assert torch.equal(module.embeddings.position.weight, sinusoids(512, 8))

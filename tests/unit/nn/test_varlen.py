@@ -5,10 +5,11 @@ import torch
 from torch.nn import functional as F
 
 from cloze.errors import ConfigError
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
 from cloze.nn.packed import Packed
 from cloze.nn.varlen import Varlen, attend
-from helpers import scramble
+from helpers import ENCODERS, scramble
 
 LENGTHS = (7, 1, 12, 4)
 
@@ -42,9 +43,9 @@ def test_no_one_looks_ahead_where_that_is_said(window):
     assert not torch.isclose(before[14:20], after[14:20]).all(-1).any()
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
-    config = MODELS[family].config(
+    config = FAMILIES[family].config_class(
         vocab_size=30,
         hidden_size=16,
         num_layers=3,
@@ -52,14 +53,14 @@ def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
         intermediate_size=32,
         max_positions=24,
     )
-    model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
+    model = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
     packed = model(ids, Packed.of(LENGTHS))
     torch.testing.assert_close(model(ids, row_of(LENGTHS, empty=2)), packed, rtol=1e-4, atol=1e-5)
 
 
 def test_a_window_is_kept():
-    config = MODELS["modernbert"].config(
+    config = FAMILIES["modernbert"].config_class(
         vocab_size=30,
         hidden_size=16,
         num_layers=3,
@@ -68,7 +69,7 @@ def test_a_window_is_kept():
         max_positions=24,
         window_size=4,
     )
-    model = scramble(fresh(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
+    model = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
     packed = model(ids, Packed.of(LENGTHS))
     torch.testing.assert_close(model(ids, row_of(LENGTHS)), packed, rtol=1e-4, atol=1e-5)

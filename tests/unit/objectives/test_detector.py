@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from cloze.errors import ConfigError
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
 from cloze.nn.packed import Packed
 from cloze.objectives.detector import detector
 from cloze.train.optim import OptimiserConfig, optimiser
@@ -22,8 +23,8 @@ def encoder(family="modernbert", heads=("mlm",), **changes):
         "intermediate_size": 32,
         "max_positions": 16,
     } | changes
-    config = MODELS[family].config(vocab_size=30, **shape)
-    return fresh(config, heads, rng=torch.Generator().manual_seed(0))
+    config = FAMILIES[family].config_class(vocab_size=30, **shape)
+    return build(config, heads, rng=torch.Generator().manual_seed(0))
 
 
 def made(family="modernbert", layers=2, width=None, seed=1, **changes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.objectives.core import Learner
@@ -26,7 +26,7 @@ def teacher():
 @pytest.fixture
 def student():
     config = DistilBertConfig(vocab_size=VOCABULARY, **SHAPE | {"num_layers": 1})
-    return scramble(fresh(config, ["mlm"], rng=torch.Generator()), seed=7).eval()
+    return scramble(build(config, ["mlm"], rng=torch.Generator()), seed=7).eval()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 7.0])
@@ -145,5 +145,5 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_but_the_words(teache
 
 def test_without_words_to_guess_there_are_only_vectors():
     config = BertConfig(vocab_size=VOCABULARY, **SHAPE)
-    bare = [scramble(fresh(config, rng=torch.Generator()), seed=n).eval() for n in (1, 2)]
+    bare = [scramble(build(config, rng=torch.Generator()), seed=n).eval() for n in (1, 2)]
     assert set(Distillation(teacher=bare[0])(bare[1], batch_of(1))) == {"cosine"}

@@ -9,7 +9,7 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.left_to_right import NextBatch, left_to_right, next_tokens
 from corpora import numbered_tokenizer, small_corpus, some_documents
@@ -39,7 +39,7 @@ def learner():
         "max_positions": LENGTH,
     }
     config = BertConfig(vocab_size=TOKENIZER.size, **shape, is_causal=True)
-    return scramble(fresh(config, ["mlm"], rng=torch.Generator())).eval()
+    return scramble(build(config, ["mlm"], rng=torch.Generator())).eval()
 
 
 def by_hand(model, batch):

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from cloze.data.batch import NO_LABEL
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
 from cloze.objectives.pretraining import pretraining
@@ -65,7 +65,7 @@ def test_a_model_without_the_head_learns_words_only():
         intermediate_size=32,
         max_positions=16,
     )
-    words = fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
+    words = build(config, ["mlm"], rng=torch.Generator().manual_seed(0))
     assert set(pretraining(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
 
 

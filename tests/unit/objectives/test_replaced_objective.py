@@ -12,7 +12,8 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.packing import Batches, Batching
 from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
-from cloze.models import MODELS, fresh
+from cloze.models.build import build
+from cloze.models.registry import FAMILIES
 from cloze.nn.packed import Packed
 from cloze.objectives.detector import detector
 from cloze.objectives.masking import Masking, mask_row
@@ -49,8 +50,8 @@ def learner(family="modernbert", heads=("mlm",), width=None):
         "intermediate_size": 32,
         "max_positions": LENGTH,
     }
-    config = MODELS[family].config(vocab_size=TOKENIZER.size, **shape)
-    model = fresh(config, heads, rng=torch.Generator().manual_seed(0))
+    config = FAMILIES[family].config_class(vocab_size=TOKENIZER.size, **shape)
+    model = build(config, heads, rng=torch.Generator().manual_seed(0))
     both = detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))
     return scramble(both).eval()
 

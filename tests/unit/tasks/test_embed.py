@@ -11,7 +11,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.vectors import Record, vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.layers import LAYER_CHOICES, select_layers
@@ -30,7 +30,7 @@ LONG = "a b c d e f g h i j a b c d e f g h i j"
 
 
 def model_with(pooling=None):
-    module = scramble(fresh(CONFIG, rng=torch.Generator())).eval()
+    module = scramble(build(CONFIG, rng=torch.Generator())).eval()
     return Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer(), pooling=pooling)
 
 

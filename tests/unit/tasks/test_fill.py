@@ -8,7 +8,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.fill import insert_word
 from cloze.text.learn import learn
@@ -25,7 +25,7 @@ CONFIG = BertConfig(
 
 
 def model_with(*heads, tokenizer=None):
-    module = scramble(fresh(CONFIG, heads, rng=torch.Generator()), scale=0.5).eval()
+    module = scramble(build(CONFIG, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=CONFIG, tokenizer=tokenizer or tiny_tokenizer())
 
 
@@ -50,7 +50,7 @@ def test_parts_of_a_character_are_never_offered(kind):
     """Some vocabularies spell rare characters in bytes."""
     tokenizer = learn(["a b é ab"] * 3, kind=kind, size=600, byte_fallback=True)
     config = replace(CONFIG, vocab_size=tokenizer.size + 3)  # rows that no piece has
-    module = scramble(fresh(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    module = scramble(build(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     model = Model(module=module, config=config, tokenizer=tokenizer)
     (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.size).masks
     words = [guess.word for guess in blank.predictions]

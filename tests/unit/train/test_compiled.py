@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.compiler import config as compiler
 
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.detector import detector
 from cloze.train.compiled import FORMS, compile_parts
@@ -37,7 +37,7 @@ def model():
         max_positions=16,
         global_attention_every=3,
     )
-    return fresh(config, ["mlm"], rng=torch.Generator().manual_seed(0))
+    return build(config, ["mlm"], rng=torch.Generator().manual_seed(0))
 
 
 def test_blocks_embeddings_and_what_comes_before_the_words(compiled):

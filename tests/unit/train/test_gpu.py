@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cloze.data.labelled.batch import Item, TaskBatch, batch_of
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.objectives.core import Learner
 from cloze.objectives.labelled import classes
 from cloze.objectives.pretraining import pretraining
@@ -149,7 +149,7 @@ def labelled(number, length=12):
 def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
     config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
-    model = fresh(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
+    model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = optimiser(model, OptimiserConfig(rate=1e-3))
     state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)
     if not recording:

@@ -6,7 +6,7 @@ from itertools import repeat
 import pytest
 import torch
 
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.train.muon import orthogonal
 from cloze.train.optim import OptimiserConfig, optimiser
@@ -31,7 +31,7 @@ def test_the_singular_values_come_close_to_one(shape):
 
 def test_matrices_of_the_blocks_and_nothing_else_go_to_muon():
     config = ModernBertConfig.preset("tiny", vocab_size=50)
-    model = fresh(config, ["mlm"], rng=torch.Generator())
+    model = build(config, ["mlm"], rng=torch.Generator())
     made = optimiser(model, CONFIG)
     parts = {id(w): group["parts"] for group in made.param_groups for w in group["params"]}
     named = dict(model.named_parameters())

@@ -3,7 +3,7 @@ import torch
 
 from cloze.checkpoint.state import DamagedStateWarning, read_state
 from cloze.errors import FolderError
-from cloze.models import fresh
+from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
@@ -144,7 +144,7 @@ def test_another_model_is_refused(tmp_path):
         intermediate_size=32,
         max_positions=16,
     )
-    model = fresh(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0))
+    model = build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0))
     with pytest.raises(FolderError, match=r"another model: blocks\.1\.attention.*differs"):
         resume(new_state(model), tmp_path, RUN)
 

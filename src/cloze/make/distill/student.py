@@ -10,10 +10,11 @@ import torch
 
 from cloze.checkpoint.model import LoadReport, Model
 from cloze.errors import ConfigError, InputError
-from cloze.models import MODELS, on_meta
+from cloze.models.build import build_on_meta
 from cloze.models.configs.distilbert import NORM_EPS
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.configs.modernbert import ModernBertConfig
+from cloze.models.registry import FAMILIES
 from cloze.nn.encoder import Encoder
 
 SEGMENTS = "embeddings.segment.weight"
@@ -41,7 +42,7 @@ def student(teacher: Model, *, layers: int | None = None, family: str | None = N
     shape = student_shape(teacher.config, teacher.heads, layers=layers, family=family)
     # no head reads a pooler, and raw text does not teach it
     parts = {"pooler": False} if shape.config.family == "bert" else {}
-    module = on_meta(shape.config, shape.heads, **parts)
+    module = build_on_meta(shape.config, shape.heads, **parts)
     theirs = teacher.module.state_dict()
     weights = {name: theirs[_source(name, shape.kept)].clone() for name in module.state_dict()}
     if SEGMENTS in theirs and SEGMENTS not in weights:
@@ -151,7 +152,7 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             fix="keep the teacher's family with --family bert",
         )
     shape = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
-    return MODELS[family].config(**{**shape, "num_layers": layers})
+    return FAMILIES[family].config_class(**{**shape, "num_layers": layers})
 
 
 def _source(name: str, kept: Sequence[int]) -> str:

@@ -48,7 +48,7 @@ from cloze.make.run import (
 )
 from cloze.metrics.held_out import majority_baseline, unigram_baseline
 from cloze.metrics.perplexity import perplexity
-from cloze.models import on_meta
+from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
 from cloze.train.compiled import compile_parts
@@ -316,7 +316,7 @@ def _whole_model(model: Model) -> Model:
         name: whole(weight).detach().cpu() for name, weight in model.module.state_dict().items()
     }
     parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
-    module = on_meta(model.config, model.heads, **parts)
+    module = build_on_meta(model.config, model.heads, **parts)
     module.load_state_dict(weights, assign=True)
     return replace(model, module=module.eval())
 

@@ -30,7 +30,7 @@ class ModelConfig(Config):
 
     The fields named in `FROM_DATA` depend on the vocabulary or on the labels. They have defaults,
     so that a recipe can hold a configuration before the data are known, and are set with
-    `dataclasses.replace` or `cloze.models.registry.build`.
+    `dataclasses.replace` or `cloze.models.build.build`.
     """
 
     family: ClassVar[str]

@@ -1,0 +1,40 @@
+"""Modules from configurations: without memory, or with new random weights."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cloze.models.configs.base import ModelConfig
+from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.registry import get_family
+from cloze.nn.meta import without_memory
+
+
+def build_on_meta(config: ModelConfig, task_heads: Iterable[str] = (), **parts: bool) -> Any:  # noqa: ANN401 (the module of any family)
+    """The module without memory: for shapes and counts, or to be given weights."""
+    config.check_complete()
+    family = get_family(config.family)
+    heads = (task_heads,) if family.kind == "encoder" else ()
+    with without_memory():
+        return family.module_class(config, *heads, **parts)
+
+
+def build(
+    config: ModelConfig,
+    task_heads: Iterable[str] = (),
+    *,
+    rng: torch.Generator,
+    vocab_size: int | None = None,
+    **parts: bool,
+) -> Any:  # noqa: ANN401 (the module of any family)
+    """A module with random weights, drawn from `rng` and nothing else, on its device."""
+    if vocab_size is not None:
+        config = replace(config, vocab_size=vocab_size)
+    module = build_on_meta(config, task_heads, **parts).to_empty(device=rng.device)
+    if isinstance(config, EncoderConfig):
+        module.initialise(config.init_std, rng)
+    else:
+        module.initialise(rng)
+    return module

@@ -1,0 +1,256 @@
+"""The families of models: one record for each, by the `model_type` of its folders.
+
+Classes and tables are named as "package.module:attribute" and imported when they are needed, so
+reading the registry imports no torch. Adding an architecture takes one file in `models/`, its
+configuration, one table in `interop/`, and one record here. Other packages can add families through
+the entry-point group `cloze.families`, whose entries name `Family` objects.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from cloze.config import suggest
+from cloze.errors import ConfigError
+
+ENTRY_POINTS = "cloze.families"
+Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a folder holds, as far as it decides what the model can do."""
+
+    task_heads: tuple[str, ...] = ()
+    is_causal: bool = False
+
+
+Capabilities = Callable[[Contents], Mapping[str, str]]
+"""The functions that a folder supports, each with a phrase that says what it returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One architecture."""
+
+    name: str  # the `model_type` in config.json
+    description: str  # with its article: "an n-gram model"
+    kind: Kind
+    config: str
+    module: str
+    layout: str  # a `cloze.interop.layout.Layout`: names of settings and weights in a folder
+    capabilities: Capabilities
+    recipe: str | None = None  # the recipe that trains it by default
+    language_model: str | None = None  # makes a `LanguageModel` of a loaded model
+    # for models that are not torch modules:
+    open: str | None = None  # (FolderContents) -> the `module` of a `Model`
+    write: str | None = None  # (Model, folder) -> None: writes weights, and what is beside them
+    files: Mapping[str, str] = field(default_factory=dict)  # foreign formats: suffix -> (path)
+
+    @property
+    def config_class(self) -> Any:  # noqa: ANN401 (a subclass of ModelConfig)
+        return resolve(self.config)
+
+    @property
+    def module_class(self) -> Any:  # noqa: ANN401 (a torch module, or tables)
+        return resolve(self.module)
+
+
+_TEXT = {"tokenize": "token ids and character offsets"}
+_HEADS = {
+    "mlm": {"fill": "words for [MASK]"},
+    "nsp": {"classify": "whether the second text of a pair follows the first"},
+    "sequence": {"classify": "the label of a text or a pair of texts"},
+    "token": {"tag": "the tags of words, and labelled spans"},
+    "span": {"answer": "the span of a context that answers a question"},
+    "choice": {"choose": "the option that fits a text best"},
+}
+_NEXT_TOKENS = {"suggest": "the most probable next words", "generate": "continuations of a text"}
+
+
+def encoder_capabilities(contents: Contents) -> dict[str, str]:
+    """What an encoder can do: embed, and what its task heads are for."""
+    found: dict[str, str] = {}
+    for head in contents.task_heads:
+        found |= _HEADS.get(head, {})
+    if contents.is_causal and found.pop("fill", ""):
+        found |= _NEXT_TOKENS
+    return found | {"embed": "embeddings of texts or tokens"} | _TEXT
+
+
+def _fixed(**functions: str) -> Capabilities:
+    return lambda _: dict(functions)
+
+
+_LANGUAGE_MODEL = {
+    **_NEXT_TOKENS,
+    "evaluate": "perplexity and bits per byte",
+    "compare": "several language models in one table",
+    **_TEXT,
+}
+_translator = _fixed(
+    translate="translations of sentences",
+    evaluate="BLEU, overall and by length",
+    compare="several translators in one table",
+    **_TEXT,
+)
+
+FAMILIES: dict[str, Family] = {}
+"""By name. Use `get_family` or `list_families`, which include the plugins' families."""
+
+
+def register(family: Family) -> None:
+    """Add a family; a name that is taken is an error."""
+    if family.name in FAMILIES:
+        raise ConfigError(
+            f"there is a family {family.name} already", fix="give the new family another name"
+        )
+    FAMILIES[family.name] = family
+
+
+def get_family(name: str) -> Family:
+    """The family of a name, built in or from a plugin."""
+    found = find_family(name)
+    if found is None:
+        raise ConfigError(f"the family {name!r} is unknown", fix=suggest(name, list_families()))
+    return found
+
+
+def find_family(name: object) -> Family | None:
+    """The same, or None; a name from a file may be anything."""
+    if not isinstance(name, str):
+        return None
+    return FAMILIES.get(name) or list_families().get(name)
+
+
+def list_families() -> dict[str, Family]:
+    """All families by name, those of plugins last."""
+    _load_plugins()
+    return dict(FAMILIES)
+
+
+def resolve(name: str) -> Any:  # noqa: ANN401 (whatever it names)
+    """The object that "package.module:attribute" names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def _load_plugins() -> None:
+    """Register the families of other packages; one that fails is reported and left out."""
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            found = entry.load()
+            if not isinstance(found, Family):
+                raise TypeError(f"{entry.value} is a {type(found).__name__}, not a Family")
+            register(found)
+        except Exception as error:
+            warnings.warn(
+                f"the model family {entry.name} ({entry.value}) could not be loaded: {error}",
+                stacklevel=2,
+            )
+
+
+for _family in (
+    Family(
+        name="bert",
+        description="a BERT",
+        kind="encoder",
+        config="cloze.models.configs.bert:BertConfig",
+        module="cloze.models.bert:Bert",
+        layout="cloze.interop.layouts:BERT",
+        capabilities=encoder_capabilities,
+        recipe="bert-mini",
+        language_model="cloze.tasks.left_to_right:as_language",
+    ),
+    Family(
+        name="distilbert",
+        description="a DistilBERT",
+        kind="encoder",
+        config="cloze.models.configs.distilbert:DistilBertConfig",
+        module="cloze.models.distilbert:DistilBert",
+        layout="cloze.interop.layouts:DISTILBERT",
+        capabilities=encoder_capabilities,
+        recipe="distill",
+    ),
+    Family(
+        name="modernbert",
+        description="a ModernBERT",
+        kind="encoder",
+        config="cloze.models.configs.modernbert:ModernBertConfig",
+        module="cloze.models.modernbert:ModernBert",
+        layout="cloze.interop.modernbert:MODERNBERT",
+        capabilities=encoder_capabilities,
+        recipe="fast",
+    ),
+    Family(
+        name="ngram",
+        description="an n-gram model",
+        kind="language_model",
+        config="cloze.models.configs.ngram:NGramConfig",
+        module="cloze.models.ngram:NGram",
+        layout="cloze.interop.own_layouts:NGRAM",
+        capabilities=_fixed(**_LANGUAGE_MODEL, export="an ARPA file"),
+        recipe="ngram",
+    ),
+    Family(
+        name="nnlm",
+        description="an NNLM",
+        kind="language_model",
+        config="cloze.models.configs.nnlm:NNLMConfig",
+        module="cloze.models.nnlm:NNLM",
+        layout="cloze.interop.own_layouts:NNLM",
+        capabilities=_fixed(**_LANGUAGE_MODEL),
+        recipe="nnlm",
+    ),
+    Family(
+        name="lstm",
+        description="a recurrent language model",
+        kind="language_model",
+        config="cloze.models.configs.lstm:LSTMConfig",
+        module="cloze.models.lstm:LSTM",
+        layout="cloze.interop.own_layouts:LSTM",
+        capabilities=_fixed(**_LANGUAGE_MODEL),
+        recipe="lstm",
+    ),
+    Family(
+        name="word2vec",
+        description="word vectors",
+        kind="word_vectors",
+        config="cloze.models.configs.word2vec:Word2VecConfig",
+        module="cloze.models.word2vec:WordVectors",
+        layout="cloze.interop.own_layouts:WORD2VEC",
+        capabilities=_fixed(
+            similar="nearest words, analogies, the odd one out",
+            evaluate="accuracy on analogies, correlation with human similarity ratings",
+            compare="several sets of word vectors in one table",
+            export="word2vec's text and binary files",
+        ),
+        recipe="word2vec",
+    ),
+    Family(
+        name="transformer",
+        description="a Transformer translator",
+        kind="translator",
+        config="cloze.models.configs.transformer:TransformerConfig",
+        module="cloze.models.transformer:Transformer",
+        layout="cloze.interop.own_layouts:TRANSFORMER",
+        capabilities=_translator,
+        recipe="transformer",
+    ),
+    Family(
+        name="seq2seq",
+        description="a recurrent translator",
+        kind="translator",
+        config="cloze.models.configs.seq2seq:Seq2SeqConfig",
+        module="cloze.models.seq2seq:Seq2Seq",
+        layout="cloze.interop.own_layouts:SEQ2SEQ",
+        capabilities=_translator,
+        recipe="seq2seq",
+    ),
+):
+    register(_family)
