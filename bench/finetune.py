@@ -72,9 +72,9 @@ def ours(
         settings=[
             f"run.batch={given.batch}",
             f"run.epochs={float(given.epochs)}",
-            f"optimiser.rate={given.rate}",
-            "optimiser.eps=1e-8",
-            f"run.precision={given.precision}",
+            f"optimizer.lr={given.rate}",
+            "optimizer.eps=1e-8",
+            f"run.dtype={given.precision}",
             f"data.length={given.length}",
             *(["run.device=cpu"] if given.cpu else []),
         ],

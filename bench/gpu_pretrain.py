@@ -46,11 +46,12 @@ from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
 from cloze.train.compiled import compile_parts
+from cloze.train.config import LoopConfig, OptimizerConfig
 from cloze.train.loop import run
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig, TrainState
+from cloze.train.state import TrainState
 from common import tell, versions
 
 RATE = 0.15
@@ -150,12 +151,12 @@ def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[flo
     heads = ("mlm",) if fast else ("mlm", "nsp")
     model = build(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
     compile_parts(model)
-    how = OptimiserConfig(name="muon", rate=0.01) if fast else OptimiserConfig(rate=1e-4)
+    how = OptimizerConfig(name="muon", lr=0.01) if fast else OptimizerConfig(lr=1e-4)
     state = TrainState(
         Learner(model, resident_pretraining(plain_masking(), DEVICE)),
         model,
-        optimiser(model, how),
-        LoopConfig(precision="bf16"),
+        build_optimizer(model, how),
+        LoopConfig(dtype="bf16"),
         Team(device=DEVICE),
     )
     last = WARM + given.steps

@@ -1,7 +1,7 @@
 """Every translator of the project on Multi30k and on English–Chinese sentences: BLEU and pictures.
 
     python bench/multi30k.py --out OUT --jobs 4
-    python bench/multi30k.py --out OUT --only en-de/transformer --set optimiser.rate=2e-3
+    python bench/multi30k.py --out OUT --only en-de/transformer --set optimizer.lr=2e-3
     python bench/multi30k.py --out OUT --examples 200 --steps 4 --tiny --cpu  # a rehearsal
 
 Each run is a process of its own, so many at a time. The runs of two languages share one vocabulary.

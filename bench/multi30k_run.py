@@ -214,10 +214,10 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
         f"run.bleu={run.bleu}",
         f"run.device={device}",
         f"run.seed={given.seed}",
-        f"run.evaluate_epochs={given.judge_epochs}",
+        f"run.evals_per_epoch={1 / given.judge_epochs}",
         *(f"run.{unit}={value}" for unit, value in budget.items() if value is not None),
         # cuDNN's recurrent nets have no bf16 under autocast
-        *(["run.precision=bf16"] if device == "cuda" and run.recipe == "transformer" else ()),
+        *(["run.dtype=bf16"] if device == "cuda" and run.recipe == "transformer" else ()),
         *(one for one in given.set if one.partition(".")[0] not in set(TINY) - {run.recipe}),
     ]
 

@@ -23,7 +23,7 @@ SMALL = [
     "run.log_every=1",
     "run.device=cpu",
 ]
-FAST = [*SMALL, "run.evaluate_every=3", "run.fast=true"]  # batches made on the device
+FAST = [*SMALL, "run.eval_every=3", "run.fast=true"]  # batches made on the device
 
 
 def stories(folder):
@@ -40,7 +40,9 @@ def metrics(out):
 
 def check_resumed(made, text, settings, out):
     """The run in `made`, stopped after its fourth step and resumed in `out`: the same bits."""
-    pretrain_encoder(text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep=9"]))
+    pretrain_encoder(
+        text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep_states=9"])
+    )
     for path in (out / "state").iterdir():
         if not path.name.endswith("-step-4"):
             for name in files_of(path):

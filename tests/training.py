@@ -19,11 +19,12 @@ from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
+from cloze.train.config import LoopConfig, OptimizerConfig
 from cloze.train.loop import run
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.parallel import ALONE, Team, assemble, distribute
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig, TrainState
+from cloze.train.state import TrainState
 from cloze.train.step import Step
 
 torch.set_num_threads(1)  # for nets this small a second thread only waits for the first
@@ -106,7 +107,7 @@ def new_state(
 ) -> TrainState:
     model = model or tiny_bert()
     learner = distribute(Learner(model, objective), team, way=way, blocks=model.blocks)
-    how = made(model) if made else optimiser(model, OptimiserConfig(rate=rate))
+    how = made(model) if made else build_optimizer(model, OptimizerConfig(lr=rate))
     return TrainState(learner, model, how, LoopConfig(**config), team)
 
 

@@ -24,7 +24,7 @@ FAST = [
     "run.batch=8",
     "run.epochs=4.0",
     "run.log_every=1",
-    "optimiser.rate=5e-3",
+    "optimizer.lr=5e-3",
     "transfer.dropout=0.0",
     "transfer.hidden=16",
 ]

@@ -182,7 +182,7 @@ class _Tuner(_OfTexts):
         flags: dict[str, dict[str, Any]] = {
             "data": {"hold_out": self.hold_out, "length": self.length, "policy": self.policy},
             "transfer": {"kind": self.transfer},
-            "optimiser": {"rate": self.rate},
+            "optimizer": {"lr": self.rate},
             "run": {
                 "epochs": self.epochs,
                 "batch": self.batch,

@@ -54,7 +54,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     made = cloze.recipe(out / "recipe.toml")
     assert made.distill is not None
     assert (made.distill.layers, made.distill.temperature) == (2, 3.0)
-    assert made.optimiser.rate == 0.001
+    assert made.optimizer.lr == 0.001
     model = cloze.load(out)
     assert (model.config.family, model.config.num_layers) == ("distilbert", 2)
     assert cloze.fill(model, "the [MASK] sat.").masks[0].predictions

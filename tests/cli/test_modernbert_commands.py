@@ -12,7 +12,7 @@ def test_the_family_is_a_setting(run, tmp_path):
         "model.num_layers=2",
         "model.hidden_size=16",
         "model.max_positions=32",
-        "run.evaluate_every=1000",
+        "run.eval_every=1000",
     ]
     asked = [f"--set={setting}" for setting in settings]
     asked += ["--preset=tiny", "--vocabulary-size=120", "--steps=3", "--workers=1", "--threads=1"]

@@ -27,7 +27,7 @@ SMALL = [
     "--set=model.max_positions=32",
     "--set=corpus.hold_out=0.2",
     "--set=run.log_every=1",
-    "--set=run.evaluate_every=1000",
+    "--set=run.eval_every=1000",
 ]
 
 

@@ -230,7 +230,7 @@ def test_it_is_what_finetune_makes(folder, tmp_path):
     examples = [TextExample(text=text, label="1") for text in GOOD]
     examples += [TextExample(text=text, label="0") for text in BAD]
     settings = ["run.epochs=2", "run.batch=4", "run.seed=5", "data.hold_out=0", "data.length=5"]
-    settings += ["optimiser.rate=0.01", "transfer.kind=last-1", "data.policy=tail"]
+    settings += ["optimizer.lr=0.01", "transfer.kind=last-1", "data.policy=tail"]
     finetune_encoder("classify", folder, examples, tmp_path / "run", settings=settings)
     expected = cloze.load(tmp_path / "run", quiet=True)
     made = Classifier(

@@ -98,7 +98,7 @@ def distill(
             "run.tokens": tokens,
             "run.epochs": epochs,
             "run.seed": seed,
-            "run.precision": dtype,
+            "run.dtype": dtype,
             "run.save_every": save_every,
             "run.device": device,
             "run.tensorboard": tensorboard,
@@ -108,7 +108,7 @@ def distill(
             "samples.length": length,
             "batch.tokens": batch_tokens,
             "batch.per_step": accumulate,
-            "optimiser.rate": rate,
+            "optimizer.lr": rate,
         }
     )
     if not resume and teacher is None:

@@ -66,12 +66,12 @@ def glue(
     flags = given(
         {
             "run.epochs": epochs,
-            "optimiser.rate": rate,
+            "optimizer.lr": rate,
             "run.batch": batch,
             "run.seed": seed,
             "run.seeds": seeds,
             "run.search": search,
-            "run.precision": dtype,
+            "run.dtype": dtype,
             "run.device": device,
         }
     )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cloze.make.translation.job import Trained
 
 # flags of every command, which have nothing to change in some kinds of models
-ANYONES = ("run.device", "run.seed", "run.precision", "run.threads")
+ANYONES = ("run.device", "run.seed", "run.dtype", "run.threads")
 # what a setting is called on the command line, where not every kind has it
 FLAGS = {
     "model.init_from": "--from",
@@ -67,7 +67,7 @@ FLAGS = {
     "masking.whole_words": "--whole-words",
     "batch.tokens": "--batch-tokens",
     "batch.per_step": "--accumulate",
-    "optimiser.rate": "--rate",
+    "optimizer.lr": "--rate",
 }
 
 
@@ -158,7 +158,7 @@ def pretrain(
             "run.tokens": tokens,
             "run.epochs": epochs,
             "run.seed": seed,
-            "run.precision": dtype,
+            "run.dtype": dtype,
             "run.save_every": save_every,
             "run.device": device,
             "run.tensorboard": tensorboard,
@@ -175,7 +175,7 @@ def pretrain(
             "masking.whole_words": whole_words,
             "batch.tokens": batch_tokens,
             "batch.per_step": accumulate,
-            "optimiser.rate": rate,
+            "optimizer.lr": rate,
         }
     )
 
@@ -252,7 +252,7 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("tokens", made.tokens),
         ("epochs", f"{made.epochs:.2f}"),
         ("time", duration(made.hours * 3600)),
-        ("memory of weights and optimiser", f"{made.weights_mib:,.0f} MiB"),
+        ("memory of weights and optimizer", f"{made.weights_mib:,.0f} MiB"),
         *(
             [("most memory in the trial", f"{made.peak_mib:,.0f} MiB")]
             if made.peak_mib is not None

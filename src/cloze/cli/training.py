@@ -80,11 +80,11 @@ def for_resuming(
     flags: Mapping[str, Any], settings: list[str] | None, *others: object, may: str = ""
 ) -> list[str]:
     """Flags and settings of a resumed run; what would make it another run is refused."""
-    from cloze.make.recipe.run import FREE
+    from cloze.make.recipe.run import CHANGEABLE
 
     said = [f"{path}={json.dumps(value)}" for path, value in flags.items()] + (settings or [])
     paths = {setting.partition("=")[0].strip() for setting in said}
-    if any(others) or not paths <= FREE | {may}:
+    if any(others) or not paths <= CHANGEABLE | {may}:
         raise ConfigError(
             "a resumed run goes on by the recipe it began with",
             fix="give --resume and --out alone, or start a new run",

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloze.config import to_mapping
 from cloze.files import sound
-from cloze.make.recipe.run import FREE, JudgedRun
+from cloze.make.recipe.run import CHANGEABLE, SelectingRun
 from cloze.make.run import METRICS, STATE, Logged, Watch
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
@@ -42,7 +42,7 @@ class Course:
     identity: Mapping[str, Any]  # what must be the same for a run to be resumed
     budget: Budget
     schedule: Schedule
-    options: JudgedRun
+    options: SelectingRun
     watch: Watch
     every: int = 1  # steps from one judgement to the next
     judge: Callable[[], dict[str, float]] | None = None  # "score" is what chooses, higher is better
@@ -144,7 +144,7 @@ def exact(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN401 (any re
     `sources` are the settings that name the data, such as "data.train".
     """
     described = to_mapping(recipe)
-    for path in (*FREE, *sources):
+    for path in (*CHANGEABLE, *sources):
         table, _, name = path.rpartition(".")
         (described.get(table, {}) if table else described).pop(name, None)
     exactly: dict[str, Any] = sound(described)  # no clipping is infinity, which JSON cannot say

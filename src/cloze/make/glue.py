@@ -101,7 +101,7 @@ def glue(
         out: keeps the models; left out, they are thrown away.
         recipe: of fine-tuning; the task, its files and columns are put in.
         tasks: only these.
-        settings: such as "optimiser.rate=3e-5", on top of the recipe.
+        settings: such as "optimizer.lr=3e-5", on top of the recipe.
         limit: only the first so many examples of each file, for a quick look.
         force: overwrite what `out` holds.
         watch: who wants to see the run of a task.

@@ -25,7 +25,7 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
         for first in range(0, len(batches), team.world):
             mine = first + team.rank
             batch = batches[min(mine, len(batches) - 1)]
-            with precision(state.config.precision, state.device):
+            with precision(state.config.dtype, state.device):
                 terms = learner(batch)
             for name, total in terms.items():
                 real = mine < len(batches)

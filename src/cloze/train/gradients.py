@@ -86,7 +86,7 @@ def _accumulate(
     for index, batch in enumerate(micro):
         joined = nullcontext() if join and index == len(micro) - 1 else unjoined(learner)
         with keyed(device, config.seed, state.progress.step, state.team.rank, index) as rng, joined:
-            with precision(config.precision, device):
+            with precision(config.dtype, device):
                 sums = learner(batch, rng)
             terms = {name: total / (counts[counted_as(name)] or 1) for name, total in sums.items()}
             losses = [term for term in terms.values() if term.requires_grad]
@@ -106,7 +106,7 @@ def _divisible(micro: Sequence[B]) -> int:
 
 def _halve(state: TrainState, divisible: int) -> int:
     """Make room after a failure, and set the size to try next."""
-    state.optimiser.zero_grad(set_to_none=True)  # what the failed attempt left is of no use
+    state.optimizer.zero_grad(set_to_none=True)  # what the failed attempt left is of no use
     if state.device.type == "cuda":
         torch.cuda.empty_cache()
     if not divisible:

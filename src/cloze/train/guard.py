@@ -5,7 +5,6 @@ program waiting for its verdict; the program reads the verdict one step later.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from cloze.errors import ClozeError
+from cloze.train.config import GuardAction
 
-Action = Literal["stop", "skip"]  # what to do about a bad step
 SPIKE = 50.0  # a gradient norm so many times what is usual is bad, too
 WINDOW = 100  # how many norms are remembered; half of them must be there to judge by
 PATIENCE = 10  # with "skip": so many bad steps in a row stop the run all the same
@@ -33,12 +32,12 @@ class SkippedStepWarning(UserWarning):
     """A bad step was left out."""
 
 
-def most_bad(action: Action) -> int:
+def most_bad(action: GuardAction) -> int:
     """So many bad steps in a row end a run."""
     return 1 if action == "stop" else PATIENCE
 
 
-def remedy(action: Action) -> str:
+def remedy(action: GuardAction) -> str:
     """What to do about a run that was ended, beyond what was done already."""
     anew = "start again with a lower rate or a longer warm-up"
     if action == "stop":

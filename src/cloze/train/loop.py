@@ -13,7 +13,7 @@ from cloze.errors import InputError
 from cloze.objectives.core import B, tokens_of
 from cloze.train.budget import Budget, Progress
 from cloze.train.gradients import Counts, cut, gradients
-from cloze.train.optim import set_rate
+from cloze.train.optim import set_lr
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import Later, Step
@@ -50,7 +50,7 @@ def run(
         if agreed.stop or budget.spent(before):
             break
         state.learner.train()
-        rate = set_rate(state.optimiser, schedule(budget.midway(before, agreed.tokens)))
+        rate = set_lr(state.optimizer, schedule(budget.midway(before, agreed.tokens)))
         taken = state.records.take(state, micro, agreed.counts)
         if taken is None:
             carried = state.carried()

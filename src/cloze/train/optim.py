@@ -1,56 +1,30 @@
-"""Optimisers, by name."""
+"""Optimizers, by name."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from cloze.config import check_choices, number
-from cloze.errors import ConfigError
 from cloze.nn.attention import Attention
 from cloze.nn.blocks import GatedFeedForward
+from cloze.train.config import OptimizerConfig, OptimizerName
 from cloze.train.muon import Muon
 
+Factor = Callable[[str], float]  # of the learning rate, by the name of a parameter
 _FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has AdamW as one kernel
 
 
-Name = Literal["adamw", "muon"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
-    """The defaults are the paper's (Devlin et al. 2018, appendix A.2)."""
-
-    name: Name = "adamw"
-    rate: float = 1e-4  # the highest; the schedule scales it
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
-    decay: float = 0.01
-    other_rate: float = 1e-3  # muon: of AdamW, for all that is no matrix of a block
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        number("rate", self.rate, 0.0, 1e3)
-        betas = list(self.betas)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):  # noqa: PLR2004
-            raise ConfigError(f"betas is {betas}", fix="use two shares below 1")
-        number("eps", self.eps, 0.0, 1.0)
-        number("decay", self.decay, 0.0, 1e3)
-        number("other_rate", self.other_rate, 0.0, 1e3)
-
-
-def optimiser(
-    model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float] = lambda _: 1.0
+def build_optimizer(
+    model: nn.Module, config: OptimizerConfig, factor: Factor = lambda _: 1.0
 ) -> Optimizer:
-    """The optimiser of a model whose weights are where they will be trained.
+    """The optimizer of a model whose weights are on the device that will train them.
 
-    `factor` scales the rate of a weight by its name: lower layers may learn more slowly. Every
-    group keeps its highest rate under "peak", for the schedule to scale.
+    `factor` scales the learning rate of a parameter by its name, for layer-wise decay. Every group
+    keeps its peak learning rate under "peak", for the schedule to scale.
     """
-    made = OPTIMISERS[config.name](model, config, factor)
+    made = OPTIMIZERS[config.name](model, config, factor)
     for group in made.param_groups:
         group["peak"] = group["lr"]
         weight = group["params"][0]
@@ -60,8 +34,8 @@ def optimiser(
     return made
 
 
-def set_rate(made: Optimizer, factor: float) -> float:
-    """Scale every group's highest rate, and return the first group's rate."""
+def set_lr(made: Optimizer, factor: float) -> float:
+    """Scale every group's peak learning rate, and return the learning rate of the first group."""
     for group in made.param_groups:
         rate = group["peak"] * factor
         if isinstance(group["lr"], Tensor):
@@ -71,15 +45,15 @@ def set_rate(made: Optimizer, factor: float) -> float:
     return float(made.param_groups[0]["peak"] * factor)
 
 
-def adamw(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float]) -> Optimizer:
-    """Decay on matrices, embeddings among them, but not on norms and biases: as the original."""
-    # original: no bias correction of the moments; here it is on, and warm-up hides the difference
+def build_adamw(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
+    """Weight decay on matrices and embeddings, none on norms and biases, as in the original."""
+    # original: no bias correction of the moments; here it is on: warm-up hides the difference
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    groups = _by_decay(weights, config.rate, config.decay, factor)
+    groups = _by_decay(weights, config.lr, config.weight_decay, factor)
     return AdamW(groups, **_adam_options(weights.values(), config))
 
 
-def muon(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], float]) -> Optimizer:
+def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
     """Muon for the matrices of the blocks, AdamW for the rest."""
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     joined = {  # how many matrices lie in one weight
@@ -100,10 +74,15 @@ def muon(model: nn.Module, config: OptimiserConfig, factor: Callable[[str], floa
             rest[name] = weight
     highest_first = sorted(matrices.items(), key=lambda one: (-one[0][0], one[0][1]))
     groups = [
-        {"params": some, "lr": config.rate * scale, "weight_decay": config.decay, "parts": parts}
+        {
+            "params": some,
+            "lr": config.lr * scale,
+            "weight_decay": config.weight_decay,
+            "parts": parts,
+        }
         for (scale, parts), some in highest_first
     ]
-    groups += _by_decay(rest, config.other_rate, config.decay, factor)
+    groups += _by_decay(rest, config.adamw_lr, config.weight_decay, factor)
     return Muon(groups, adam=_adam_options(rest.values(), config))
 
 
@@ -111,7 +90,7 @@ def _by_decay(
     weights: Mapping[str, nn.Parameter],
     rate: float,
     decay: float,
-    factor: Callable[[str], float],
+    factor: Factor,
 ) -> list[dict[str, Any]]:
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, weight in weights.items():
@@ -123,11 +102,12 @@ def _by_decay(
     ]
 
 
-def _adam_options(weights: Iterable[Tensor], config: OptimiserConfig) -> dict[str, Any]:
+def _adam_options(weights: Iterable[Tensor], config: OptimizerConfig) -> dict[str, Any]:
     fused = all(weight.device.type in _FUSED for weight in weights)
     return {"betas": config.betas, "eps": config.eps, "fused": fused}
 
 
-OPTIMISERS: dict[
-    Name, Callable[[nn.Module, OptimiserConfig, Callable[[str], float]], torch.optim.Optimizer]
-] = {"adamw": adamw, "muon": muon}
+OPTIMIZERS: dict[
+    OptimizerName,
+    Callable[[nn.Module, OptimizerConfig, Callable[[str], float]], torch.optim.Optimizer],
+] = {"adamw": build_adamw, "muon": build_muon}

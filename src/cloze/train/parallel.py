@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import torch
 import torch.distributed as dist
@@ -19,9 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cloze.config import one_of
 from cloze.device import resolve_device
+from cloze.train.config import Parallelism
 
 T = TypeVar("T")
-Way = Literal["ddp", "fsdp"]
 LINGER = 10.0  # seconds
 
 
@@ -108,7 +108,7 @@ def of_rank(device: str | None) -> str:
 
 
 def distribute(
-    learner: nn.Module, team: Team, *, way: Way = "ddp", blocks: Iterable[nn.Module] = ()
+    learner: nn.Module, team: Team, *, way: Parallelism = "ddp", blocks: Iterable[nn.Module] = ()
 ) -> nn.Module:
     """The learner ready to be called by every process, its weights on the team's device.
 
@@ -116,7 +116,7 @@ def distribute(
     part in each process, and fetches the rest block by block: for models that do not fit. Call it
     before the optimiser is made, with the model still in the computer's memory.
     """
-    one_of("parallel", way, get_args(Way))
+    one_of("parallel", way, get_args(Parallelism))
     if team.world == 1:
         return learner.to(team.device)
     if way == "ddp":

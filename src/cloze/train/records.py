@@ -92,7 +92,7 @@ def _recordable(state: "TrainState", micro: Sequence[Batch]) -> bool:
         and state.team.world == 1
         and len(micro) == 1
         and isinstance(micro[0], Arrayed)
-        and all(isinstance(group["lr"], Tensor) for group in state.optimiser.param_groups)
+        and all(isinstance(group["lr"], Tensor) for group in state.optimizer.param_groups)
     )
 
 
@@ -112,11 +112,11 @@ def _recorded(
     """Go through a step without its taking effect, and keep what was launched."""
     inputs = {name: tensor.clone() for name, tensor in placed.tensors.items()}
     divisors = {name: torch.ones((), device=state.device) for name in counts}
-    state.optimiser.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         carried = state.carried()
-        with precision(state.config.precision, state.device):
+        with precision(state.config.dtype, state.device):
             sums = state.learner(Placed(placed.batch, inputs), None)
         terms = {n: total / divisors[counted_as(n)].clamp(min=1) for n, total in sums.items()}
         losses = [term for term in terms.values() if term.requires_grad]

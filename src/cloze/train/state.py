@@ -1,7 +1,6 @@
 """Everything a run must remember to go on as if it had never stopped."""
 
 import json
-import math
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,11 @@ from cloze.checkpoint.state import (
     state_name,
     state_number,
 )
-from cloze.config import check_choices, in_range, number
 from cloze.errors import FolderError
 from cloze.files import sound
 from cloze.train.budget import Progress
+from cloze.train.config import LoopConfig
 from cloze.train.guard import (
-    Action,
     BadStepError,
     SkippedStepWarning,
     most_bad,
@@ -35,24 +33,8 @@ from cloze.train.guard import (
     remedy,
 )
 from cloze.train.parallel import ALONE, Team, parted, whole
-from cloze.train.precision import Precision
 from cloze.train.records import Records
 from cloze.train.step import Step
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopConfig:
-    """How each step is taken."""
-
-    seed: int = 0  # of dropout; the data have their own
-    precision: Precision = "float32"
-    clip_norm: float = 1.0  # inf: no clipping
-    guard: Action = "stop"
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        in_range("seed", self.seed, 0, (1 << 63) - 1)
-        number("clip_norm", self.clip_norm, 0.0, math.inf)
 
 
 @dataclass
@@ -65,7 +47,7 @@ class TrainState:
 
     learner: nn.Module  # what is called: the model with its objective, wrapped where parallel
     model: nn.Module  # what is saved
-    optimiser: Optimizer
+    optimizer: Optimizer
     config: LoopConfig = field(default_factory=LoopConfig)
     team: Team = ALONE
     progress: Progress = field(default_factory=Progress)
@@ -156,7 +138,7 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
     moments = {
         f"{name}.{key}": _keep(value, team)
         for name, weight in _trained(state).items()
-        for key, value in state.optimiser.state.get(weight, {}).items()
+        for key, value in state.optimizer.state.get(weight, {}).items()
         if isinstance(value, Tensor)
     }
     if not team.first:
@@ -171,7 +153,7 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
             "skipped": state.skipped,
             "limit": state.limit,
             "notes": sound(state.notes),
-            "groups": [_options(group) for group in state.optimiser.param_groups],
+            "groups": [_options(group) for group in state.optimizer.param_groups],
         },
     )
 
@@ -199,7 +181,7 @@ def _restore_optimiser(state: TrainState, saved: SavedState) -> None:
     for name, value in saved.tensors["optimiser"].items():
         weight, _, key = name.rpartition(".")
         moments.setdefault(weight, {})[key] = value
-    whole_state = state.optimiser.state_dict()
+    whole_state = state.optimizer.state_dict()
     trained = _trained(state)
     whole_state["state"] = {
         index: {
@@ -212,7 +194,7 @@ def _restore_optimiser(state: TrainState, saved: SavedState) -> None:
     for group, options in zip(whole_state["param_groups"], saved.facts["groups"], strict=True):
         for key, value in options.items():
             group[key] = tuple(value) if isinstance(group[key], tuple) else value
-    state.optimiser.load_state_dict(whole_state)
+    state.optimizer.load_state_dict(whole_state)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -228,7 +210,7 @@ def _trained(state: TrainState) -> dict[str, Tensor]:
     names = {id(weight): name for name, weight in state.model.named_parameters()}
     return {
         names[id(weight)]: weight
-        for group in state.optimiser.param_groups
+        for group in state.optimizer.param_groups
         for weight in group["params"]
     }
 

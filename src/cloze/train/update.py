@@ -33,10 +33,10 @@ def update(state: "TrainState", parts: Mapping[str, Tensor], carried: Sequence[T
     means = state.team.add(torch.stack(list(parts.values())))
     norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
     bad = _judge(state, means, norm)
-    update_unless(bad, state.optimiser)
+    update_unless(bad, state.optimizer)
     for buffer, before in zip(state.model.buffers(), carried, strict=True):
         buffer.copy_(torch.where(bad, before, buffer))
-    state.optimiser.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad(set_to_none=True)
     return Taken(tuple(parts), torch.cat([means, torch.stack([norm, bad.float()])]))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cloze.make.course import Course, take
-from cloze.make.recipe.run import JudgedRun
+from cloze.make.recipe.run import SelectingRun
 from cloze.make.run import Watch
 from cloze.train.budget import Budget
 from cloze.train.guard import BadStepError
@@ -20,7 +20,7 @@ def go(out, *, judge, steps=2):
         identity={},
         budget=Budget(steps=steps),
         schedule=Schedule(),
-        options=JudgedRun(steps=steps, save_every=1),
+        options=SelectingRun(steps=steps, save_every=1),
         watch=Watch(),
         judge=judge,
         keep=lambda: None,

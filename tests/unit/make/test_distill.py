@@ -26,7 +26,7 @@ from cloze.report.panel import Seen, held_out_line, panel
 from helpers import scramble
 
 QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
-SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.evaluate_every=4"]
+SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.eval_every=4"]
 TEACHER = [
     *QUICK,
     "model.hidden_size=16",
@@ -34,7 +34,7 @@ TEACHER = [
     "model.num_layers=4",
     "model.max_positions=32",
 ]
-TEACHER += ["vocabulary.size=120", "batch.tokens=256", "run.steps=60", "optimiser.rate=5e-3"]
+TEACHER += ["vocabulary.size=120", "batch.tokens=256", "run.steps=60", "optimizer.lr=5e-3"]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def modern(teacher, tmp_path_factory):
 def test_a_modernbert_makes_a_modernbert(modern, text, tmp_path):
     import transformers
 
-    ended = taught(modern, text, tmp_path / "m", "run.steps=40", "optimiser.rate=3e-3")
+    ended = taught(modern, text, tmp_path / "m", "run.steps=40", "optimizer.lr=3e-3")
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["cosine_loss"] < 0.9 * first["cosine_loss"]
     assert last["mlm_loss"] < first["mlm_loss"]
@@ -222,7 +222,7 @@ def test_losses_fall(teacher, text, tmp_path):
     wild = cloze.load(teacher)
     scramble(wild.module)  # a net whose every layer matters
     wild.save(tmp_path / "wild")
-    taught(tmp_path / "wild", text, tmp_path / "m", "run.steps=60", "optimiser.rate=3e-3")
+    taught(tmp_path / "wild", text, tmp_path / "m", "run.steps=60", "optimizer.lr=3e-3")
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["soft_loss"] < 0.7 * first["soft_loss"]
     assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
@@ -272,7 +272,7 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
 @pytest.mark.parametrize("family", ["distilbert", "bert"])
 def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     said = []
-    settings = ["run.steps=60", "optimiser.rate=3e-3"]
+    settings = ["run.steps=60", "optimizer.lr=3e-3"]
     watch = Watch(say=Say(text=said.append))
     ended = taught(embedder, text, tmp_path / "m", *settings, family=family, watch=watch)
     assert any("no masked-LM head: its vectors alone are learned" in line for line in said)

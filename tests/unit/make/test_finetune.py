@@ -16,7 +16,8 @@ from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import report
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.config import OptimizerConfig
+from cloze.train.optim import build_optimizer
 from tunings import FAST, body, changed, metrics, picks, questions, tagged, texts, tune, weights
 
 
@@ -192,7 +193,7 @@ def test_chinese_answers_are_judged_by_their_own_rules(base, tmp_path):
     some = [
         QuestionExample(question="猫", context=context, answers=(Answer(text="猫猫猫", start=0),))
     ] * 8
-    ended = tune(base, found, "optimiser.rate=0.0", task="answer", train=some, dev=some)
+    ended = tune(base, found, "optimizer.lr=0.0", task="answer", train=some, dev=some)
     told = cloze.answer(cloze.load(found), "猫", context)
     wanted = 2 * min(3, len(told.text)) / (3 + len(told.text))
     assert 0 < wanted < 1  # it has not learned: some of it is right
@@ -256,7 +257,7 @@ def test_frozen_parts_have_no_dropout(base, tmp_path):
 def test_lower_layers_learn_more_slowly(base):
     table = finetune_recipe(settings=["transfer.layer_decay=0.5"]).transfer
     factor = rates(table, 2)
-    made = optimiser(base.module, OptimiserConfig(rate=1.0), factor)
+    made = build_optimizer(base.module, OptimizerConfig(lr=1.0), factor)
     found = {group["lr"] for group in made.param_groups}
     assert found == {1.0, 0.5, 0.25, 0.125}
     assert factor("embeddings.word.weight") == 0.125
@@ -273,7 +274,7 @@ def test_layers_thaw_from_the_top(base, tmp_path):
 
 
 def test_the_best_is_kept_and_patience_ends(base, tmp_path):
-    ended = tune(base, tmp_path / "m", "optimiser.rate=0.0", "run.epochs=9.0", "run.patience=2")
+    ended = tune(base, tmp_path / "m", "optimizer.lr=0.0", "run.epochs=9.0", "run.patience=2")
     per_epoch = 20
     assert ended.best_step == per_epoch
     assert ended.steps == 3 * per_epoch

@@ -79,7 +79,7 @@ def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
 @pytest.mark.parametrize(
     ("setting", "names"),
     [
-        ("optimiser.rate=1e-3", ["rate-0.001-batch-8-epochs-1", "rate-0.001-batch-8-epochs-2"]),
+        ("optimizer.lr=1e-3", ["rate-0.001-batch-8-epochs-1", "rate-0.001-batch-8-epochs-2"]),
         ("run.steps=2", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
         ("run.epochs=0.5", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
     ],
@@ -99,11 +99,11 @@ def test_a_batch_that_is_given_is_not_searched(base, tmp_path, grid):
     ended = search(base, tmp_path / "m", "run.batch=16", "run.steps=1")
     assert {trial.batch for trial in ended.trials} == {16}
     with pytest.raises(ConfigError, match="there is nothing to search"):
-        search(base, tmp_path / "n", "run.batch=16", "run.steps=1", "optimiser.rate=1e-3")
+        search(base, tmp_path / "n", "run.batch=16", "run.steps=1", "optimizer.lr=1e-3")
 
 
 def test_flags_fix_the_search_as_settings_do():
-    flags = {"run": {"search": True, "minutes": 1.0}, "optimiser": {"rate": 1e-3}}
+    flags = {"run": {"search": True, "minutes": 1.0}, "optimizer": {"lr": 1e-3}}
     made = finetune_recipe(flags=flags)
     assert made.run.fixed == ("epochs", "rate")
     assert finetune_recipe(made, settings=["run.batch=4"]).run.fixed == ("batch", "epochs", "rate")

@@ -17,7 +17,7 @@ from cloze.models.configs.bert import BertConfig
 from cloze.tasks.evaluate import evaluate
 from helpers import tiny_tokenizer
 
-FAST = ["run.device=cpu", "run.batch=8", "run.epochs=1.0", "optimiser.rate=5e-3"]
+FAST = ["run.device=cpu", "run.batch=8", "run.epochs=1.0", "optimizer.lr=5e-3"]
 HEADERS = {
     "CoLA": None,
     "SST-2": "sentence\tlabel",

@@ -19,7 +19,7 @@ TINY = {
     "nnlm": ["nnlm.order=3", "nnlm.embedding_size=8", "nnlm.hidden_size=12", "run.batch=16"],
     "lstm": ["lstm.hidden_size=12", "run.batch=4", "run.length=5"],
 }
-RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimiser.rate=0.01"]
+RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimizer.lr=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
 def test_the_last_lines_are_held_out_and_minutes_are_judged_at_their_end(text, tmp_path):
     ended = trained(
         *(text, tmp_path / "run", "nnlm", "run.minutes=0.003"),
-        *("run.evaluate_epochs=1000", "corpus.hold_out=0.25"),
+        *("run.evals_per_epoch=0.001", "corpus.hold_out=0.25"),
     )
     assert ended.scores["perplexity"] > 1
     data = json.loads((tmp_path / "run/data.json").read_text())
@@ -110,7 +110,7 @@ def test_without_held_out_lines_the_last_model_is_kept(text, tmp_path):
 
 def test_half_precision_and_a_vocabulary_that_is_there(text, tmp_path):
     trained(text, tmp_path / "first", "lstm", "run.steps=1")
-    settings = ("run.steps=3", "run.precision=bf16", f'vocabulary.folder="{tmp_path / "first"}"')
+    settings = ("run.steps=3", "run.dtype=bf16", f'vocabulary.folder="{tmp_path / "first"}"')
     ended = trained(text, tmp_path / "second", "lstm", *settings)
     assert ended.steps == 3
     first, second = (cloze.load(tmp_path / name).words for name in ("first", "second"))

@@ -13,7 +13,7 @@ from helpers import tiny_model
 from languages import language_model
 from translators import TEXTS, translator
 
-STILL = ["optimiser.rate=1e-12", "optimiser.decay=0.0"]  # so that a step moves nothing
+STILL = ["optimizer.lr=1e-12", "optimizer.weight_decay=0.0"]  # so that a step moves nothing
 KINDS = {
     "nnlm": lambda: language_model("nnlm"),
     "lstm": lambda: language_model("lstm"),
@@ -50,7 +50,7 @@ def test_it_begins_with_the_weights_and_keeps_words_and_shape(base, tmp_path):
     assert new.config == old.config
     assert new.tokenizer.ids(["a new word"]) == old.tokenizer.ids(["a new word"])
     assert new.tokenizer.size == old.tokenizer.size
-    on(base, tmp_path / "further", "run.steps=3", "optimiser.rate=0.01")
+    on(base, tmp_path / "further", "run.steps=3", "optimizer.lr=0.01")
     assert any(
         not torch.equal(before[name], one) for name, one in weights(tmp_path / "further").items()
     )
@@ -64,7 +64,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
         file.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
 
     def trained(out, **options):
-        settings = ["run.steps=5", "run.save_every=1", "optimiser.rate=0.01"]
+        settings = ["run.steps=5", "run.save_every=1", "optimizer.lr=0.01"]
         if kind == "lstm":
             settings += [f'model.init_from="{base}"', "run.batch=4", "run.length=5"]
             return cloze.pretrain(files[0], out, settings=settings, **options)

@@ -24,7 +24,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def both(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "both"
-    pretrain_encoder(text, out, recipe(settings=[*BOTH, "optimiser.name=muon"]))
+    pretrain_encoder(text, out, recipe(settings=[*BOTH, "optimizer.name=muon"]))
     return out
 
 
@@ -61,12 +61,12 @@ def test_the_report_shows_what_was_learned(both):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
-    check_resumed(both, text, [*BOTH, "optimiser.name=muon"], tmp_path / "again")
+    check_resumed(both, text, [*BOTH, "optimizer.name=muon"], tmp_path / "again")
 
 
 def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
     settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
-    settings += ["model.num_heads=4", "run.steps=2", "run.precision=bf16"]
+    settings += ["model.num_heads=4", "run.steps=2", "run.dtype=bf16"]
     ended = pretrain_encoder(text, tmp_path / "m", recipe(settings=settings))
     assert ended.scores.keys() >= {"detection_accuracy", "generator_loss"}
     assert not any(name.startswith(("mlm", "perplexity", "unigram")) for name in ended.scores)
@@ -85,7 +85,7 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
 
 
 def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
-    still = ["run.steps=1", "optimiser.rate=0.0"]
+    still = ["run.steps=1", "optimizer.lr=0.0"]
     plain, shared = (
         pretrain_encoder(
             text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"])

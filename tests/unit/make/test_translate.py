@@ -27,7 +27,7 @@ TINY = {
     ],
     "seq2seq": ["seq2seq.hidden_size=16", "seq2seq.embedding_size=8", "loss.own_words=0.5"],
 }
-RUN = ["vocabulary.size=290", "run.batch_tokens=120", "run.log_every=1", "optimiser.rate=0.01"]
+RUN = ["vocabulary.size=290", "run.batch_tokens=120", "run.log_every=1", "optimizer.lr=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_it_is_a_task_of_finetune(files, tmp_path):
 
 def test_minutes_are_judged_at_their_end(files, tmp_path):
     ended = trained(
-        files, tmp_path / "run", "transformer", "run.minutes=0.005", "run.evaluate_epochs=1000"
+        files, tmp_path / "run", "transformer", "run.minutes=0.005", "run.evals_per_epoch=0.001"
     )
     assert ended.score is not None
     assert ended.best_step == ended.steps
@@ -213,12 +213,16 @@ def test_the_papers_base_model():
     assert made.run.steps is not None
     for step in (1, 100, 3999, 4000, 4001, 20_000, 100_000):
         paper = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        rate = made.optimiser.rate * made.schedule(step / made.run.steps)
+        rate = made.optimizer.lr * made.schedule(step / made.run.steps)
         assert rate == pytest.approx(paper, rel=1e-12)
     shape = made.transformer
     assert (shape.norm, shape.dropout, shape.attention_dropout) == ("post", 0.1, 0.0)
-    assert (made.loss.smoothing, made.optimiser.betas) == (0.1, (0.9, 0.98))
-    assert (made.optimiser.eps, made.optimiser.decay, made.run.clip_norm) == (1e-9, 0.0, math.inf)
+    assert (made.loss.smoothing, made.optimizer.betas) == (0.1, (0.9, 0.98))
+    assert (made.optimizer.eps, made.optimizer.weight_decay, made.run.clip_norm) == (
+        1e-9,
+        0.0,
+        math.inf,
+    )
     with torch.device("meta"):
         net = Transformer(TransformerConfig(**to_mapping(shape), vocab_size=37_000))
     attention, inner = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512

@@ -9,7 +9,8 @@ from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.nn.packed import Packed
 from cloze.objectives.detector import detector
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.config import OptimizerConfig
+from cloze.train.optim import build_optimizer
 from helpers import scramble
 
 IDS = torch.tensor([2, 7, 8, 9, 3])
@@ -127,7 +128,7 @@ def test_shapes_that_cannot_be(asked, message):
 @pytest.mark.parametrize("width", [None, 8])
 def test_matrices_of_both_models_blocks_go_to_muon(width):
     both = made(width=width)
-    groups = optimiser(both, OptimiserConfig(name="muon", rate=0.02)).param_groups
+    groups = build_optimizer(both, OptimizerConfig(name="muon", lr=0.02)).param_groups
     parts = {id(weight): group["parts"] for group in groups for weight in group["params"]}
     named = dict(both.named_parameters())
     assert sum(len(group["params"]) for group in groups) == len(named)

@@ -14,11 +14,12 @@ from cloze.objectives.core import Learner
 from cloze.objectives.labelled import classes
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
+from cloze.train.config import OptimizerConfig
 from cloze.train.evaluate import averages
 from cloze.train.guard import TrainingError
 from cloze.train.loop import run
 from cloze.train.memory import SmallerBatchWarning, recompute
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState, restore, snapshot
@@ -32,7 +33,7 @@ GPU = Team(device=torch.device("cuda", 0))
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_no_step_waits_for_the_gpu():
     """After the first steps, which set things up, any wait is an error."""
-    state = new_state(tiny_bert(0.1), team=GPU, precision="bf16")
+    state = new_state(tiny_bert(0.1), team=GPU, dtype="bf16")
     steps = run(state, data(), budget=Budget(steps=30), schedule=Schedule())
     for _ in range(5):
         next(steps)
@@ -150,7 +151,7 @@ def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
     config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
     model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
-    made = optimiser(model, OptimiserConfig(rate=1e-3))
+    made = build_optimizer(model, OptimizerConfig(lr=1e-3))
     state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)
     if not recording:
         state.records.take = lambda *_: None
@@ -202,4 +203,4 @@ def test_a_recorded_loss_without_targets_is_not_reported():
 def test_a_sound_run_on_a_gpu_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        steps_of(new_state(tiny_bert(0.1), team=GPU, precision="bf16"), 5)
+        steps_of(new_state(tiny_bert(0.1), team=GPU, dtype="bf16"), 5)

@@ -142,8 +142,8 @@ def test_a_spike_in_a_run_is_held_back_and_not_remembered():
 
 def test_an_optimiser_that_cannot_read_the_flag_on_the_device_is_not_called():
     state = new_state(objective=Poison({3: float("nan")}))
-    state.optimiser = torch.optim.SGD(state.model.parameters(), lr=0.1)
-    for group in state.optimiser.param_groups:
+    state.optimizer = torch.optim.SGD(state.model.parameters(), lr=0.1)
+    for group in state.optimizer.param_groups:
         group["peak"] = 0.1
     message, seen = until_it_stops(state)
     assert "step 3 went wrong" in message

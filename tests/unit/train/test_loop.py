@@ -10,12 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cloze.errors import ConfigError, InputError
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
+from cloze.train.config import LoopConfig
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
 from cloze.train.records import present
 from cloze.train.schedule import Schedule
-from cloze.train.state import LoopConfig
 from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
 
 FLAT = Schedule(shape="constant", warmup=0.0)
@@ -130,14 +130,14 @@ def test_clipping_bounds_the_gradient_and_the_norm_is_told_as_it_was():
     wide, narrow = new_state(clip_norm=math.inf), new_state(clip_norm=1e-3)
     seen: list[float] = []
     for state in (wide, narrow):
-        plain = state.optimiser.step
+        plain = state.optimizer.step
 
         def step(state=state, plain=plain):
             grads = [weight.grad.norm() for weight in state.model.parameters()]
             seen.append(torch.stack(grads).norm().item())
             plain()
 
-        state.optimiser.step = step  # type: ignore[method-assign]
+        state.optimizer.step = step  # type: ignore[method-assign]
     (one,), (other,) = steps_of(wide, 1), steps_of(narrow, 1)
     assert one.norm == other.norm == pytest.approx(seen[0])
     assert seen[1] == pytest.approx(1e-3, rel=1e-3)
@@ -227,7 +227,7 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
         seen.append(model.blocks[0].feed_forward.inner(torch.zeros(1, 16)).dtype)
         return terms
 
-    half, full = new_state(objective=looking, precision="bf16"), new_state()
+    half, full = new_state(objective=looking, dtype="bf16"), new_state()
     (a,), (b,) = steps_of(half, 1), steps_of(full, 1)
     assert set(seen) == {torch.bfloat16}
     assert a.means["mlm"] == pytest.approx(b.means["mlm"], rel=1e-2)
@@ -236,8 +236,8 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
 
 
 def test_an_unknown_choice_says_which_there_are():
-    with pytest.raises(ConfigError, match="precision 'bf' is unknown\n.*did you mean 'bf16'"):
-        LoopConfig(precision="bf")
+    with pytest.raises(ConfigError, match="dtype 'bf' .*\n.*did you mean 'bf16'"):
+        LoopConfig(dtype="bf")
     with pytest.raises(ConfigError, match="guard 'ski' is unknown\n.*did you mean 'skip'"):
         LoopConfig(guard="ski")
 

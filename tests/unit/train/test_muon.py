@@ -8,12 +8,13 @@ import torch
 
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
+from cloze.train.config import OptimizerConfig
 from cloze.train.muon import orthogonal
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.state import restore, snapshot
 from training import new_state, packed, steps_of, tiny_bert
 
-CONFIG = OptimiserConfig(name="muon", rate=0.02, other_rate=1e-3)
+CONFIG = OptimizerConfig(name="muon", lr=0.02, adamw_lr=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 12, 5), (2, 5, 12)])
@@ -32,7 +33,7 @@ def test_the_singular_values_come_close_to_one(shape):
 def test_matrices_of_the_blocks_and_nothing_else_go_to_muon():
     config = ModernBertConfig.preset("tiny", vocab_size=50)
     model = build(config, ["mlm"], rng=torch.Generator())
-    made = optimiser(model, CONFIG)
+    made = build_optimizer(model, CONFIG)
     parts = {id(w): group["parts"] for group in made.param_groups for w in group["params"]}
     named = dict(model.named_parameters())
     assert parts.keys() == {id(weight) for weight in named.values()}
@@ -44,7 +45,7 @@ def test_matrices_of_the_blocks_and_nothing_else_go_to_muon():
 
 def test_query_key_and_value_are_made_orthogonal_apart():
     model = tiny_bert()
-    made = optimiser(model, OptimiserConfig(name="muon", rate=1.0, decay=0.0))
+    made = build_optimizer(model, OptimizerConfig(name="muon", lr=1.0, weight_decay=0.0))
     weight = model.blocks[0].attention.qkv.weight
     before = weight.detach().clone()
     rng = torch.Generator().manual_seed(0)
@@ -56,8 +57,8 @@ def test_query_key_and_value_are_made_orthogonal_apart():
 
 
 def test_a_model_learns_by_it():
-    config = replace(CONFIG, other_rate=1e-2)  # embeddings of nothing have far to go
-    state = new_state(made=lambda model: optimiser(model, config))
+    config = replace(CONFIG, adamw_lr=1e-2)  # embeddings of nothing have far to go
+    state = new_state(made=lambda model: build_optimizer(model, config))
     again = [packed(range(8))]
     steps = steps_of(state, 60, source=lambda _: repeat(again))
     assert steps[-1].means["mlm"] < 0.5 * steps[0].means["mlm"]
@@ -65,7 +66,7 @@ def test_a_model_learns_by_it():
 
 def test_a_held_back_step_changes_nothing():
     model = tiny_bert()
-    made = optimiser(model, CONFIG)
+    made = build_optimizer(model, CONFIG)
     for weight in model.parameters():
         weight.grad = torch.ones_like(weight)
     made.step()
@@ -81,10 +82,10 @@ def test_a_held_back_step_changes_nothing():
 
 
 def test_it_resumes_to_the_bit():
-    straight = new_state(made=lambda model: optimiser(model, CONFIG))
+    straight = new_state(made=lambda model: build_optimizer(model, CONFIG))
     expected = [step.means for step in steps_of(straight, 8)]
-    stopped = new_state(made=lambda model: optimiser(model, CONFIG))
+    stopped = new_state(made=lambda model: build_optimizer(model, CONFIG))
     first = [step.means for step in steps_of(stopped, 8, upto=3)]
-    again = new_state(made=lambda model: optimiser(model, CONFIG))
+    again = new_state(made=lambda model: build_optimizer(model, CONFIG))
     restore(again, snapshot(stopped, {}), {})
     assert first + [step.means for step in steps_of(again, 8)] == expected

@@ -7,7 +7,8 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
-from cloze.train.optim import OptimiserConfig, optimiser
+from cloze.train.config import OptimizerConfig
+from cloze.train.optim import build_optimizer
 from cloze.train.parallel import ALONE
 from cloze.train.state import TrainState, restore, resume, save, snapshot
 from parallel_jobs import RUN, other_bert, resumed, told
@@ -47,7 +48,7 @@ def test_what_is_learned_after_a_resume_depends_on_the_moments():
     straight, forgetful = new_state(), new_state()
     for state in (straight, forgetful):
         steps_of(state, 10, upto=5)
-    forgetful.optimiser.state.clear()
+    forgetful.optimizer.state.clear()
     assert told(steps_of(straight, 10)) != told(steps_of(forgetful, 10))
 
 
@@ -61,7 +62,7 @@ def test_everything_else_comes_back_too(tmp_path):
     assert back.progress == state.progress
     assert (back.limit, back.skipped, back.notes) == (123, 2, {"early_stopping": {"best": 1.5}})
     assert back.norms.tolist()[-3:] == state.norms.tolist()[-3:]
-    assert back.optimiser.param_groups[0]["betas"] == (0.9, 0.999)
+    assert back.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
 
 
 def test_notes_that_are_no_numbers_can_be_saved(tmp_path):
@@ -93,7 +94,7 @@ def test_weights_that_two_names_share_are_saved_once():
             self.outer.weight = self.inner.weight
 
     model = Tied()
-    made = optimiser(model, OptimiserConfig())
+    made = build_optimizer(model, OptimizerConfig())
     state = TrainState(Learner(model, pretraining), model, made)
     saved = snapshot(state, RUN)
     assert list(saved.tensors["model"]) == ["inner.weight"]
@@ -125,10 +126,10 @@ def test_a_first_saving_that_was_killed_left_no_state(tmp_path):
 def test_another_run_is_refused(tmp_path):
     state = new_state()
     before = everything(state)
-    table = {"steps": 3, "optimiser": {"rate": 0.1, "name": "adamw"}, "start": None}
+    table = {"steps": 3, "optimizer": {"lr": 0.1, "name": "adamw"}, "start": None}
     save(state, tmp_path, RUN | {"recipe": table})
-    changed = table | {"optimiser": {"rate": 0.2, "name": "adamw"}, "start": "m"}
-    said = 'optimiser.rate was 0.1 and is 0.2; start was unset and is "m"; the corpus is another'
+    changed = table | {"optimizer": {"lr": 0.2, "name": "adamw"}, "start": "m"}
+    said = 'optimizer.lr was 0.1 and is 0.2; start was unset and is "m"; the corpus is another'
     with pytest.raises(FolderError, match=f"another run: {said} one\n"):
         resume(state, tmp_path, RUN | {"recipe": changed, "corpus": "xyz"})
     same(everything(state), before)

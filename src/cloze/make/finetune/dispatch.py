@@ -86,7 +86,7 @@ def finetune(
         out: the run's and the model's folder.
         recipe: one, the name of one, or its file; unsaid, the task's own.
         dev: what it is judged by; left out, a tenth of the training data, of a translator nothing.
-        settings: such as "optimiser.rate=3e-5", on top of the recipe.
+        settings: such as "optimizer.lr=3e-5", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """

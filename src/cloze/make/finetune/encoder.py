@@ -95,7 +95,7 @@ def finetune_encoder(
         out: the run's and the model's folder.
         recipe: a `FinetuneRecipe`, the name of one, or its file.
         dev: what it is judged by; left out, a tenth of the training data, chosen by a hash.
-        settings: such as "optimiser.rate=3e-5", on top of the recipe.
+        settings: such as "optimizer.lr=3e-5", on top of the recipe.
         force: overwrite what is there.
         watch: who wants to see it.
     """

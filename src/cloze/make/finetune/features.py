@@ -40,7 +40,7 @@ from cloze.tasks.judge import ScoredPredictions, compute_metrics
 from cloze.tasks.layers import select_layers
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.keyed import keyed
-from cloze.train.optim import optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.state import TrainState
 
 ITERATIONS = 1000  # of L-BFGS, at most
@@ -105,7 +105,7 @@ def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     length = recipe.data.length
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem=data.problem)
+    body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem_type=data.problem)
     device = resolve_device(recipe.run.device)
     body.module.to(device)
     with keyed(torch.device("cpu"), recipe.run.seed):
@@ -265,8 +265,8 @@ def _learn(
             reader, tagging(weights_of(data, recipe, model.device), recipe.loss.smoothing)
         ),
         model=reader,
-        optimiser=optimiser(reader, recipe.optimiser),
-        config=recipe.run.loop(),
+        optimizer=build_optimizer(reader, recipe.optimizer),
+        config=recipe.run,
     )
 
     def batch(number: int) -> VectorBatch:
@@ -295,7 +295,7 @@ def _learn(
         schedule=recipe.schedule,
         options=table,
         watch=watch,
-        every=max(1, per_epoch // table.evaluations),
+        every=table.eval_interval(lambda: per_epoch),
         judge=scores if dev is not None else None,
         keep=lambda: model.save_into(out),
     )

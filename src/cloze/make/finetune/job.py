@@ -27,7 +27,7 @@ from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.report.page import write_report
 from cloze.tasks.judge import score_predictions
 from cloze.tasks.task_functions import TASK_FUNCTIONS
-from cloze.train.optim import optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.run_files import append_metrics
 from cloze.train.state import TrainState
 from cloze.train.step_metrics import kept_row
@@ -71,7 +71,7 @@ def tune(base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: 
             schedule=recipe.schedule,
             options=recipe.run,
             watch=watch,
-            every=max(1, epochs.per_epoch // recipe.run.evaluations),
+            every=recipe.run.eval_interval(lambda: epochs.per_epoch),
             judge=(lambda: _scores(model, data, recipe)) if data.dev else None,
             keep=lambda: model.save_into(out),
             around=lambda steps, since: thawing(
@@ -171,8 +171,8 @@ def _state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
     return TrainState(
         learner=PartlyFrozen(module, objective(data, recipe, model.device)),
         model=module,
-        optimiser=optimiser(module, recipe.optimiser, rates(table, layers)),
-        config=recipe.run.loop(),
+        optimizer=build_optimizer(module, recipe.optimizer, rates(table, layers)),
+        config=recipe.run,
     )
 
 

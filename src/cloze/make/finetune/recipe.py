@@ -9,10 +9,10 @@ from cloze.config import check_choices, in_range, number, one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.pretrain.recipe import completed
-from cloze.make.recipe.run import UNITS, JudgedRun
+from cloze.make.recipe.run import UNITS, SelectingRun
 from cloze.tasks.layers import LAYER_CHOICES
 from cloze.text.length import Policy
-from cloze.train.optim import OptimiserConfig
+from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
 DEFAULT = "finetune"
@@ -21,7 +21,7 @@ TRANSFERS = ("full", "last-N", "head", "features")
 RATES, BATCHES, EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (3, 4)
 # Its axes, and the settings that fix them.
 AXES = {
-    "rate": ["optimiser.rate"],
+    "rate": ["optimizer.lr"],
     "batch": ["run.batch"],
     "epochs": [f"run.{unit}" for unit in UNITS],
 }
@@ -128,7 +128,7 @@ class LossTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneRun(JudgedRun):
+class FinetuneRun(SelectingRun):
     """A run that learns a task."""
 
     batch: int = 32  # examples to a step
@@ -136,12 +136,11 @@ class FinetuneRun(JudgedRun):
     search: bool = False  # try the paper's rates, batches and epochs on dev first
     fixed: tuple[str, ...] = ()  # which of rate, batch and epochs were asked for: not searched
     measures: tuple[str, ...] = ()  # whose mean chooses the best; the task's own when left out
-    evaluations: int = 1  # in an epoch
     batch_tokens: int = 4096  # computed at once while judging
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch", "seeds", "evaluations", "batch_tokens"):
+        for name in ("batch", "seeds", "batch_tokens"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         for axis in self.fixed:
             one_of("run.fixed", axis, AXES)
@@ -161,7 +160,7 @@ class FinetuneRecipe:
     data: DataTable = field(default_factory=DataTable)
     transfer: TransferTable = field(default_factory=TransferTable)
     loss: LossTable = field(default_factory=LossTable)
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-5))
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=5e-5))
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.1))
     run: FinetuneRun = field(default_factory=FinetuneRun)
 
@@ -228,6 +227,6 @@ def finetune_recipe(
     if not made.run.search:
         return made
     said = override(flags or {}, settings)
-    given = {f"{table}.{name}" for table in ("optimiser", "run") for name in said.get(table, {})}
+    given = {f"{table}.{name}" for table in ("optimizer", "run") for name in said.get(table, {})}
     fixed = {axis for axis, paths in AXES.items() if given.intersection(paths)}
     return made.with_run(fixed=tuple(sorted(fixed.union(made.run.fixed))))

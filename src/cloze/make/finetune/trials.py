@@ -114,7 +114,7 @@ def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
     if not recipe.run.search:
         return {}
     fixed, plain = recipe.run.fixed, recipe.with_run(seeds=1, search=False, fixed=())
-    rates = (recipe.optimiser.rate,) if "rate" in fixed else RATES
+    rates = (recipe.optimizer.lr,) if "rate" in fixed else RATES
     batches = (recipe.run.batch,) if "batch" in fixed else BATCHES
     budgets: dict[str, dict[str, Any]] = {
         f"-epochs-{n}": dict.fromkeys(UNITS) | {"epochs": float(n)} for n in EPOCHS
@@ -128,7 +128,7 @@ def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
         )
     return {
         f"rate-{rate:g}-batch-{batch}{name}": replace(
-            plain.with_run(batch=batch, **budget), optimiser=replace(recipe.optimiser, rate=rate)
+            plain.with_run(batch=batch, **budget), optimizer=replace(recipe.optimizer, lr=rate)
         )
         for rate, batch, (name, budget) in product(rates, batches, budgets.items())
     }
@@ -139,7 +139,7 @@ def _trial(name: str, recipe: FinetuneRecipe, ended: Tuned) -> Trial:
     return Trial(
         **how_it_ended(ended),
         name=name,
-        rate=recipe.optimiser.rate,
+        rate=recipe.optimizer.lr,
         batch=recipe.run.batch,
         epochs=recipe.run.epochs,
         seed=recipe.run.seed,

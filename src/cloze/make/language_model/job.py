@@ -51,7 +51,7 @@ from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.optim import optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.state import TrainState
 
 
@@ -142,8 +142,8 @@ def _train(
     state = TrainState(
         learner=Learner(net, language),
         model=net,
-        optimiser=optimiser(net, recipe.optimiser),
-        config=recipe.run.loop(),
+        optimizer=build_optimizer(net, recipe.optimizer),
+        config=recipe.run,
     )
     judge = _Judge(model, lines.dev)
     taken = take(
@@ -160,7 +160,7 @@ def _train(
             schedule=recipe.schedule,
             options=recipe.run,
             watch=watch,
-            every=max(1, round(recipe.run.evaluate_epochs * batches.per_epoch)),
+            every=recipe.run.eval_interval(lambda: batches.per_epoch),
             judge=judge if judge else None,
             keep=lambda: model.save_into(out),
         ),

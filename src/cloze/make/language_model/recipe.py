@@ -8,13 +8,13 @@ from cloze.checkpoint.language import Config
 from cloze.config import check_choices, in_range, number
 from cloze.data.files import PathLike
 from cloze.make.pretrain.recipe import check_one_model, completed
-from cloze.make.recipe.run import JudgedRun, StartTable
+from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.models.configs.lstm import LSTMConfig
 from cloze.models.configs.ngram import BOS, MAX_ORDER
 from cloze.models.configs.nnlm import NNLMConfig
 from cloze.text.learn import check_pieces
 from cloze.text.spaced import check_words
-from cloze.train.optim import OptimiserConfig
+from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 from cloze.train.word2vec.settings import Settings as Word2VecSettings
 from cloze.train.word2vec.settings import Text as Word2VecText
@@ -88,20 +88,18 @@ class Word2VecRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageRun(JudgedRun):
+class LanguageRun(SelectingRun):
     """A run that learns what comes next."""
 
     batch: int = 64  # windows of an NNLM, strips of an LSTM
     length: int = 35  # tokens that gradients of an LSTM go back
     reset: float = 0.02  # share of an LSTM's strips that forget before each step
-    evaluate_epochs: float = 1.0  # from one judgement to the next
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("batch", "length"):
             in_range(f"run.{name}", getattr(self, name), 1, 1 << 30)
         number("run.reset", self.reset, 0.0, 1.0)
-        number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +111,7 @@ class LanguageRecipe:
     vocabulary: WordsTable = field(default_factory=WordsTable)
     nnlm: NNLMConfig | None = None
     lstm: LSTMConfig | None = None
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: LanguageRun = field(default_factory=LanguageRun)
 

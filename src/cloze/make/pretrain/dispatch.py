@@ -225,7 +225,7 @@ MODEL_MAKERS: dict[str, Maker[Pretrained]] = {
             "run.seed": "word2vec.seed",
             "run.threads": "word2vec.threads",
             "run.epochs": "word2vec.epochs",
-            "optimiser.rate": "word2vec.rate",
+            "optimizer.lr": "word2vec.rate",
             "vocabulary.size": "text.max_words",
         },
     ),

@@ -56,7 +56,7 @@ from cloze.train.consumers import evaluating, saving
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
-from cloze.train.optim import optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.parallel import Team, assemble, distribute, whole
 from cloze.train.run_files import append_metrics
 from cloze.train.signals import stop_on_signals
@@ -174,10 +174,10 @@ def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretraine
             schedule=recipe.schedule,
             stop=stop,
         )
-        steps = evaluating(steps, judge, every=recipe.run.evaluate_every)
+        steps = evaluating(steps, judge, every=recipe.run.eval_interval(workshop.steps_per_epoch))
         steps = saving(
             steps,
-            lambda: save(state, out / STATE, identity, keep=recipe.run.keep),
+            lambda: save(state, out / STATE, identity, keep=recipe.run.keep_states),
             every=recipe.run.save_every,
             minutes=recipe.run.save_minutes,
         )
@@ -225,7 +225,7 @@ def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> 
 @contextmanager
 def beginning(workshop: Workshop, team: Team) -> Iterator[TrainState]:
     """The state of a run before its first step; inside, the model computes as the recipe says."""
-    again = workshop.recipe.run.recompute
+    again = workshop.recipe.run.gradient_checkpointing
     with recompute(workshop.model.module.blocks) if again else nullcontext():
         yield _new_state(workshop, team)
 
@@ -243,8 +243,8 @@ def _new_state(workshop: Workshop, team: Team) -> TrainState:
     return TrainState(
         learner=learner,
         model=module,
-        optimiser=optimiser(module, recipe.optimiser),
-        config=recipe.run.loop(),
+        optimizer=build_optimizer(module, recipe.optimizer),
+        config=recipe.run,
         team=team,
     )
 

@@ -39,7 +39,7 @@ class Plan:
     tokens: int
     epochs: float
     hours: float
-    weights_mib: float  # weights, gradients and the optimiser's moments
+    weights_mib: float  # weights, gradients and the optimizer's moments
     peak_mib: float | None  # in the trial, of the GPU or the process; None where nobody tells
 
 

@@ -34,8 +34,8 @@ from cloze.make.pretrain.tables import (
     ShapeTable,
     VocabularyTable,
 )
-from cloze.make.recipe.run import UNITS, RunTable, StartTable
-from cloze.train.optim import OptimiserConfig
+from cloze.make.recipe.run import UNITS, PretrainRun, StartTable
+from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class Recipe:
     masking: MaskingTable = field(default_factory=MaskingTable)
     objective: ObjectiveTable = field(default_factory=ObjectiveTable)
     batch: BatchTable = field(default_factory=BatchTable)
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
-    run: RunTable = field(default_factory=RunTable)
+    run: PretrainRun = field(default_factory=PretrainRun)
     distill: DistillTable | None = None
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Recipe:
             )
         fast = self.run.fast
         if fast is None:
-            fast = able and device == "cuda" and self.run.precision == "bf16"
+            fast = able and device == "cuda" and self.run.dtype == "bf16"
         if self.objective.kind != "mlm" and not fast:
             raise ConfigError(
                 f"objective.kind is {self.objective.kind!r}, which needs batches made on the "

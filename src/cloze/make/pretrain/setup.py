@@ -66,6 +66,10 @@ class Workshop:
             for batch in self.batches.step(number, rank=team.rank, world=team.world)
         ]
 
+    def steps_per_epoch(self) -> float:
+        """The number of steps in the first epoch."""
+        return len(self.batches.epoch(0)) / self.batches.batching.per_step
+
     def held_out(self) -> list[PackedBatch]:
         """Batches to judge by: the same documents, pairs and masks every time, and in every run."""
         epoch, count = self._judging_epoch()
@@ -95,7 +99,7 @@ class Workshop:
         # whatever the objective has cut batches into: runs are compared by these numbers
         batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
         epoch = make_evaluation_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
-        return epoch, min(len(epoch), self.recipe.run.evaluate_batches)
+        return epoch, min(len(epoch), self.recipe.run.eval_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:
         """What is learned; a teacher goes to the device where its student learns."""

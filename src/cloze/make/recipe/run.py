@@ -1,37 +1,37 @@
-"""The table `run` of a recipe: how long a run is, how exactly it computes, and what is kept."""
+"""The table `run` of every recipe: budget, evaluation cadence, saving and logging."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from cloze.config import check_choices, in_range, number
+from cloze.config import Flag, Help, Range
 from cloze.errors import ConfigError
 from cloze.train.budget import Budget
-from cloze.train.guard import Action
-from cloze.train.parallel import Way
-from cloze.train.precision import precision_named
-from cloze.train.state import LoopConfig
+from cloze.train.config import LoopConfig, Parallelism
 
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
-MOST = 1 << 40  # of anything that is counted
+CADENCES = ("eval_every", "evals_per_epoch")
+# Of each of these groups a run has one setting: one that is asked for replaces another's value.
+EXCLUSIVE = (UNITS, CADENCES)
 
-# The settings that may differ when a run is resumed: where it runs, what it shows and keeps, and
-# what it does about a bad step. All others make it another run. Of the texts a state keeps a digest
-# of what they hold, so that they may be found elsewhere.
-FREE = frozenset(
+# The settings that may change when a run is resumed: where it runs, what it logs and saves, and how
+# it reacts to a bad step. Any other would make it a different run. Texts may have moved: the
+# training state holds a digest of their contents.
+CHANGEABLE = frozenset(
     {
         "run.device",
-        "run.recompute",
+        "run.gradient_checkpointing",
         "run.fast",  # the state itself says where batches were made
         "run.parallel",
         "run.guard",
         "run.log_every",
-        "run.evaluate_every",
-        "run.evaluate_batches",
+        "run.eval_every",
+        "run.evals_per_epoch",
+        "run.eval_batches",
         "run.save_minutes",
         "run.save_every",
-        "run.keep",
+        "run.keep_states",
         "run.tensorboard",
         "corpus.sources",
         "corpus.folder",
@@ -42,48 +42,69 @@ FREE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class StartTable:
-    """The table `model` of a language model or a translator: one to go on from, if any."""
+    """The table `model` of a language model or a translator: a model to continue, if any."""
 
     init_from: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnyRun:
-    """What every run is told."""
+Count = Annotated[int, Range(1, 1 << 40)]
 
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    epochs: float | None = None
-    seed: int = 0
-    device: str | None = None  # the best there is when left out
-    precision: str = "float32"  # or bf16
-    clip_norm: float = 1.0
-    guard: Action = "stop"
-    log_every: int = 10
-    save_minutes: float = 10.0
-    save_every: int | None = None  # steps
-    tensorboard: bool = False
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(LoopConfig):
+    """What every training run is told."""
+
+    DEFAULT_CADENCE: ClassVar[dict[str, float]] = {"evals_per_epoch": 1.0}
+
+    steps: Annotated[
+        int | None, Range(1, 1 << 60), Help("Number of training steps"), Flag("--steps", "N")
+    ] = None
+    tokens: Annotated[
+        int | None, Range(1, 1 << 60), Help("Number of training tokens"), Flag("--tokens", "N")
+    ] = None
+    minutes: Annotated[
+        float | None,
+        Range(above=0, below=inf),
+        Help("Training time in minutes"),
+        Flag("--minutes", "N"),
+    ] = None
+    epochs: Annotated[
+        float | None,
+        Range(above=0, below=inf),
+        Help("Number of passes over the training data"),
+        Flag("--epochs", "N"),
+    ] = None
+    device: Annotated[
+        str | None, Help("Device to train on: cpu, cuda, cuda:1, mps"), Flag("--device", "NAME")
+    ] = None
+    eval_every: Annotated[Count | None, Help("Number of steps between two evaluations")] = None
+    evals_per_epoch: Annotated[
+        float | None, Range(above=0, below=inf), Help("Number of evaluations in an epoch")
+    ] = None
+    log_every: Annotated[Count, Help("Number of steps between two rows of metrics")] = 10
+    save_minutes: Annotated[
+        float, Range(0, inf), Help("Minutes between two saved training states")
+    ] = 10.0
+    save_every: Annotated[
+        Count | None,
+        Help("Number of steps between two saved training states"),
+        Flag("--save-every", "STEPS"),
+    ] = None
+    tensorboard: Annotated[
+        bool, Help("Write the metrics for TensorBoard too"), Flag("--tensorboard")
+    ] = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        object.__setattr__(self, "precision", precision_named(self.precision))
-        given = {unit: getattr(self, unit) for unit in UNITS if getattr(self, unit) is not None}
-        if len(given) > 1:
-            raise ConfigError(
-                f"a budget in {' and in '.join(given)}",
-                fix="give one of steps, tokens, minutes, epochs",
-            )
-        for unit, value in given.items():
-            if unit in ("steps", "tokens"):
-                in_range(f"run.{unit}", value, 1, 1 << 60)
-            elif not 0 < value < inf:
-                raise ConfigError(f"run.{unit} is {value}", fix="give a number above zero")
-        in_range("run.log_every", self.log_every, 1, MOST)
-        number("run.save_minutes", self.save_minutes, 0.0, inf)
-        if self.save_every is not None:
-            in_range("run.save_every", self.save_every, 1, MOST)
-        self.loop()
+        super().__post_init__()
+        for group in EXCLUSIVE:
+            given = [name for name in group if getattr(self, name) is not None]
+            if len(given) > 1:
+                raise ConfigError(
+                    f"{' and '.join(given)} are both given", fix=f"give one of {', '.join(group)}"
+                )
+        if all(getattr(self, name) is None for name in CADENCES):
+            for name, value in self.DEFAULT_CADENCE.items():
+                object.__setattr__(self, name, value)
 
     def check_budget(self) -> None:
         """Refuse a run without an end, before it begins."""
@@ -92,17 +113,15 @@ class AnyRun:
                 "the run has no budget", fix="give --minutes, --steps, --tokens or --epochs"
             )
 
-    def loop(self) -> LoopConfig:
-        """How each step is taken."""
-        return LoopConfig(
-            seed=self.seed,
-            precision=precision_named(self.precision),
-            clip_norm=self.clip_norm,
-            guard=self.guard,
-        )
+    def eval_interval(self, steps_per_epoch: Callable[[], float]) -> int:
+        """The number of steps from one evaluation to the next."""
+        if self.eval_every is not None:
+            return self.eval_every
+        assert self.evals_per_epoch is not None
+        return max(1, int(steps_per_epoch() / self.evals_per_epoch))
 
     def _budget(self, counted: Literal["steps", "tokens"], per_epoch: Callable[[], int]) -> Budget:
-        """What may be spent; epochs are counted in steps or in tokens, so many to each."""
+        """The budget; epochs are counted in steps or in tokens."""
         self.check_budget()
         given = {unit: getattr(self, unit) for unit in UNITS}
         epochs = given.pop("epochs")
@@ -112,37 +131,42 @@ class AnyRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTable(AnyRun):
-    """A run on raw text."""
+class PretrainRun(RunConfig):
+    """A run on raw text, which keeps its last model."""
 
-    recompute: bool = False  # gradient checkpointing
-    fast: bool | None = None  # text on the device, a compiled model; unsaid, on a GPU in bf16
-    parallel: Way = "ddp"
-    evaluate_every: int = 250
-    evaluate_batches: int = 32  # at most, of batch.tokens each
-    keep: int = 2
+    DEFAULT_CADENCE: ClassVar[dict[str, float]] = {"eval_every": 250}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("evaluate_every", "evaluate_batches", "keep"):
-            in_range(f"run.{name}", getattr(self, name), 1, MOST)
+    gradient_checkpointing: Annotated[
+        bool, Help("Recompute activations in the backward pass: less memory, more time")
+    ] = False
+    fast: Annotated[
+        bool | None,
+        Help(
+            "Make batches on the device and compile the model (default: on one GPU in bf16, "
+            "without whole-word masking)"
+        ),
+    ] = None
+    parallel: Annotated[Parallelism, Help("How several processes share a model: ddp or fsdp")] = (
+        "ddp"
+    )
+    eval_batches: Annotated[Count, Help("Maximum number of batches in an evaluation")] = 32
+    keep_states: Annotated[Count, Help("Number of training states to keep")] = 2
 
     def budget(self, tokens_per_epoch: Callable[[], int]) -> Budget:
-        """What may be spent."""
+        """How long to train."""
         return self._budget("tokens", tokens_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedRun(AnyRun):
-    """A run that is judged as it goes and keeps its best model (`make.course`)."""
+class SelectingRun(RunConfig):
+    """A run that keeps the best of the models it evaluates."""
 
-    patience: int | None = None  # end after so many judgements without a better one
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.patience is not None:
-            in_range("run.patience", self.patience, 1, MOST)
+    patience: Annotated[
+        Count | None,
+        Help("Stop after this many evaluations without improvement"),
+        Flag("--patience", "N"),
+    ] = None
 
     def budget(self, steps_per_epoch: int) -> Budget:
-        """What may be spent."""
+        """How long to train."""
         return self._budget("steps", lambda: steps_per_epoch)

@@ -40,7 +40,7 @@ from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.optim import optimiser
+from cloze.train.optim import build_optimizer
 from cloze.train.state import TrainState
 
 Side = PathLike | Sequence[str]
@@ -147,8 +147,8 @@ def _train(
     state = TrainState(
         learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
         model=model.module,
-        optimiser=optimiser(model.module, recipe.optimiser),
-        config=recipe.run.loop(),
+        optimizer=build_optimizer(model.module, recipe.optimizer),
+        config=recipe.run,
     )
     judge = Judge(model, dev, recipe, state) if dev else None
 
@@ -175,7 +175,7 @@ def _train(
             schedule=recipe.schedule,
             options=recipe.run,
             watch=watch,
-            every=max(1, round(recipe.run.evaluate_epochs * pairs.per_epoch)),
+            every=recipe.run.eval_interval(lambda: pairs.per_epoch),
             judge=judge,
             keep=keep,
         ),

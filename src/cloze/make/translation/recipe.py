@@ -9,13 +9,13 @@ from cloze.config import in_range, number, one_of
 from cloze.data.files import PathLike
 from cloze.errors import ConfigError
 from cloze.make.pretrain.recipe import check_one_model, completed, recipes
-from cloze.make.recipe.run import JudgedRun, StartTable
+from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.optim import OptimiserConfig
+from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
 DEFAULT = "transformer"
@@ -72,11 +72,10 @@ class TranslateLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateRun(JudgedRun):
+class TranslateRun(SelectingRun):
     """A run that learns to translate."""
 
     batch_tokens: int = 4096  # padded, of the longer side
-    evaluate_epochs: float = 1.0  # from one judgement on the dev data to the next
     beam: int = 1  # while judging
     bleu: str = "13a"  # how BLEU finds words; zh where the target is Chinese
 
@@ -84,7 +83,6 @@ class TranslateRun(JudgedRun):
         super().__post_init__()
         in_range("run.batch_tokens", self.batch_tokens, 1, 1 << 30)
         in_range("run.beam", self.beam, 1, 1024)
-        number("run.evaluate_epochs", self.evaluate_epochs, 1e-6, 1e9)
         one_of("run.bleu", self.bleu, TOKENIZERS)
 
 
@@ -98,7 +96,7 @@ class TranslateRecipe:
     transformer: TransformerConfig | None = None
     seq2seq: Seq2SeqConfig | None = None
     loss: TranslateLoss = field(default_factory=TranslateLoss)
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: TranslateRun = field(default_factory=TranslateRun)
 
