@@ -190,7 +190,7 @@ def import_rows(src: Path, *, names: bool) -> Iterator[Row]:
     cycles = [group for group in groups(below) if len(group) > 1]
     yield "import cycles", str(len(cycles))
     for number, cycle in enumerate(cycles, 1):
-        yield f"  cycle {number}", " ".join(sorted(cycle))
+        yield f"  cycle {number}", "\n".join(sorted(cycle))
     facade = next(group for group in groups(imports) if "cloze" in group)
     yield "  modules in a cycle by way of cloze/__init__.py", str(len(set(facade) - {"cloze"}))
     packages = sorted(graph.find_children("cloze"))
