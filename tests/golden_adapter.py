@@ -134,16 +134,16 @@ def fill(model, inputs):
         {
             "text": found.text,
             "masks": [
-                [one.start, one.end, [[guess.word, guess.score] for guess in one.guesses]]
-                for one in found.blanks
+                [one.start, one.end, [[guess.word, guess.score] for guess in one.predictions]]
+                for one in found.masks
             ],
         }
         for found in cloze.fill(model, inputs["masked"])
     ] + [
         [guess.word, guess.score]
         for guess in cloze.fill(model, inputs["masked"][0], candidates=inputs["candidates"])
-        .blanks[0]
-        .guesses
+        .masks[0]
+        .predictions
     ]
 
 
@@ -201,14 +201,16 @@ def choose(model, inputs):
 
 def suggest(model, inputs):
     found = cloze.suggest(model, inputs["prompts"], top=5)
-    return [[[s.word, s.probability] for s in one.suggestions] + [one.unknown] for one in found]
+    return [
+        [[s.word, s.probability] for s in one.suggestions] + [one.unk_probability] for one in found
+    ]
 
 
 def generate(model, inputs):
     prompt = inputs["prompts"][0]
     greedy = cloze.generate(model, prompt, length=6, temperature=0.0)
     sampled = cloze.generate(model, prompt, length=6, samples=3, top_p=0.9, seed=1)
-    return [[g.continuation, g.log_probability, g.ended] for g in (*greedy, *sampled)]
+    return [[g.continuation, g.log_probability, g.finished] for g in (*greedy, *sampled)]
 
 
 def translate(model, inputs):

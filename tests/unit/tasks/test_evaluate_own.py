@@ -240,7 +240,7 @@ def test_what_a_folder_of_ours_is(tmp_path):
         assert "evaluate" in found.capabilities
         assert found.total_parameters > 0
         assert found.vocabulary.size > 0
-    assert cloze.info(made["lstm"]).config["width"] == 8
+    assert cloze.info(made["lstm"]).config["embedding_size"] == 8
     assert cloze.info(made["ngram"]).parameters.keys() == {"1-grams", "2-grams", "3-grams"}
     assert cloze.info(made["transformer"]).max_length == 24
     assert cloze.info(made["nnlm"]).max_length is None
