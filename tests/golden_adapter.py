@@ -114,15 +114,8 @@ def shape_of(model):
     config = getattr(model, "config", None)
     if config is None:
         return {"vocab_size": len(model.words), "hidden_size": model.width}
-    names = {
-        "vocab_size": "vocab_size",
-        "hidden_size": "hidden_size",
-        "num_layers": "num_layers",
-        "num_heads": "num_heads",
-        "order": "order",
-        "cell": "cell",
-    }
-    shape = {ours: getattr(config, theirs, None) for ours, theirs in names.items()}
+    names = ("vocab_size", "hidden_size", "num_layers", "num_heads", "order", "cell")
+    shape = {name: getattr(config, name, None) for name in names}
     return {name: value for name, value in shape.items() if value is not None}
 
 

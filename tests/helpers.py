@@ -1,11 +1,16 @@
 """Small things to test with."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 from cloze.checkpoint.model import Model
+from cloze.errors import ClozeError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.text.tokenizer import Tokenizer
@@ -29,6 +34,37 @@ def scramble(module: nn.Module, seed: int = 0, scale: float = 0.2) -> nn.Module:
             if "norm" in name.lower() and name.endswith("weight"):
                 weight.add_(1.0)
     return module
+
+
+@contextmanager
+def raises(kind: type[BaseException], *names, fix=()) -> Iterator[pytest.ExceptionInfo]:
+    """The block raises `kind`; its message mentions every name, and its fix every item of `fix`.
+
+    Messages can be reworded freely: only settings, files, values, flags and commands are compared.
+    """
+    with pytest.raises(kind) as caught:
+        yield caught
+    error = caught.value
+    for name in _flat(names):
+        assert mentions(str(error), name), f"{name!r} is not mentioned in: {error}"
+    if isinstance(error, ClozeError):
+        assert error.fix.strip(), f"no fix in: {error}"
+    for item in _flat((fix,)):
+        assert mentions(error.fix, item), f"{item!r} is not mentioned in the fix: {error.fix}"
+
+
+def mentions(text: str, name: object) -> bool:
+    """Whether the text has the name in it: in any case, numbers as whole numbers."""
+    words = [re.escape(word) for word in str(name).split()]
+    pattern = r"\s+".join(words)
+    before = r"(?<![\d.,])" if str(name)[:1].isdigit() else ""
+    after = r"(?!\d|[.,]\d)" if str(name)[-1:].isdigit() else ""
+    return re.search(before + pattern + after, text, re.IGNORECASE) is not None
+
+
+def _flat(names) -> Iterator[object]:
+    for name in names:
+        yield from _flat(name) if isinstance(name, tuple | list) else (name,)
 
 
 def files_of(folder: Path) -> set[str]:

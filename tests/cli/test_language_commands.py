@@ -136,7 +136,7 @@ def test_one_thread_learns_the_same_vectors_twice(run, folder):
 
 def test_a_translator_from_two_files(run, folder):
     sides = (folder / "pairs.en", folder / "pairs.de")
-    tiny = ("width=8", "layers=1", "heads=2", "hidden=8")
+    tiny = ("hidden_size=8", "num_layers=1", "num_heads=2", "intermediate_size=8")
     sizes = [part for one in tiny for part in ("--set", f"transformer.{one}")]
     made = run(
         *("finetune", "translate", "--train", *sides, "--dev", *sides, "--out", folder / "mt"),

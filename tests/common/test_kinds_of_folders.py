@@ -12,7 +12,7 @@ from cloze.checkpoint.families import OPENERS
 from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ClozeError
 from grams import text_model
-from helpers import ENCODERS, files_of, tiny_model
+from helpers import ENCODERS, files_of, raises, tiny_model
 from languages import language_model
 from translators import translator
 
@@ -80,7 +80,7 @@ def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
         if verb in able:
             assert ask(model) is not None
         else:
-            with pytest.raises(ClozeError, match="\n  fix: "):
+            with raises(ClozeError, "cannot"):
                 ask(model)
 
 

@@ -263,7 +263,7 @@ def test_both_spellings_of_the_settings(values, tmp_path):
     assert (
         model.config.global_attention_every,
         model.config.rope_theta,
-        model.config.local_theta,
+        model.config.local_rope_theta,
     ) == (
         2,
         1000.0,

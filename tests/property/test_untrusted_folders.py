@@ -18,7 +18,7 @@ from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.configs.word2vec import Grams
 from grams import text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from languages import language_model
 from translators import translator
 
@@ -114,11 +114,11 @@ def test_settings_are_not_trusted(folders, name, file, data):
 @pytest.mark.parametrize(
     ("name", "file", "where", "said"),
     [
-        ("transformer", "config.json", ("vocab_size",), "config.json: vocab_size is missing"),
-        ("lstm", "config.json", ("bos_id",), "config.json: bos_id is missing"),
-        ("bert", "cloze.json", ("name",), "cloze.json: name is missing"),
-        ("features", "cloze.json", ("features", "width"), "features.width is missing"),
-        ("features", "cloze.json", ("features", "depth"), "features.depth is 0"),
+        ("transformer", "config.json", ("vocab_size",), ("config.json", "vocab_size")),
+        ("lstm", "config.json", ("bos_id",), ("config.json", "bos_id")),
+        ("bert", "cloze.json", ("name",), ("cloze.json", "name")),
+        ("features", "cloze.json", ("features", "width"), "features.width"),
+        ("features", "cloze.json", ("features", "depth"), ("features.depth", "0")),
     ],
 )
 def test_what_is_missing_is_named(folders, name, file, where, said):
@@ -126,10 +126,10 @@ def test_what_is_missing_is_named(folders, name, file, where, said):
     before = path.read_bytes()
     path.write_text(json.dumps(changed(json.loads(before), where, DROP)))
     try:
-        with pytest.raises(FolderError, match=said):
+        with raises(FolderError, said):
             cloze.load(folders[name])
         path.write_text("[]")
-        with pytest.raises(FolderError, match="no JSON object|has no config.json"):
+        with raises(FolderError, file):
             cloze.load(folders[name])
     finally:
         path.write_bytes(before)

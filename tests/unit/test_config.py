@@ -24,6 +24,7 @@ from cloze.config import (
     to_toml,
 )
 from cloze.errors import ConfigError
+from helpers import raises
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,32 +75,32 @@ def test_a_written_file_reads_back_the_same(config):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"nmae": "y"}, "no setting nmae\n.*did you mean 'name'"),
-        ({"inner": {"rat": 1}}, "no setting inner.rat\n.*did you mean 'rate'"),
-        ({"inner": {"kind": "cubic"}}, "inner.kind 'cubic' is unknown\n.*linear, cosine"),
-        ({"inner": 3}, "inner is 3\n.*table of settings"),
-        ({"steps": "many"}, "steps is 'many'\n.*whole number"),
-        ({"steps": 1.5}, "steps is 1.5"),
-        ({"fast": 1}, "fast is 1\n.*true or false"),
-        ({"name": 7}, "name is 7\n.*text"),
-        ({"inner": {"split": 1.0}}, "inner.split is 1.0\n.*list"),
-        ({"inner": {"split": ["a"]}}, "inner.split is 'a'\n.*a number"),
-        ({"inner": {"pair": [1.0]}}, r"inner.pair is \[1.0\]\n.*a list of 2"),
-        ({"inner": {"pair": [1.0, 2.0, 3.0]}}, "inner.pair is .*\n.*a list of 2"),
-        ({"inner": {"rate": 7}}, "^inner.rate is 7.0\n.*use less"),
-        ({"inner": {"rate": 8}}, "^nothing has rate 8\n"),
-        ({"inner": {"mode": "c"}}, "^inner.mode 'c' is unknown\n.*a, b"),
+        ({"nmae": "y"}, ("nmae", "name")),
+        ({"inner": {"rat": 1}}, ("inner.rat", "rate")),
+        ({"inner": {"kind": "cubic"}}, ("inner.kind", "cubic")),
+        ({"inner": 3}, ("inner", "3")),
+        ({"steps": "many"}, ("steps", "many")),
+        ({"steps": 1.5}, ("steps", "1.5")),
+        ({"fast": 1}, ("fast", "1")),
+        ({"name": 7}, ("name", "7")),
+        ({"inner": {"split": 1.0}}, ("inner.split", "1.0")),
+        ({"inner": {"split": ["a"]}}, ("inner.split", "a")),
+        ({"inner": {"pair": [1.0]}}, ("inner.pair", "1.0", "2")),
+        ({"inner": {"pair": [1.0, 2.0, 3.0]}}, ("inner.pair", "2")),
+        ({"inner": {"rate": 7}}, ("inner.rate", "7.0")),
+        ({"inner": {"rate": 8}}, "rate 8"),
+        ({"inner": {"mode": "c"}}, ("inner.mode", "c")),
     ],
 )
 def test_what_does_not_fit_is_named(values, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         from_mapping(Outer, values)
 
 
 def test_objects_made_in_python_have_no_other_choices_either():
     assert Inner(mode="b").mode == "b"
     for name, value in (("kind", "cubic"), ("mode", "c"), ("kind", None), ("kind", ["linear"])):
-        with pytest.raises(ConfigError, match=f"^{name} .* is unknown\n"):
+        with raises(ConfigError, name):
             Inner(**{name: value})
 
 
@@ -114,14 +115,14 @@ class Needy:
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(ConfigError, match="model.hidden_size is missing\n.*add it"):
+    with raises(ConfigError, "model.hidden_size"):
         from_mapping(Needy, {"inner": {}}, inside="model.")
-    with pytest.raises(ConfigError, match="inner is missing"):
+    with raises(ConfigError, "missing"):
         from_mapping(Needy, {"hidden_size": 1})
 
 
 def test_a_number_that_no_float_holds():
-    with pytest.raises(ConfigError, match="inner.rate is far too large"):
+    with raises(ConfigError, "inner.rate"):
         from_mapping(Outer, {"inner": {"rate": 10**400}})
 
 
@@ -135,9 +136,9 @@ def test_overrides():
         "inner": {"rate": 1e-4, "split": [1, 0]},
     }
     assert values == {"name": "x", "inner": {"rate": 0.1}}
-    with pytest.raises(ConfigError, match="'inner.rate' has no value\n.*table.name=value"):
+    with raises(ConfigError, "inner.rate", fix="table.name"):
         override({}, ["inner.rate"])
-    with pytest.raises(ConfigError, match="name in name.x is not a table"):
+    with raises(ConfigError, "name.x"):
         override(values, ["name.x=1"])
 
 
@@ -148,7 +149,7 @@ def test_merging_keeps_what_the_second_does_not_say():
 
 def test_broken_toml(tmp_path):
     (tmp_path / "r.toml").write_text("a = \n")
-    with pytest.raises(ConfigError, match="r.toml is not valid TOML: .*line 1"):
+    with raises(ConfigError, "r.toml", "TOML", "1"):
         read_toml(tmp_path / "r.toml")
 
 
@@ -194,11 +195,11 @@ class Tree(Config):
     ],
 )
 def test_a_value_outside_its_declaration_is_refused_wherever_it_comes_from(name, value, fix):
-    with pytest.raises(ConfigError, match=f"^{name} ") as made:
+    with raises(ConfigError, name) as made:
         Declared(**{name: value})
     assert fix in made.value.fix
     given = list(value) if isinstance(value, tuple) else value
-    with pytest.raises(ConfigError, match=f"^optimizer.{name} "):
+    with raises(ConfigError, name):
         from_mapping(Tree, {"optimizer": {name: given}})
 
 

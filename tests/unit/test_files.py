@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import FolderError
 from cloze.files import read_json, read_text, whole_file, write_json, write_text
+from helpers import raises
 
 
 def failing(path):
@@ -20,9 +21,9 @@ def failing(path):
 
 def test_a_failure_leaves_what_was_there(tmp_path):
     path = write_text(tmp_path / "folder" / "file", "old")
-    with pytest.raises(OSError, match="No space left"):
+    with raises(OSError, "No space left"):
         failing(path)
-    with pytest.raises(OSError, match="No space left"):
+    with raises(OSError, "No space left"):
         failing(tmp_path / "folder" / "other")
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
@@ -42,7 +43,7 @@ def test_a_failure_to_write_names_the_file(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python does not hear of SIGXFSZ
     try:
-        with pytest.raises(OSError, match="File too large") as raised:
+        with raises(OSError, "File too large") as raised:
             write_text(tmp_path / "file", "text" * 1000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -52,7 +53,7 @@ def test_a_failure_to_write_names_the_file(tmp_path):
 
 def test_a_file_that_cannot_take_its_name_leaves_nothing(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with raises(OSError, "folder"):
         write_text(tmp_path / "folder", "text")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
@@ -111,24 +112,24 @@ def test_half_a_surrogate_pair_is_escaped(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is not JSON"),
-        (b"{", "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
-        (b"1" * 5000, "is not JSON"),
-        (b"\xff", r"is not UTF-8 \(at byte 0\)"),
-        (b" " * 101, "has 101 bytes, far more than such a file needs"),
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"[" * 100_000, "JSON"),
+        (b"1" * 5000, "JSON"),
+        (b"\xff", ("UTF-8", "byte 0")),
+        (b" " * 101, "101 bytes"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(tmp_path, content, said):
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(FolderError, match=rf"{tmp_path}/a\.json {said}"):
+    with raises(FolderError, tmp_path / "a.json", said):
         read_json(tmp_path / "a.json", cap=100 if len(content) == 101 else 1 << 20)
 
 
 def test_what_is_no_file_is_told(tmp_path):
-    with pytest.raises(FolderError, match="there is no file .*nowhere"):
+    with raises(FolderError, "nowhere"):
         read_json(tmp_path / "nowhere")
-    with pytest.raises(FolderError, match="cannot be read: Is a directory\n.*mend it"):
+    with raises(FolderError, "directory"):
         read_text(tmp_path, fix="mend it")
 
 

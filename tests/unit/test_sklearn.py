@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import re
 import runpy
 import signal
 import subprocess
@@ -31,7 +30,7 @@ from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
-from helpers import PIECES, scramble, tiny_tokenizer
+from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -113,23 +112,22 @@ def test_texts_come_in_many_ways(model):
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
-        ("the cat", "X is one string, not a list of texts\n  fix: put it in a list: [text]"),
-        (["a", None], "text 2 is None (NoneType), not a string\n  fix: mend it, or leave it out; "),
-        (pd.Series(["a", np.nan]), "text 2 is nan (float), not a string"),
-        ([["a"]], "text 1 is ['a'] (list), not a string"),
-        ([range(10**9), "a"], "text 1 is range(0, 1000000000) (range), not a string"),
-        ([b"x" * 99], f"text 1 is b'{'x' * 37}… (bytes), not a string"),
-        (np.array([["a", "b"]]), "X has the shape (1, 2), and texts are one column\n  fix: give "),
-        (pd.DataFrame({"text": ["a"]}), "X has the shape (1, 1), and texts are one column"),
-        (np.array("a"), "X has the shape (), and texts are one column"),
+        ("the cat", ("X", "list", "[text]")),
+        (["a", None], ("text 2", "None", "NoneType")),
+        (pd.Series(["a", np.nan]), ("text 2", "nan", "float")),
+        ([["a"]], ("text 1", "['a']", "list")),
+        ([range(10**9), "a"], ("text 1", "range(0, 1000000000)")),
+        ([b"x" * 99], ("text 1", f"b'{'x' * 37}…", "bytes")),
+        (np.array([["a", "b"]]), ("X", "(1, 2)", "column")),
+        (pd.DataFrame({"text": ["a"]}), ("X", "(1, 1)", "column")),
+        (np.array("a"), ("X", "()", "column")),
     ],
 )
 def test_what_is_no_list_of_texts_is_told(model, texts, problem):
     embedder = Embedder(model).fit(TEXTS)
     for use in (embedder.transform, Embedder(model).fit):
-        with pytest.raises(InputError) as error:
+        with raises(InputError, problem):
             use(texts)
-        assert str(error.value).startswith(problem)
 
 
 def test_choices_are_checked_by_fit_and_not_before(model, tmp_path):
@@ -139,17 +137,17 @@ def test_choices_are_checked_by_fit_and_not_before(model, tmp_path):
         (Embedder(model, policy="fold"), ConfigError, "fold"),
         (Embedder(model, batch_tokens=0), ConfigError, "batch_tokens"),
         (Embedder(tmp_path / "nothing"), FolderError, "nothing"),
-        (Embedder(model, pooling="none"), ConfigError, "one vector of a text, and pooling is none"),
+        (Embedder(model, pooling="none"), ConfigError, ("pooling", "none")),
     ]
     for embedder, kind, text in wrong:
-        with pytest.raises(kind, match=text):
+        with raises(kind, text):
             embedder.fit(TEXTS)
 
 
 def test_long_texts_are_cut_unless_they_shall_not(model):
     cut, begin = Embedder(model).fit_transform([LONG, "a b c d e f g h"])
     assert np.array_equal(cut, begin)
-    with pytest.raises(InputError, match="text 2: .* tokens"):
+    with raises(InputError, "text 2", "tokens"):
         Embedder(model, policy=None).fit_transform(["a", LONG])
 
 
@@ -264,7 +262,7 @@ def test_the_random_state_decides(folder):
 
 
 def test_settings_reach_the_recipe(folder):
-    with pytest.raises(ConfigError, match="there is no setting run.epoch"):
+    with raises(ConfigError, "run.epoch"):
         Classifier(folder, settings=["run.epoch=1"]).fit(GOOD + BAD, [1] * 6 + [0] * 6)
     read = Classifier(folder, **SURE).fit(GOOD + BAD, [1] * 6 + [0] * 6)
     assert read.model_.task.features.layers == "embeddings"
@@ -298,21 +296,21 @@ def test_pairs_come_in_many_ways(folder):
 @pytest.mark.parametrize(
     ("texts", "labels", "problem"),
     [
-        (["a", "b"], None, "there is nothing to learn: y is None\n  fix: give the labels as y"),
-        (["a", "b"], [1], "Found input variables with inconsistent numbers of samples: [2, 1]"),
-        (["a", "b"], [1, 1], "there is only one class in y: '1'\n  fix: give examples of another"),
-        (["a", "b"], ["x", None], "label 2 is None\n  fix: label the text, or leave it out"),
-        (["a", "b"], pd.Series(["x", np.nan]), "label 2 is nan"),
-        (["a", "b"], ["x", np.nan], "label 2 is nan"),
-        (["a", "b"], [0.5, 0.7], "Unknown label type: continuous"),
-        (["a", ("a", "b", "c")], [0, 1], "text 2 is ('a', 'b', 'c') (tuple), not a string or a "),
-        (["a", ("a", None)], [0, 1], "text 2 is ('a', None) (tuple), not a string or a pair of "),
-        ("ab", [0, 1], "X is one string, not a list of texts"),
-        (np.array([["a"], ["b"]]), [0, 1], "X has the shape (2, 1), and texts are one column"),
+        (["a", "b"], None, ("y is None", "labels")),
+        (["a", "b"], [1], "[2, 1]"),
+        (["a", "b"], [1, 1], ("class", "'1'")),
+        (["a", "b"], ["x", None], ("label 2", "None")),
+        (["a", "b"], pd.Series(["x", np.nan]), ("label 2", "nan")),
+        (["a", "b"], ["x", np.nan], ("label 2", "nan")),
+        (["a", "b"], [0.5, 0.7], "continuous"),
+        (["a", ("a", "b", "c")], [0, 1], ("text 2", "('a', 'b', 'c')", "tuple")),
+        (["a", ("a", None)], [0, 1], ("text 2", "('a', None)", "tuple")),
+        ("ab", [0, 1], ("X", "list")),
+        (np.array([["a"], ["b"]]), [0, 1], ("X", "(2, 1)")),
     ],
 )
 def test_what_cannot_be_learned_is_told(folder, texts, labels, problem):
-    with pytest.raises(ValueError, match="^" + re.escape(problem)):
+    with raises(ValueError, problem):
         Classifier(folder).fit(texts, labels)
 
 
@@ -340,7 +338,7 @@ def test_learning_leaves_the_model_and_the_disk_as_they_were(model, tmp_path, mo
 
 def test_a_failed_fit_leaves_what_was_learned(folder):
     classifier = Classifier(folder, **SURE).fit(GOOD + BAD, [1] * 6 + [0] * 6)
-    with pytest.raises(InputError, match="only one class"):
+    with raises(InputError, "class"):
         classifier.fit(GOOD, [7] * 6)
     assert classifier.score(GOOD + BAD, [1] * 6 + [0] * 6) == 1
 
@@ -356,7 +354,7 @@ def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
         cloze.sklearn, "finetune_encoder", lambda *given: finetune_encoder(*given, watch=watch)
     )
     classifier = Classifier(folder, epochs=9)
-    with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+    with raises(KeyboardInterrupt, "SIGINT"):
         classifier.fit(GOOD + BAD, [1] * 6 + [0] * 6)
     assert not hasattr(classifier, "model_")
 
@@ -374,7 +372,7 @@ def test_numbers_are_learned_too(folder):
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(MissingExtraError, match=r"fix: pip install 'cloze\[sklearn\]'"):
+    with raises(MissingExtraError, fix="pip install 'cloze[sklearn]'"):
         runpy.run_path(cloze.sklearn.__file__)
 
 

@@ -15,7 +15,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import ENCODERS, PIECES, files_of, scramble, tiny_model, tiny_tokenizer
+from helpers import ENCODERS, PIECES, files_of, raises, scramble, tiny_model, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -148,12 +148,12 @@ def test_shards(folder):
     assert_same_as_new(folder)
 
     (folder / "b.safetensors").unlink()
-    with pytest.raises(FolderError, match="shard b.safetensors is missing"):
+    with raises(FolderError, "b.safetensors"):
         cloze.load(folder)
     for evil in ("../b.safetensors", "/etc/passwd", "b.bin", ""):
         index["weight_map"][names[0]] = evil
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-        with pytest.raises(FolderError, match="not a safetensors file of this folder"):
+        with raises(FolderError, "safetensors", "folder"):
             cloze.load(folder)
 
 
@@ -161,7 +161,7 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
     rewrite(folder, lambda t: {name: value.half() for name, value in t.items()})
     assert cloze.load(folder).dtype == torch.float32
     assert cloze.load(folder, dtype="bf16").dtype == torch.bfloat16
-    with pytest.raises(ConfigError, match="dtype 'float23' is unknown\n.*did you mean 'float32'"):
+    with raises(ConfigError, "dtype", "float23", fix="float32"):
         cloze.load(folder, dtype="float23")
 
 
@@ -223,7 +223,7 @@ def test_unexpected_weights_and_unknown_settings_are_reported_and_shown(folder, 
 
 def test_missing_weights_are_an_error_unless_allowed(folder):
     rewrite(folder, lambda t: {n: v for n, v in t.items() if "predictions.transform" not in n})
-    with pytest.raises(FolderError, match=r"lacks 4 weights.*transform.*\n.*allow_missing=True"):
+    with raises(FolderError, "4", "transform", fix="allow_missing=True"):
         cloze.load(folder)
     opened = cloze.load(folder, allow_missing=True, quiet=True)
     assert len(opened.report.missing) == 4
@@ -236,7 +236,7 @@ def test_missing_weights_are_an_error_unless_allowed(folder):
 
 def test_saving_does_not_overwrite_unless_told(folder):
     before = (folder / "model.safetensors").read_bytes()
-    with pytest.raises(FolderError, match=r"model exists\n.*overwritten"):
+    with raises(FolderError, "exists"):
         model_with().save(folder)
     assert (folder / "model.safetensors").read_bytes() == before
     (folder / "stray").write_text("x")
@@ -246,7 +246,7 @@ def test_saving_does_not_overwrite_unless_told(folder):
 
 
 def test_heads_that_no_published_class_has_together(tmp_path):
-    with pytest.raises(ConfigError, match="mlm, sequence together\n.*separate folders"):
+    with raises(ConfigError, "mlm", "sequence", fix=("separate", "folders")):
         model_with(("mlm", "sequence")).save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 
@@ -255,36 +255,36 @@ def test_heads_that_no_published_class_has_together(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FolderError, match="there is no folder .*nowhere"):
+    with raises(FolderError, "folder", "nowhere"):
         cloze.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FolderError, match="is a file\n.*folder that holds config.json"):
+    with raises(FolderError, "file", fix="config.json"):
         cloze.load(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FolderError, match="no config.json"):
+    with raises(FolderError, "config.json"):
         cloze.load(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("~nosuchuser/x", "there is no (file or )?folder ~nosuchuser/x"),
-        ("x" * 300, "x cannot be opened: File name too long"),
-        ("x" * 300 + ".arpa", "x cannot be opened: File name too long"),
-        ("x" * 200 + "/" + "y" * 200, "is neither a folder here|there is no (file or )?folder"),
+        ("~nosuchuser/x", "~nosuchuser/x"),
+        ("x" * 300, "too long"),
+        ("x" * 300 + ".arpa", "too long"),
+        ("x" * 200 + "/" + "y" * 200, "folder"),
     ],
 )
 def test_a_path_that_cannot_be_one(name, said, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     for verb in (cloze.load, cloze.info, lambda path: cloze.tokenize(path, "a")):
-        with pytest.raises(ClozeError, match=said):
+        with raises(ClozeError, said):
             verb(name)
 
 
 def test_a_name_on_the_hub(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match=r"org/name.*\n.*pip install 'cloze\[hub\]'"):
+    with raises(MissingExtraError, "org/name", fix="pip install 'cloze[hub]'"):
         cloze.load("org/name")
     snapshot = tmp_path / "models--org--name" / "snapshots" / "abc"
     model_with().save(snapshot)
@@ -296,35 +296,35 @@ def test_a_name_on_the_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "bart"}, "model_type is 'bart'.*\n.*bert, distilbert"),
-        ({"model_type": None}, "model_type is None"),
-        ({"model_type": ["bert"]}, "model_type is"),
-        ({"position_embedding_type": "relative_key"}, "changes the mathematics\n.*'absolute'"),
-        ({"is_decoder": "yes"}, "config.json: is_decoder is 'yes'\n.*true or false"),
-        ({"is_decoder": True, "add_cross_attention": True}, "add_cross_attention to True"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads .* changes the mathematics"),
+        ({"model_type": "bart"}, ("model_type", "bart", "bert", "distilbert")),
+        ({"model_type": None}, "model_type"),
+        ({"model_type": ["bert"]}, "model_type"),
+        ({"position_embedding_type": "relative_key"}, "absolute"),
+        ({"is_decoder": "yes"}, ("config.json", "is_decoder", "yes")),
+        ({"is_decoder": True, "add_cross_attention": True}, "add_cross_attention"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"hidden_act": "swiglu"}, "hidden_act 'swiglu' is unknown"),
-        ({"hidden_size": 10**12}, "hidden_size is 1000000000000\n"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
-        ({"num_hidden_layers": 3}, "lacks 16 weights"),
-        ({"hidden_size": 10}, "is 25×8 in model.safetensors, but config.json implies 25×10"),
-        ({"vocab_size": 5}, "tokenizer has 25 pieces, the model's table only 5 rows"),
-        ({"vocab_size": "many"}, "vocab_size is 'many'"),
-        ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
-        ({"id2label": {"0": "a", "2": "b"}}, "id2label does not number"),
-        ({"id2label": []}, "id2label does not number"),
-        ({"id2label": {"0": "a", "1": "a"}}, "labels of one name, or of none: a, a"),
-        ({"id2label": {"0": "a", "1": None}}, "labels of one name, or of none: a, None"),
-        ({"problem_type": "poetry"}, "problem_type 'poetry' is unknown"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'\n.*true or false"),
-        ({"hidden_dropout_prob": "a lot"}, "hidden_dropout_prob is 'a lot'"),
-        ({"layer_norm_eps": None}, "layer_norm_eps is None"),
+        ({"hidden_act": "swiglu"}, ("hidden_act", "swiglu")),
+        ({"hidden_size": 10**12}, ("hidden_size", "1000000000000")),
+        ({"num_hidden_layers": 10**9}, ("num_hidden_layers", "1000000000")),
+        ({"num_hidden_layers": 3}, "16"),
+        ({"hidden_size": 10}, ("25", "8", "model.safetensors", "config.json", "10")),
+        ({"vocab_size": 5}, ("tokenizer", "25", "5", "rows")),
+        ({"vocab_size": "many"}, ("vocab_size", "many")),
+        ({"num_attention_heads": 3}, ("hidden_size", "8", "3")),
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label"),
+        ({"id2label": []}, "id2label"),
+        ({"id2label": {"0": "a", "1": "a"}}, ("labels", "a, a")),
+        ({"id2label": {"0": "a", "1": None}}, ("labels", "None")),
+        ({"problem_type": "poetry"}, ("problem_type", "poetry")),
+        ({"tie_word_embeddings": "yes"}, ("tie_word_embeddings", "yes")),
+        ({"hidden_dropout_prob": "a lot"}, ("hidden_dropout_prob", "a lot")),
+        ({"layer_norm_eps": None}, "layer_norm_eps"),
     ],
 )
 def test_configurations_that_cannot_be_honoured(folder, changes, message):
     set_config(folder, **changes)
-    with pytest.raises(ClozeError, match=message):
+    with raises(ClozeError, message):
         cloze.load(folder)
 
 
@@ -375,7 +375,7 @@ HOSTILE = {
 def test_hostile_weights(folder, name):
     (folder / "model.safetensors").write_bytes(HOSTILE[name])
     tracemalloc.start()
-    with pytest.raises(FolderError, match=r"model.safetensors is not a sound safetensors file: "):
+    with raises(FolderError, "model.safetensors"):
         cloze.load(folder)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -386,34 +386,34 @@ def test_weights_cut_anywhere_are_noticed(folder):
     whole = (folder / "model.safetensors").read_bytes()
     for cut in np.linspace(0, len(whole) - 1, 25).astype(int):
         (folder / "model.safetensors").write_bytes(whole[:cut])
-        with pytest.raises(FolderError, match="not a sound safetensors file"):
+        with raises(FolderError, "safetensors"):
             cloze.load(folder)
 
 
 def test_integers_are_not_weights(folder):
     rewrite(folder, lambda t: t.update({"bert.embeddings.LayerNorm.bias": torch.zeros(8).int()}))
-    with pytest.raises(FolderError, match="LayerNorm.bias is stored as I32"):
+    with raises(FolderError, "LayerNorm.bias", "I32"):
         cloze.load(folder)
 
 
 def test_two_spellings_of_one_weight(folder):
     name = "bert.embeddings.LayerNorm.bias"
     rewrite(folder, lambda t: t.update({name.replace("bias", "beta"): t[name].clone()}))
-    with pytest.raises(FolderError, match="two spellings of one weight"):
+    with raises(FolderError, "weight"):
         cloze.load(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff", b"[" * 100_000, b"null"])
 def test_broken_configurations(folder, content):
     (folder / "config.json").write_bytes(content)
-    with pytest.raises(FolderError, match=r"config.json"):
+    with raises(FolderError, "config.json"):
         cloze.load(folder)
 
 
 def test_a_configuration_too_large_to_be_one(folder):
     with (folder / "config.json").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(FolderError, match="1,073,741,824 bytes, far more"):
+    with raises(FolderError, "1,073,741,824", "bytes"):
         cloze.load(folder)
 
 
@@ -443,5 +443,5 @@ def test_weights_that_are_no_numbers(folder, kind, value):
         return {**tensors, name: weight.to(kind)}
 
     rewrite(folder, spoil)
-    with pytest.raises(FolderError, match=f"{name} in model.safetensors holds numbers that are no"):
+    with raises(FolderError, name, "model.safetensors"):
         cloze.load(folder)

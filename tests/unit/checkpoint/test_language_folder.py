@@ -15,6 +15,7 @@ from cloze.errors import FolderError, InputError
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.text.learn import learn
 from grams import TEXT, text_model
+from helpers import raises
 from languages import VARIETIES, language_model
 from translators import translator
 
@@ -93,19 +94,19 @@ def _changed(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format_version": 9}, "config.json has format_version 9, this version reads 1"),
-        ({"vocab_size": 99}, "the tokenizer has 13 words, config.json says 99"),
+        ({"format_version": 9}, ("config.json", "format_version", "9")),
+        ({"vocab_size": 99}, ("13", "config.json", "99")),
         ({"hidden_size": 11}, "hidden.weight"),
-        ({"order": "x"}, "config.json: order is 'x'"),
-        ({"order": 1}, "config.json: order is 1"),
-        ({"direct_connections": True}, "lacks or has more than config.json implies: direct.weight"),
+        ({"order": "x"}, ("config.json", "order", "x")),
+        ({"order": 1}, ("config.json", "order", "1")),
+        ({"direct_connections": True}, ("config.json", "direct.weight")),
     ],
 )
 def test_folders_that_do_not_fit(changes, said, tmp_path):
     model = language_model("nnlm")
     folder = model.save(tmp_path / "model")
     _changed(folder, **changes)
-    with pytest.raises(FolderError, match=said):
+    with raises(FolderError, said):
         cloze.load(folder)
 
 
@@ -114,20 +115,20 @@ def test_a_setting_that_is_not_there(tmp_path):
     values = json.loads((folder / "config.json").read_text())
     del values["vocab_size"]
     (folder / "config.json").write_text(json.dumps(values))
-    with pytest.raises(FolderError, match="config.json: vocab_size is missing"):
+    with raises(FolderError, "config.json", "vocab_size"):
         cloze.load(folder)
 
 
 def test_other_verbs_say_what_a_folder_can_do(tmp_path):
     folder = text_model(2).save(tmp_path / "ngram")
-    with pytest.raises(InputError, match="holds an n-gram model, no encoder") as error:
+    with raises(InputError, "n-gram", "encoder") as error:
         load_encoder(folder)
     assert error.value.fix.startswith("it can suggest, generate, evaluate")
     lstm = language_model("lstm")
     for verb in (cloze.fill, cloze.embed, cloze.classify, cloze.tag):
-        with pytest.raises(InputError, match=f"a recurrent language model cannot {verb.__name__}"):
+        with raises(InputError, verb.__name__):
             verb(lstm, "a")
-    with pytest.raises(InputError, match="a translator cannot generate"):
+    with raises(InputError, "translator", "generate"):
         cloze.generate(translator("transformer"), "a")
 
 
@@ -140,5 +141,5 @@ def test_weights_that_are_no_numbers(tmp_path):
     name, weight = next(iter(model.module.named_parameters()))
     with torch.no_grad():
         weight.view(-1)[0] = float("nan")
-    with pytest.raises(FolderError, match=f"{name} in model.safetensors holds numbers that are no"):
+    with raises(FolderError, name, "model.safetensors"):
         cloze.load(model.save(tmp_path / "lstm"))

@@ -18,7 +18,7 @@ from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.vectors import WordModel, load_vectors
 from cloze.errors import ClozeError, FolderError
 from grams import text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from languages import language_model
 from saving_jobs import numbered
 from translators import translator
@@ -75,7 +75,7 @@ def test_under_every_name_of_weights(hostile, tmp_path):
     (folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.bin", "model.pt", "model.pth", "model.ckpt"):
         refused(folder, hostile, name)
-    with pytest.raises(FolderError, match=r"only pickled weights.*model.bin.*\n.*never does"):
+    with raises(FolderError, "pickle", "model.bin"):
         cloze.load(folder)
     for shard in ("pytorch_model.bin", "a.safetensors"):
         (folder / INDEX).write_text(json.dumps({"weight_map": {"a": shard}}))
@@ -127,5 +127,5 @@ def test_in_a_training_state_whose_manifest_agrees(hostile, tmp_path):
         if file.name != states.MANIFEST
     }
     (path / states.MANIFEST).write_bytes(states._text(states._manifest(listed)))
-    with pytest.raises(FolderError, match="is damaged"):
+    with raises(FolderError, "damaged"):
         states.read_state(path)

@@ -13,7 +13,7 @@ from cloze.files import read_json
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import PIECES, files_of, scramble, tiny_tokenizer
+from helpers import PIECES, files_of, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -56,7 +56,7 @@ def test_both_spellings_of_pooling(tmp_path):
     file.write_text(json.dumps({"pooling_mode_lasttoken": True}))
     assert cloze.load(folder).pooling.modes == ("lasttoken",)
     file.write_text(json.dumps({"pooling_mode_attention": True}))
-    with pytest.raises(ConfigError, match="pools by pooling_mode_attention\n.*cls, max, mean"):
+    with raises(ConfigError, "pooling_mode_attention", fix=("max", "mean")):
         cloze.load(folder)
 
 
@@ -86,10 +86,10 @@ def test_prompts_that_do_not_fit_are_no_default(tmp_path):
     file.write_text(json.dumps(said | {"default_prompt_name": "other"}))
     assert cloze.load(folder).pooling == pooling
     file.write_text(json.dumps(said | {"default_prompt_name": "query"}))
-    with pytest.raises(ConfigError, match="leaves its prompt out of the pooling"):
+    with raises(ConfigError, "prompt", "pooling"):
         cloze.load(folder)
     file.write_text(json.dumps(said | {"similarity_fn_name": "dotty"}))
-    with pytest.raises(ConfigError, match="similarity_fn_name 'dotty' is unknown\n.*'dot'"):
+    with raises(ConfigError, "similarity_fn_name", "dotty", fix="dot"):
         cloze.load(folder)
 
 
@@ -138,7 +138,7 @@ def test_a_body_is_looked_for_in_the_folder_alone(path, tmp_path):
     folder = model_with((), Pooling()).save(tmp_path / "m")
     model_with((), Pooling()).save(tmp_path / "other")
     point(folder, path)
-    with pytest.raises(ConfigError, match="modules.json puts the body at .*\n.*0_Transformer"):
+    with raises(ConfigError, "modules.json", fix="0_Transformer"):
         cloze.load(folder)
 
 
@@ -156,14 +156,14 @@ def test_modules_are_never_imported(tmp_path):
     modules = json.loads((folder / "modules.json").read_text())
     modules.append({"idx": 2, "name": "2", "path": "2_X", "type": "os.system"})
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="Transformer → Pooling → system\n.*cloze computes"):
+    with raises(ConfigError, "Transformer", "Pooling", "system"):
         cloze.load(folder)
     modules[2]["type"] = "sentence_transformers.models.Dense"
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="Transformer → Pooling → Dense\n.*cloze computes"):
+    with raises(ConfigError, "Transformer", "Pooling", "Dense"):
         cloze.load(folder)
     modules[2:] = []
     modules[1]["path"] = "../../etc"
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="puts the pooling at"):
+    with raises(ConfigError, "pooling"):
         cloze.load(folder)

@@ -18,7 +18,7 @@ from cloze.checkpoint.state import (
     verify,
 )
 from cloze.errors import FolderError
-from helpers import files_of
+from helpers import files_of, raises
 from saving_jobs import die_at_every_operation, kill_while_saving, numbered, step_of
 from training import in_one_process
 
@@ -79,12 +79,12 @@ def test_any_damage_to_any_file_is_found(tmp_path, name):
     ]
     for content in damaged:
         file.write_bytes(content)
-        with pytest.raises(FolderError, match=f"{name} is"):
+        with raises(FolderError, name):
             verify(new)
         with pytest.warns(DamagedStateWarning, match=f"passed over a state: .*{name} is"):
             assert newest_state(tmp_path) == old
     file.unlink()
-    with pytest.raises(FolderError, match=f"no {name}|{name} is missing"):
+    with raises(FolderError, name, name):
         read_state(new)
     file.write_bytes(sound)
     assert newest_state(tmp_path) == new
@@ -106,7 +106,7 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
 def test_a_manifest_of_another_make_is_refused(tmp_path, files):
     path = save_state(tmp_path, numbered(1))
     (path / MANIFEST).write_bytes(room._text(room._manifest(files)))
-    with pytest.raises(FolderError, match=f"{MANIFEST} is not as it was written"):
+    with raises(FolderError, MANIFEST):
         verify(path)
 
 
@@ -114,7 +114,7 @@ def test_a_state_of_a_later_version_says_so(tmp_path):
     path = save_state(tmp_path, numbered(1))
     manifest = json.loads((path / MANIFEST).read_text())
     (path / MANIFEST).write_text(json.dumps(manifest | {"format_version": 99}))
-    with pytest.raises(FolderError, match="later version"):
+    with raises(FolderError, "version"):
         read_state(path)
 
 
@@ -136,7 +136,7 @@ def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_pat
         (work / "model.safetensors").write_bytes(b"something else")
 
     monkeypatch.setattr(room, "_write", lying)
-    with pytest.raises(FolderError, match=r"model\.safetensors is 14 bytes instead of"):
+    with raises(FolderError, "model.safetensors", "14"):
         save_state(tmp_path, numbered(2), keep=1)
     with pytest.warns(DamagedStateWarning):
         assert newest_state(tmp_path) == good
@@ -193,7 +193,7 @@ def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, wh
     save_state(tmp_path, numbered(2))
     with monkeypatch.context() as patch:
         patch.setattr(where, what)
-        with pytest.raises(FolderError, match="the disk is full: step 3 was not saved"):
+        with raises(FolderError, "disk is full", "step 3"):
             save_state(tmp_path, numbered(3))
     assert names(tmp_path) == ["000001-step-1", "000002-step-2"]
     assert step_of(tmp_path) == 2
@@ -203,12 +203,12 @@ def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, wh
 
 def test_only_what_was_saved_before_can_be_gone_on_from(tmp_path, monkeypatch):
     monkeypatch.setattr(room, "save_file", full_for_safetensors)
-    with pytest.raises(FolderError, match="free some space, then start the run again: no state"):
+    with raises(FolderError, "step 1", fix=("space", "start")):
         save_state(tmp_path / "state", numbered(1))
     monkeypatch.undo()
     save_state(tmp_path / "state", numbered(1))
     monkeypatch.setattr(room, "save_file", full_for_safetensors)
-    with pytest.raises(FolderError, match="before are whole: free some space, then resume"):
+    with raises(FolderError, "step 2", fix=("space", "resume")):
         save_state(tmp_path / "state", numbered(2))
 
 
@@ -219,14 +219,14 @@ def test_the_second_of_two_files_may_be_the_one_that_does_not_fit(tmp_path, monk
         )
 
     monkeypatch.setattr(room, "save_file", second)
-    with pytest.raises(FolderError, match="the disk is full"):
+    with raises(FolderError, "disk is full"):
         save_state(tmp_path, numbered(1))
     assert names(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_written_says_why(tmp_path):
     (tmp_path / "state").write_text("a file in the way")
-    with pytest.raises(FolderError, match="step 1 was not saved in .*exists"):
+    with raises(FolderError, "step 1", "exists"):
         save_state(tmp_path / "state", numbered(1))
 
 

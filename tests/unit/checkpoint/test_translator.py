@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 import cloze
 from cloze.checkpoint.translator import Translator
 from cloze.errors import FolderError
-from helpers import files_of
+from helpers import files_of, raises
 from translators import TEXTS, VARIETIES, translator
 
 
@@ -54,31 +54,31 @@ def test_a_folder_is_not_trusted(tmp_path):
 
     folder = fresh("version")
     changed(folder, format_version=7)
-    with pytest.raises(FolderError, match="format_version 7, this version reads 1"):
+    with raises(FolderError, "format_version", "7"):
         cloze.load(folder)
     folder = fresh("width")
-    changed(folder, width=1 << 40)
-    with pytest.raises(FolderError, match="config.json: width is"):
+    changed(folder, hidden_size=1 << 40)
+    with raises(FolderError, "config.json", "hidden_size"):
         cloze.load(folder)
     folder = fresh("other")
-    changed(folder, hidden=32)
-    with pytest.raises(FolderError, match="but config.json implies"):
+    changed(folder, intermediate_size=32)
+    with raises(FolderError, "config.json"):
         cloze.load(folder)
     folder = fresh("unknown")
     changed(folder, wings=2)
-    with pytest.raises(FolderError, match="no setting wings"):
+    with raises(FolderError, "wings"):
         cloze.load(folder)
     folder = fresh("vocabulary")
     changed(folder, vocab_size=100)
-    with pytest.raises(FolderError, match="the tokenizer has .* config.json 100 and 0"):
+    with raises(FolderError, "config.json", "100", "0"):
         cloze.load(folder)
     folder = fresh("longest")
     changed(folder, longest_learned="all")
-    with pytest.raises(FolderError, match="longest_learned is 'all'"):
+    with raises(FolderError, "longest_learned", "all"):
         cloze.load(folder)
     folder = fresh("weights")
     tensors = load_file(folder / "model.safetensors")
     del tensors["target.weight"]
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(FolderError, match="lacks or has more .* target.weight"):
+    with raises(FolderError, "target.weight"):
         cloze.load(folder)

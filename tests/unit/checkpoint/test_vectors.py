@@ -17,7 +17,7 @@ from cloze.checkpoint.vectors import (
 )
 from cloze.errors import FolderError, InputError
 from cloze.models.configs.word2vec import Grams
-from helpers import files_of
+from helpers import files_of, raises
 
 WORDS = ("the", "café", "北京")
 
@@ -53,7 +53,7 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
     again = after.save(tmp_path / "again")
     for name in files_of(folder):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
-    with pytest.raises(FolderError, match="exists"):
+    with raises(FolderError, "exists"):
         after.save(again)
 
 
@@ -81,12 +81,12 @@ def test_a_text_is_no_file_of_vectors(text, tmp_path):
     path.write_text(text)
     assert not begins_vectors(path)
     for verb in (cloze.load, cloze.info, load_vectors):
-        with pytest.raises(InputError, match="a.txt:1: there is no vector.*\n.*GloVe or fastText"):
+        with raises(InputError, "a.txt:1", fix="GloVe"):
             verb(path)
-    with pytest.raises(FolderError, match="a.csv is a file"):
+    with raises(FolderError, "a.csv"):
         cloze.load(path.rename(tmp_path / "a.csv"))
     (tmp_path / "a.bin").write_bytes(b"PK\x03\x04")
-    with pytest.raises(InputError, match="first line is not the number.*\n.*another kind of file"):
+    with raises(InputError, "first line"):
         cloze.load(tmp_path / "a.bin")
 
 
@@ -95,7 +95,7 @@ def test_counts_that_are_not_known_stay_so(tmp_path):
 
 
 def test_a_folder_is_not_overwritten_unless_told(folder):
-    with pytest.raises(FolderError, match="exists"):
+    with raises(FolderError, "exists"):
         model().save(folder)
     model().save(folder, overwrite=True)
 
@@ -108,32 +108,32 @@ def change(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"model_type": "bert"}, "does not hold word vectors"),
-        ({"format_version": 2}, "config.json has format_version 2, this version reads 1"),
-        ({"vocab_size": -1}, "config.json: vocab_size is -1"),
-        ({"hidden_size": 1 << 40}, "config.json: hidden_size is"),
-        ({"vocab_size": 4}, "vocabulary.tsv has 3 words, config.json says 4"),
-        ({"hidden_size": 5}, "vectors is 3×4 in model.safetensors, but config.json implies 3×5"),
-        ({"grams": {"buckets": 5}}, "model.safetensors holds no grams"),
-        ({"grams": {"buckets": 0}}, "config.json: buckets is 0"),
-        ({"grams": [1]}, "config.json: grams is not a table"),
+        ({"model_type": "bert"}, "vectors"),
+        ({"format_version": 3}, ("config.json", "format_version", "3")),
+        ({"vocab_size": -1}, ("config.json", "vocab_size", "-1")),
+        ({"hidden_size": 1 << 40}, ("config.json", "hidden_size")),
+        ({"vocab_size": 4}, ("vocabulary.tsv", "3", "config.json", "4")),
+        ({"hidden_size": 5}, ("vectors", "3", "4", "model.safetensors", "config.json", "5")),
+        ({"grams": {"buckets": 5}}, "model.safetensors"),
+        ({"grams": {"buckets": 0}}, ("config.json", "buckets", "0")),
+        ({"grams": [1]}, "config.json"),
     ],
 )
 def test_a_config_that_does_not_fit_is_told(folder, changes, wrong):
     change(folder, **changes)
-    with pytest.raises(FolderError, match=wrong):
+    with raises(FolderError, wrong):
         open_vectors(folder)
 
 
 def test_missing_files_are_told(folder):
     (folder / "model.safetensors").rename(folder / "x")
-    with pytest.raises(FolderError, match="has no model.safetensors"):
+    with raises(FolderError, "model.safetensors"):
         open_vectors(folder)
     (folder / "vocabulary.tsv").unlink()
-    with pytest.raises(FolderError, match="there is no vocabulary.tsv"):
+    with raises(FolderError, "vocabulary.tsv"):
         open_vectors(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(FolderError, match="does not hold word vectors"):
+    with raises(FolderError, "vectors"):
         open_vectors(folder)
 
 
@@ -142,20 +142,20 @@ def test_missing_files_are_told(folder):
 )
 def test_a_broken_vocabulary_is_told(folder, text):
     (folder / "vocabulary.tsv").write_bytes(text)
-    with pytest.raises(FolderError, match="vocabulary.tsv is broken"):
+    with raises(FolderError, "vocabulary.tsv"):
         open_vectors(folder)
 
 
 def test_a_word_that_stands_twice_is_told(folder):
     (folder / "vocabulary.tsv").write_text("a\t3\nb\t2\na\t1\n")
-    with pytest.raises(FolderError, match=r"vocabulary.tsv has 'a' more than once"):
+    with raises(FolderError, "vocabulary.tsv", "'a'"):
         open_vectors(folder)
 
 
 def test_a_vocabulary_far_too_large_is_not_read(folder):
     with (folder / "vocabulary.tsv").open("r+b") as file:
         file.truncate(10**6)
-    with pytest.raises(FolderError, match="vocabulary.tsv is far too large"):
+    with raises(FolderError, "vocabulary.tsv", "large"):
         open_vectors(folder)
 
 
@@ -163,7 +163,7 @@ def test_vectors_that_are_no_numbers_are_told(tmp_path):
     broken = model()
     broken.vectors[1, 1] = np.nan
     folder = broken.save(tmp_path / "words")
-    with pytest.raises(FolderError, match="vectors in .* holds numbers that are none"):
+    with raises(FolderError, "vectors"):
         open_vectors(folder)
 
 
@@ -179,7 +179,7 @@ def test_vectors_of_other_precisions_are_read(folder, dtype):
 
 def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
     bad = WordModel(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
-    with pytest.raises(InputError, match="holds a tab or newline"):
+    with raises(InputError, "newline"):
         bad.save(tmp_path / "words")
     assert not (tmp_path / "words").exists()
 
@@ -200,13 +200,13 @@ def test_files_of_others(tmp_path, name):
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
     bad = WordModel(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
-    with pytest.raises(InputError, match="no place in this format"):
+    with raises(InputError, "format"):
         export_vectors(bad, tmp_path / "words.txt")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(InputError, match="there is no such file or folder"):
+    with raises(InputError, "folder"):
         load_vectors(tmp_path / "none.bin")
 
 

@@ -16,6 +16,7 @@ from corpora import (
     some_documents,
     write_documents,
 )
+from helpers import raises
 
 
 def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
@@ -23,7 +24,7 @@ def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
     shard = only_shard(corpus)
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-5])
-    with pytest.raises(FolderError, match="is cut short: .* of .* bytes"):
+    with raises(FolderError, "bytes"):
         Corpus.open(corpus.folder)
     prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
     assert shard.read_bytes() == whole
@@ -47,7 +48,7 @@ def test_a_cut_shard_never_opens(tmp_path, cut):
     corpus = small_corpus(tmp_path, some_documents())
     shard = only_shard(corpus)
     shard.write_bytes(shard.read_bytes()[:cut])
-    with pytest.raises(FolderError, match="cut short or damaged"):
+    with raises(FolderError, "damaged"):
         shards.read(shard)
 
 
@@ -55,23 +56,23 @@ def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
     header = json.dumps({"ids": {"dtype": "U16", "shape": [2**40], "data_offsets": [0, 2**41]}})
     path = tmp_path / "s.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    with pytest.raises(FolderError, match="an array lies outside the file"):
+    with raises(FolderError, "array"):
         shards.read(path)
     path.write_bytes((2**40).to_bytes(8, "little") + header.encode())
-    with pytest.raises(FolderError, match="cut short or damaged"):
+    with raises(FolderError, "damaged"):
         shards.read(path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("format"), "is not a corpus"),
-        (lambda d: d.update(format_version=99), "corpus of format 99, this version reads 1"),
-        (lambda d: d.pop("shards"), "a damaged corpus"),
-        (lambda d: d["shards"].clear(), "a damaged corpus"),
-        (lambda d: d["shards"][0].update(file="../../x"), "a damaged corpus"),
-        (lambda d: d["shards"][0].update(file="x"), "cannot be read: No such file"),
-        (lambda d: d["index"].update(bytes=3), "is cut short: .* of 3 bytes"),
+        (lambda d: d.pop("format"), "corpus"),
+        (lambda d: d.update(format_version=99), ("corpus", "99")),
+        (lambda d: d.pop("shards"), "corpus"),
+        (lambda d: d["shards"].clear(), "corpus"),
+        (lambda d: d["shards"][0].update(file="../../x"), "corpus"),
+        (lambda d: d["shards"][0].update(file="x"), "No such file"),
+        (lambda d: d["index"].update(bytes=3), "3 bytes"),
     ],
 )
 def test_a_wrong_description_is_told(tmp_path, change, message):
@@ -80,21 +81,21 @@ def test_a_wrong_description_is_told(tmp_path, change, message):
     description = json.loads(path.read_bytes())
     change(description)
     path.write_text(json.dumps(description))
-    with pytest.raises(FolderError, match=message):
+    with raises(FolderError, message):
         Corpus.open(corpus.folder)
 
 
 def test_a_folder_that_is_no_corpus_is_told(tmp_path):
-    with pytest.raises(FolderError, match="is not a corpus[^$]*prepare one there"):
+    with raises(FolderError, "corpus"):
         Corpus.open(tmp_path)
     (tmp_path / "corpus.json").write_text("{")
-    with pytest.raises(FolderError, match="corpus.json is not JSON.*\n.*prepare the corpus again"):
+    with raises(FolderError, "corpus.json", "JSON", fix="corpus"):
         Corpus.open(tmp_path)
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1"]])
-    with pytest.raises(FolderError, match=r"holds something else \(a.txt\)"):
+    with raises(FolderError, "a.txt"):
         prepare(source, numbered_tokenizer(), tmp_path)
-    with pytest.raises(FolderError, match="is a file[^$]*name a folder"):
+    with raises(FolderError, "file", fix="folder"):
         prepare(source, numbered_tokenizer(), source)

@@ -9,6 +9,7 @@ from cloze.data.labelled.choices import read_choices
 from cloze.data.labelled.examples import Answer, ChoiceExample, Origin, QuestionExample
 from cloze.data.labelled.questions import read_questions
 from cloze.errors import InputError
+from helpers import raises
 
 CONTEXT = "Ann saw Bob. Bob saw Ann."
 
@@ -91,27 +92,27 @@ def test_answers_in_other_words_come_last() -> None:
     [
         (
             flat([{"text": "Eve", "answer_start": 3}]),
-            "question q: the answer 'Eve' does not stand in the context",
+            ("question q", "'Eve'", "context"),
         ),
-        (flat([{"text": "", "answer_start": 3}]), "question q: the answer '' begins at 3"),
-        (flat([{"text": "Bob"}]), "question q: the answer 'Bob' begins at None"),
-        (flat([{"answer_start": 3}]), "question q: None is not text"),
-        (flat("Bob"), "question q: 'Bob' are no answers"),
-        (flat({"text": ["Bob"], "answer_start": []}), "are no answers"),
+        (flat([{"text": "", "answer_start": 3}]), ("question q", "''", "3")),
+        (flat([{"text": "Bob"}]), ("question q", "'Bob'", "None")),
+        (flat([{"answer_start": 3}]), ("question q", "None")),
+        (flat("Bob"), ("question q", "'Bob'", "answers")),
+        (flat({"text": ["Bob"], "answer_start": []}), "answers"),
         (
             flat([{"text": "Bob", "answer_start": 8}], is_impossible=True),
-            "is said to be impossible, and has answers",
+            ("impossible", "answers"),
         ),
-        (flat(None, question=None), "question q: None is not text"),
-        (flat(None, context=3), "question q: 3 is not text"),
-        ({"question": "Who?"}, r"\{'question': 'Who\?'\} is not a question about a context"),
-        ({"context": "x"}, "is not a question about a context"),
-        ({"context": "x", "qas": [3]}, "3 is not a question about a context"),
-        ("x", "'x' is not a question about a context"),
+        (flat(None, question=None), ("question q", "None")),
+        (flat(None, context=3), ("question q", "3")),
+        ({"question": "Who?"}, ("{'question': 'Who?'}", "context")),
+        ({"context": "x"}, ("question", "context")),
+        ({"context": "x", "qas": [3]}, ("3", "question", "context")),
+        ("x", ("'x'", "question", "context")),
     ],
 )
 def test_a_bad_question_is_named(row: object, problem: str) -> None:
-    with pytest.raises(InputError, match=f"^<list>:1: .*{problem}"):
+    with raises(InputError, "<list>:1", problem):
         list(read_questions([[row]]))
 
 
@@ -121,11 +122,11 @@ def test_the_rest_of_an_article_is_read(tmp_path: Path) -> None:
     assert problems(read_questions, path) == [f"{path}:2: 3 is not a question about a context"]
     errors: list[InputError] = []
     assert [one.origin.line for one in read_questions(path, on_error=errors.append)] == [1, 3]
-    with pytest.raises(InputError, match=r"b\.json:2: broken JSON"):
+    with raises(InputError, "b.json:2", "JSON"):
         list(read_questions(write(tmp_path / "b.json", "{\n")))
-    with pytest.raises(InputError, match=r"files that end in '\.csv' are not read\n.*\.json"):
+    with raises(InputError, ".csv"):
         read_questions(write(tmp_path / "c.csv", "x"))
-    with pytest.raises(InputError, match=r"d\.json: there is no text in it"):
+    with raises(InputError, "d.json"):
         list(read_questions(write(tmp_path / "d.json", {"data": []})))
 
 

@@ -11,6 +11,7 @@ from cloze.data.labelled.schemes import spans_of
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
 from cloze.errors import InputError
+from helpers import raises
 
 pytestmark = pytest.mark.data
 
@@ -87,7 +88,7 @@ def test_entities(data_dir, file, sentences, documents, spans):
     ],
 )
 def test_tables_of_texts_are_not_taken_for_tagged_words(data_dir, file):
-    with pytest.raises(InputError, match=r"looks like texts with a label each"):
+    with raises(InputError, "label"):
         list(read_tags(data_dir / file))
 
 

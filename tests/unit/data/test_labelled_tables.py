@@ -13,6 +13,7 @@ from cloze.data.labelled import records
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.data.labelled.tables import LOOK, read_texts
 from cloze.errors import InputError
+from helpers import raises
 
 
 def write(path: Path, data: str | bytes) -> Path:
@@ -164,7 +165,7 @@ def test_a_label_that_is_not_wanted_cannot_be_wrong(tmp_path: Path) -> None:
     assert parts(sick, label=False) == [("a", None, None), ("b", None, None)]
     bare = write(tmp_path / "b.tsv", "a b\t1\nc d\t\n")
     assert parts(bare, label=False) == [("a b", None, None), ("c d", None, None)]
-    with pytest.raises(InputError, match=r"there is no column 0, there are 2"):
+    with raises(InputError, "column", "0", "2"):
         parts(bare, text=0)
 
 
@@ -273,55 +274,55 @@ def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "problem"),
     [
-        ("a.tsv", b"text\tlabel\na\tx\nb\n", r"a\.tsv:3: 1 columns where the header has 2"),
-        ("a.tsv", b"a b\t1\nb\t0\t0\n", r"a\.tsv:2: 3 columns where the first row has 2"),
-        ("a.tsv", b"text\ttext\tlabel\na\tb\t1\n", r"a\.tsv:1: two columns are called 'text'"),
-        ("a.tsv", b"label\tscore\tid\n1\t2\t3\n", r"a\.tsv:1: which column holds the text\? there"),
-        ("a.tsv", b"1\ta\tb\tc\td\n", r"a\.tsv:1: which of 5 columns holds the text\? no header"),
+        ("a.tsv", b"text\tlabel\na\tx\nb\n", ("a.tsv:3", "1", "2")),
+        ("a.tsv", b"a b\t1\nb\t0\t0\n", ("a.tsv:2", "3", "2")),
+        ("a.tsv", b"text\ttext\tlabel\na\tb\t1\n", ("a.tsv:1", "text")),
+        ("a.tsv", b"label\tscore\tid\n1\t2\t3\n", "a.tsv:1"),
+        ("a.tsv", b"1\ta\tb\tc\td\n", ("a.tsv:1", "5")),
         (
             "a.tsv",
             b"tweet_x\tstance\nI do\tfor\nno\tfor\n",
-            r"a\.tsv:1: is 'tweet_x', 'stance' a header\?",
+            ("a.tsv:1", "tweet_x", "stance"),
         ),
         (
             "a.tsv",
             b"".join(b"%da\t%dx b\n" % (n, n) for n in range(100)),
-            r"a\.tsv:1: is column 2 the label\?",
+            ("a.tsv:1", "2"),
         ),
         (
             "a.tsv",
             b"text\trelatedness_score\tentailment_label\na\t1\tx\n",
-            r"which column holds the label\?.*\n.*--label NAME \(label=… in Python\)",
+            ("column", "label", "--label NAME"),
         ),
-        ("a.tsv", b"text\tlabel\n", r"a\.tsv: there is no text in it"),
-        ("a.tsv", b"", r"a\.tsv: there is no text in it"),
-        ("a.tsv", b"text\tlabel\na\tx\n\xff\ty\n", r"a\.tsv:3: not UTF-8"),
-        ("a.tsv", b"\x7fELF\0\0\n", r"a\.tsv:1: this is a binary file"),
-        ("a.csv", b'text,label\n"a,b\n', r"a\.csv:2: broken quoting"),
-        ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a\.jsonl:2: \[1\] is not a row"),
-        ("a.jsonl", b'"a"\n', r"a\.jsonl:1: 'a' is not a row"),
-        ("a.jsonl", b'{"text": "a"}\n{"n": 1}\n', r"a\.jsonl:2: there is no 'text' in it"),
-        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 3 is not text"),
+        ("a.tsv", b"text\tlabel\n", "a.tsv"),
+        ("a.tsv", b"", "a.tsv"),
+        ("a.tsv", b"text\tlabel\na\tx\n\xff\ty\n", ("a.tsv:3", "UTF-8")),
+        ("a.tsv", b"\x7fELF\0\0\n", "a.tsv:1"),
+        ("a.csv", b'text,label\n"a,b\n', "a.csv:2"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', ("a.jsonl:2", "1")),
+        ("a.jsonl", b'"a"\n', ("a.jsonl:1", "a")),
+        ("a.jsonl", b'{"text": "a"}\n{"n": 1}\n', ("a.jsonl:2", "text")),
+        ("a.jsonl", b'{"text": 3}\n', ("a.jsonl:1", "3")),
         (
             "a.jsonl",
             b'{"text": "a", "label": [1]}\n',
-            r"a\.jsonl:1: the label \[1\] is not one name",
+            ("a.jsonl:1", "1"),
         ),
-        ("a.jsonl", b'{"text": "a"}\n{\n', r"a\.jsonl:2: broken JSON"),
-        ("a.json", b'[\n{"text": "a"},\n{]\n', r"a\.json:3: broken JSON"),
-        ("a.json", b'{"text": "a"}\n{]\n', r"a\.json:2: broken JSON"),
-        ("a.json", b"[" * 100_000, r"a\.json:1: broken JSON"),
-        ("a.json", b"\xff", r"a\.json:1: not UTF-8"),
-        ("a.json", b" ", r"a\.json: there is no text in it"),
-        ("a.doc", b"x", r"files that end in '\.doc' are not read"),
-        ("a.parquet", b"PAR1 and no more", r"a\.parquet:1: broken parquet"),
-        ("a.tsv.gz", gzip.compress(b"text\tlabel\na\tx\n")[:-5], r"the gzip data is cut short"),
+        ("a.jsonl", b'{"text": "a"}\n{\n', ("a.jsonl:2", "JSON")),
+        ("a.json", b'[\n{"text": "a"},\n{]\n', ("a.json:3", "JSON")),
+        ("a.json", b'{"text": "a"}\n{]\n', ("a.json:2", "JSON")),
+        ("a.json", b"[" * 100_000, ("a.json:1", "JSON")),
+        ("a.json", b"\xff", ("a.json:1", "UTF-8")),
+        ("a.json", b" ", "a.json"),
+        ("a.doc", b"x", ".doc"),
+        ("a.parquet", b"PAR1 and no more", ("a.parquet:1", "parquet")),
+        ("a.tsv.gz", gzip.compress(b"text\tlabel\na\tx\n")[:-5], "gzip"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     path = write(tmp_path / name, data)
-    with pytest.raises(InputError, match=problem) as caught:
+    with raises(InputError, problem) as caught:
         parts(path)
     assert caught.value.fix
     errors = survey(path)[1]
@@ -330,17 +331,15 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, pr
 
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\n")
-    with pytest.raises(
-        InputError, match=r"a\.tsv:1: no column is called 'lable'.*\n.*mean 'label'"
-    ):
+    with raises(InputError, "a.tsv:1", "lable", fix="label"):
         parts(path, label="lable")
-    with pytest.raises(InputError, match=r"a\.tsv:1: there is no column 3, there are 2\n.*from 1"):
+    with raises(InputError, "a.tsv:1", "3", "2", fix="1"):
         parts(path, label=3)
-    with pytest.raises(InputError, match="there is no such file or folder"):
+    with raises(InputError, "folder"):
         read_texts([path, tmp_path / "missing.tsv"])
-    with pytest.raises(InputError, match="a dict is not a stream of rows"):
+    with raises(InputError, "dict", "rows"):
         read_texts({"train": []})
-    with pytest.raises(InputError, match="there is no text in it"):
+    with raises(InputError, "b.tsv"):
         parts(write(tmp_path / "b.tsv", ""))
 
 
@@ -353,5 +352,5 @@ def test_what_was_read_before_a_file_breaks_is_given(tmp_path: Path) -> None:
 def test_a_json_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LARGEST", 2**20)
     path = write(tmp_path / "a.json", b'["' + b"x" * 2**20 + b'"]')
-    with pytest.raises(InputError, match=r"a\.json: the file is larger than 1 MiB\n.*JSON lines"):
+    with raises(InputError, "a.json", "1", fix="JSON"):
         parts(path)

@@ -12,6 +12,7 @@ from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tags
 from cloze.data.labelled.words import join, mark_off
 from cloze.errors import InputError
+from helpers import raises
 
 
 def write(path: Path, data: str | bytes) -> Path:
@@ -89,7 +90,7 @@ def test_the_scheme_is_that_of_the_whole_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.bmes", "北 S-LOC\n\n张 B-PER\n三 E-PER\n\n京 I-LOC\n")
     assert [one.tags for one in read_tags(path)] == [("B-LOC",), ("B-PER", "I-PER"), ("B-LOC",)]
     assert next(read_tags(path, scheme="plain")).tags == ("S-LOC",)
-    with pytest.raises(InputError, match="tag scheme 'BIX' is unknown"):
+    with raises(InputError, "BIX"):
         read_tags(path, scheme="BIX")
 
 
@@ -247,20 +248,20 @@ def test_words_are_marked_off_as_bert_parts_them() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "problem"),
     [
-        ("a.conll", "a X O\nb O\n\nc X O\n", r"a\.conll:2: 2 columns where the first row has 3"),
-        ("a.conll", "a\tO\n\tO\n\nc\tO\n", r"a\.conll:2: the word or its tag is empty"),
-        ("a.conll", b"c O\n\n\xff O\nd O\n", r"a\.conll:3: not UTF-8"),
-        ("a.bmes", "好 人\tO O\n好 人\tO\n", r"a\.bmes:2: 2 words and 1 tags"),
+        ("a.conll", "a X O\nb O\n\nc X O\n", ("a.conll:2", "2", "3")),
+        ("a.conll", "a\tO\n\tO\n\nc\tO\n", "a.conll:2"),
+        ("a.conll", b"c O\n\n\xff O\nd O\n", ("a.conll:3", "UTF-8")),
+        ("a.bmes", "好 人\tO O\n好 人\tO\n", ("a.bmes:2", "2", "1")),
         (
             "a.conllu",
             conllu("1 a X x _", "", "1 b X x _") + "2\tx\n",
-            r"a\.conllu:4: 2 columns where CoNLL-U has 10",
+            ("a.conllu:4", "2", "CoNLL", "10"),
         ),
-        ("a.conllu", conllu("1 a X x _", "", "b c X x _"), r"a\.conllu:3: 'b' numbers no word"),
+        ("a.conllu", conllu("1 a X x _", "", "b c X x _"), ("a.conllu:3", "b")),
         (
             "a.conllu",
             conllu("1 a X x _", "", "1 b X x _").replace("b", ""),
-            r":3: the word or its tag is empty",
+            ("3", "tag", "empty"),
         ),
     ],
 )
@@ -268,7 +269,7 @@ def test_a_bad_row_is_named_and_its_sentence_left_out(
     tmp_path: Path, name: str, data: str | bytes, problem: str
 ) -> None:
     path = write(tmp_path / name, data)
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, problem):
         list(read_tags(path))
     found, problems = survey(path)
     assert len(found) == len(problems) == 1
@@ -279,30 +280,30 @@ def test_a_bad_row_is_named_and_its_sentence_left_out(
     [
         (
             {"text": "a b c", "spans": [[0, 3, "X"], [2, 5, "Y"]]},
-            r"the spans \(0, 3, 'X'\) and \(2, 5, 'Y'\) overlap",
+            ("(0, 3, 'X')", "(2, 5, 'Y')", "overlap"),
         ),
-        ({"text": "a b", "spans": [[1, 2, "X"]]}, r"the span \(1, 2, 'X'\) covers no word"),
+        ({"text": "a b", "spans": [[1, 2, "X"]]}, ("(1, 2, 'X')", "word")),
         (
             {"text": "a b", "spans": [[0, 4, "X"]]},
-            r"\[0, 4, 'X'\] is not a span of a text of 3 characters",
+            ("[0, 4, 'X']", "3 characters"),
         ),
-        ({"text": "a b", "spans": [{"start": 0, "end": 1}]}, r"\[0, 1, None\] is not a span"),
-        ({"text": "a b", "spans": [[1, 1, "X"]]}, r"is not a span"),
-        ({"text": "a b", "spans": "X"}, r"'spans' is not a list of spans"),
-        ({"text": 3}, r"3 is not text"),
-        ({"tokens": ["a"], "tags": ["O", "O"]}, r"1 words and 2 tags"),
-        ({"tokens": ["a"], "tags": "O"}, r"1 words and no list of tags"),
-        ({"tokens": ["a"], "tags": [3]}, r"the tag 3 has no name"),
-        ({"tokens": ["a", ""]}, r"a word is empty"),
-        ({"tokens": "a"}, r"the words are not a list"),
-        ({"words": [1]}, r"1 is not text"),
-        ({"sentence": "a"}, r"neither a text with spans nor words with tags"),
-        ([1], r"neither a text with spans nor words with tags"),
+        ({"text": "a b", "spans": [{"start": 0, "end": 1}]}, ("[0, 1, None]", "span")),
+        ({"text": "a b", "spans": [[1, 1, "X"]]}, ("[1, 1, 'X']", "span")),
+        ({"text": "a b", "spans": "X"}, ("spans", "list")),
+        ({"text": 3}, ("3", "text")),
+        ({"tokens": ["a"], "tags": ["O", "O"]}, ("1", "2 tags")),
+        ({"tokens": ["a"], "tags": "O"}, ("1", "list")),
+        ({"tokens": ["a"], "tags": [3]}, ("tag", "3")),
+        ({"tokens": ["a", ""]}, ("word", "empty")),
+        ({"tokens": "a"}, ("words", "list")),
+        ({"words": [1]}, ("1", "text")),
+        ({"sentence": "a"}, ("spans", "tags")),
+        ([1], ("spans", "tags")),
     ],
 )
 def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + json.dumps(row))
-    with pytest.raises(InputError, match=r"a\.jsonl:2: .*" + problem):
+    with raises(InputError, "a.jsonl:2", problem):
         list(read_tags(path))
     found, problems = survey(path)
     assert len(found) == len(problems) == 1
@@ -311,7 +312,7 @@ def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> Non
 def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
     data = "text\tlabel\na good film\tpos\n\nso bad\tneg\ndull\tneg\nit was fine\tpos\n"
     path = write(tmp_path / "a.tsv", data)
-    with pytest.raises(InputError, match=r"a\.tsv:2: 'a good film' is no word.*\n.*e classify\)"):
+    with raises(InputError, "a.tsv:2", "a good film", fix="classify"):
         list(read_tags(path))
 
 
@@ -327,8 +328,7 @@ def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
 def test_texts_that_are_written_without_blanks_are_no_words_either(
     tmp_path: Path, data: str
 ) -> None:
-    problem = r"a\.tsv:\d: .* is no word.* looks like texts with a label each\n.*e classify\)"
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, "a.tsv:", fix="classify"):
         list(read_tags(write(tmp_path / "a.tsv", data)))
 
 
@@ -340,17 +340,17 @@ def test_a_few_long_words_are_words(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
-    with pytest.raises(InputError, match=r"a\.conll:1: there is no column 4, there are 3"):
+    with raises(InputError, "a.conll:1", "4", "3"):
         list(read_tags(path, column=4))
-    with pytest.raises(InputError, match=r"columns have no names here, and 'ner' is no number"):
+    with raises(InputError, "ner"):
         list(read_tags(path, column="ner"))
-    with pytest.raises(InputError, match=r"CoNLL-U has no column 'pos'\n.*xpos"):
+    with raises(InputError, "CoNLL", "pos", fix="xpos"):
         list(read_tags(write(tmp_path / "b.conllu", conllu("1 a X x _")), column="pos"))
-    with pytest.raises(InputError, match=r"c\.conll: there is no text in it"):
+    with raises(InputError, "c.conll"):
         list(read_tags(write(tmp_path / "c.conll", "")))
-    with pytest.raises(InputError, match=r"d\.conll: there is no text in it"):
+    with raises(InputError, "d.conll"):
         list(read_tags(write(tmp_path / "d.conll", "\n\n")))
-    with pytest.raises(InputError, match=r"e\.conll:1: this is a binary file"):
+    with raises(InputError, "e.conll:1"):
         list(read_tags(write(tmp_path / "e.conll", b"\x7fELF\0")))
     cut = write(tmp_path / "f.conll.gz", gzip.compress(b"a O\n\nb O\n")[:-4])
     found, problems = survey(cut)

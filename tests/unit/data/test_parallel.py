@@ -10,6 +10,7 @@ from cloze.data.batch import NO_LABEL
 from cloze.data.parallel import NAME, Pairs, parallel, rows_of
 from cloze.errors import InputError
 from cloze.objectives.core import Arrayed
+from helpers import raises
 
 
 def write(folder, name, lines):
@@ -49,17 +50,17 @@ def test_lists_go_as_well():
 def test_what_a_user_can_get_wrong(tmp_path):
     source = write(tmp_path, "a.en", ["one", "two", "three"])
     target = write(tmp_path, "a.de", ["eins", "zwei"])
-    with pytest.raises(InputError, match=r"a.en has 3 lines and .*a.de 2\n.*line n of one"):
+    with raises(InputError, "a.en", "3", "a.de", "2"):
         parallel(source, target)
-    with pytest.raises(InputError, match="the source has 1 lines and the target 2"):
+    with raises(InputError, "source", "target", "1", "2"):
         parallel(["a"], ["b", "c"])
     empty = write(tmp_path, "empty", [])
-    with pytest.raises(InputError, match="there is no pair in .*empty and .*empty\n.*empty?"):
+    with raises(InputError, "pair", "empty", fix="empty"):
         parallel(empty, empty)
-    with pytest.raises(InputError, match="nowhere: there is no such file"):
+    with raises(InputError, "nowhere"):
         parallel(tmp_path / "nowhere", target)
     (tmp_path / "latin").write_bytes("schön\n".encode("latin-1"))
-    with pytest.raises(InputError, match="latin:1"):
+    with raises(InputError, "latin:1"):
         parallel(tmp_path / "latin", ["a"])
 
 
@@ -157,5 +158,5 @@ def test_real_pairs_come_back_as_they_were(data_dir, part, count):
 
 @pytest.mark.data
 def test_real_files_that_do_not_go_together(data_dir):
-    with pytest.raises(InputError, match="val.en.gz has 1,014 lines and .*flickr.de.gz 1,000"):
+    with raises(InputError, "val.en.gz", "1,014", "flickr.de.gz", "1,000"):
         parallel(data_dir / "multi30k/val.en.gz", data_dir / "multi30k/test_2016_flickr.de.gz")

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from cloze.data.corpus import Corpus
 from cloze.data.prepare import Options, choose, prepare
@@ -19,7 +18,7 @@ from corpora import (
     some_documents,
     write_documents,
 )
-from helpers import tiny_tokenizer
+from helpers import raises, tiny_tokenizer
 
 
 def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
@@ -104,7 +103,7 @@ def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
     source = tmp_path / "a.txt"
     source.write_bytes(b"w1 w2\n\xff\xfe broken\nw3\n")
     tokenizer = numbered_tokenizer()
-    with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
+    with raises(InputError, "a.txt:2", "UTF-8"):
         prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
     options = Options(sentences="lines", hold_out=0.0, skip_broken=True)
     summary = prepare(source, tokenizer, tmp_path / "c", options, workers=1).summary
@@ -117,12 +116,12 @@ def test_no_text_at_all_is_told(tmp_path):
     control.write_text("\x01\x02\n")
     binary.write_bytes(b"\x7fELF\0\0\0\1")
     for source, message in (
-        (empty, "a.txt: there is no text in it"),
-        (control, "there is no text in the sources"),
-        (binary, "binary file"),
+        (empty, "a.txt"),
+        (control, "sources"),
+        (binary, "binary"),
         (tmp_path / "missing.txt", "no such file"),
     ):
-        with pytest.raises(InputError, match=message):
+        with raises(InputError, message):
             prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
 
 
@@ -135,7 +134,7 @@ def give_up(text: str) -> list[str]:
 def test_a_worker_that_dies_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = Options(sentences="lines", segmenter=give_up)
-    with pytest.raises(ClozeError, match=r"a worker process died \(exit code 3\)[^$]*use fewer"):
+    with raises(ClozeError, "worker", "exit code 3", fix="fewer"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
@@ -147,14 +146,14 @@ def talk_and_refuse(text: str) -> list[str]:
 def test_a_worker_says_what_is_wrong(tmp_path, many_shards, capfd):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = Options(sentences="lines", segmenter=talk_and_refuse)
-    with pytest.raises(InputError, match="the segmenter gave 'more'"):
+    with raises(InputError, "more"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
 def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = Options(sentences="lines", segmenter=lambda text: [text])
-    with pytest.raises(ConfigError, match="cannot import the segmenter[^$]*use one worker"):
+    with raises(ConfigError, "segmenter", fix="worker"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
     prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
@@ -168,11 +167,11 @@ def test_workers_segment_as_one_process_does(tmp_path, many_shards):
 
 
 def test_settings_are_checked():
-    with pytest.raises(ConfigError, match="hold_out is 1"):
+    with raises(ConfigError, "hold_out", "1"):
         Options(hold_out=1)
-    with pytest.raises(ConfigError, match="sentences 'line' is unknown[^$]*'lines'"):
+    with raises(ConfigError, "sentences", "line", fix="lines"):
         Options(sentences="line")
-    with pytest.raises(ConfigError, match="segmenter 'jeiba' is unknown[^$]*'jieba'"):
+    with raises(ConfigError, "segmenter", "jeiba", fix="jieba"):
         Options(segmenter="jeiba")
 
 
@@ -239,13 +238,13 @@ def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
 def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1 w2"]])
     options = Options(sentences="lines", segmenter=lambda text: [text.upper()])
-    with pytest.raises(InputError, match="the segmenter gave 'W1 W2'"):
+    with raises(InputError, "W1 W2"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
 
 def test_jieba_is_asked_for_when_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(MissingExtraError, match=r"Chinese[^$]*cloze\[chinese\]"):
+    with raises(MissingExtraError, "Chinese", fix="cloze[chinese]"):
         prepare([], numbered_tokenizer(), tmp_path / "c", Options(segmenter="jieba"))
 
 

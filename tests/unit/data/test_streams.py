@@ -18,6 +18,7 @@ from cloze.data.readers import BATCH
 from cloze.data.streams import Row, rows
 from cloze.data.unpack import open_text
 from cloze.errors import InputError
+from helpers import raises
 from sources import PACK, parquet, survey, texts, write
 
 # --- what is read
@@ -223,12 +224,12 @@ def test_open_text_gives_a_stream_and_names_the_line_of_what_is_wrong(tmp_path: 
         assert f.readline() == "eins\n"
         assert f.read() == "zwei"
     bad = write(tmp_path / "b.json", b"one\n" * 9999 + b"\xff\n")
-    with open_text(bad) as f, pytest.raises(InputError, match=r"b\.json:10000: not UTF-8"):
+    with open_text(bad) as f, raises(InputError, "b.json:10000", "UTF-8"):
         f.read()
-    with open_text(bad) as f, pytest.raises(InputError, match=r"b\.json:10000: not UTF-8"):
+    with open_text(bad) as f, raises(InputError, "b.json:10000", "UTF-8"):
         list(f)
     cut = write(tmp_path / "c.txt.xz", lzma.compress(b"one\n" * 9)[:-1])
-    with open_text(cut) as f, pytest.raises(InputError, match=r"c\.txt\.xz:10: the xz data is cut"):
+    with open_text(cut) as f, raises(InputError, "c.txt.xz:10", "xz"):
         f.read()
 
 

@@ -8,6 +8,7 @@ import torch
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import average, wu
 from cloze.errors import ConfigError
+from helpers import raises
 
 EOS, BOS = 0, 1
 
@@ -172,18 +173,18 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": 0}, "beam is 0"),
-        ({"size": 2, "n_best": 3}, "best is 3\n.*from 1 to 2"),
-        ({"length_normalization": "long"}, "length_normalization 'long' is unknown"),
-        ({"length_penalty": -1.0}, "alpha is -1.0"),
-        ({"no_repeat_ngram_size": -1}, "no_repeat is -1"),
+        ({"size": 0}, ("beam", "0")),
+        ({"size": 2, "n_best": 3}, ("best", "3", "1", "2")),
+        ({"length_normalization": "long"}, ("length_normalization", "long")),
+        ({"length_penalty": -1.0}, ("alpha", "-1.0")),
+        ({"no_repeat_ngram_size": -1}, ("no_repeat", "-1")),
     ],
 )
 def test_a_search_that_makes_no_sense(changes, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         BeamConfig(**changes)
 
 
 def test_a_limit_below_one():
-    with pytest.raises(ConfigError, match="limit is 0"):
+    with raises(ConfigError, "limit", "0"):
         searched(Toy(), BeamConfig(), [4, 0, 4])

@@ -10,6 +10,7 @@ from cloze.errors import InputError
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, UNK
 from grams import text_model
+from helpers import raises
 
 SMALL = """made by hand
 
@@ -103,37 +104,37 @@ def test_a_file_without_unk():
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("\\data\\", "data", r"x.arpa:7: \\1-grams: comes before \\data\\"),
-        ("ngram 2=3", "ngram 3=3", r"x.arpa:5: 'ngram 3=3' is not 'ngram 2=' and a count"),
-        ("ngram 1=5\nngram 2=3\n", "", r"x.arpa:5: the header counts 0 orders\n.*from 1 to 5"),
-        ("1=5", "1=6", r"x.arpa:13: \\1-grams: holds 5 n-grams, the header says 6"),
-        ("1=5", "1=4", r"x.arpa:12: there are more n-grams than the header says"),
-        ("2=3", "2=4", r"x.arpa:18: \\2-grams: holds 3 n-grams, the header says 4"),
-        ("2=3", "2=2", r"x.arpa:17: there are more n-grams than the header says"),
-        ("\\2-grams:", "\\3-grams:", r"x.arpa:14: \\3-grams: stands where \\2-grams: should"),
-        ("\\end\\", "\\fin\\", r"x.arpa:19: \\fin\\ stands where \\end\\ should"),
-        ("\\end\\", "", r"x.arpa:19: the file ends before \\end\\"),
-        ("-0.3\tcat", "nan\tcat", r"x.arpa:11: the log probability is nan"),
-        ("-0.3\tcat", "-inf\tcat", r"x.arpa:11: the log probability is -inf"),
-        ("-0.3\tcat", "0.3\tcat", r"x.arpa:11: the log probability is 0.3\n.*not above 1"),
-        ("-0.3\tcat", "many\tcat", r"x.arpa:11: there is no number .* 'many'"),
-        ("sat\t-0.1", "sat\tnan", r"x.arpa:12: the back-off weight is nan\n.*log₁₀ of a number"),
-        ("cat sat", "cat sat -1", r"x.arpa:16: this is no 2-gram with its log probability"),
-        ("cat sat", "cat", r"x.arpa:16: this is no 2-gram"),
-        ("cat sat", "cat dog", r"x.arpa:16: 'dog' is not among the 1-grams"),
-        ("sat </s>", "cat sat", r"x.arpa:17: this 2-gram stood above already"),
-        ("\tsat\t", "\tcat\t", r"x.arpa:12: this 1-gram stood above already"),
-        ("\t</s>\n-0.3", "\tend\n-0.3", r"x.arpa:12: there is no </s> among the 1-grams"),
+        ("\\data\\", "data", ("x.arpa:7", "1")),
+        ("ngram 2=3", "ngram 3=3", ("x.arpa:5", "ngram 3=3", "ngram 2=")),
+        ("ngram 1=5\nngram 2=3\n", "", ("x.arpa:5", "0", "1", "5")),
+        ("1=5", "1=6", ("x.arpa:13", "1", "5", "6")),
+        ("1=5", "1=4", "x.arpa:12"),
+        ("2=3", "2=4", ("x.arpa:18", "2", "3", "4")),
+        ("2=3", "2=2", "x.arpa:17"),
+        ("\\2-grams:", "\\3-grams:", ("x.arpa:14", "3", "2")),
+        ("\\end\\", "\\fin\\", "x.arpa:19"),
+        ("\\end\\", "", "x.arpa:19"),
+        ("-0.3\tcat", "nan\tcat", ("x.arpa:11", "nan")),
+        ("-0.3\tcat", "-inf\tcat", "x.arpa:11"),
+        ("-0.3\tcat", "0.3\tcat", ("x.arpa:11", "0.3", "1")),
+        ("-0.3\tcat", "many\tcat", ("x.arpa:11", "many")),
+        ("sat\t-0.1", "sat\tnan", ("x.arpa:12", "nan")),
+        ("cat sat", "cat sat -1", ("x.arpa:16", "2")),
+        ("cat sat", "cat", ("x.arpa:16", "2")),
+        ("cat sat", "cat dog", ("x.arpa:16", "dog", "1")),
+        ("sat </s>", "cat sat", ("x.arpa:17", "2")),
+        ("\tsat\t", "\tcat\t", ("x.arpa:12", "1")),
+        ("\t</s>\n-0.3", "\tend\n-0.3", ("x.arpa:12", "/s", "1")),
     ],
 )
 def test_what_can_be_wrong(old, new, problem):
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, problem):
         read(SMALL.replace(old, new, 1))
 
 
 def test_an_order_too_high():
     counts = "".join(f"ngram {n}=0\n" for n in range(3, 8))
-    with pytest.raises(InputError, match="counts 7 orders\n.*from 1 to 5"):
+    with raises(InputError, "7", fix="1 to 5"):
         read(SMALL.replace("ngram 2=3\n", "ngram 2=3\n" + counts))
 
 
@@ -141,7 +142,7 @@ def test_a_context_that_is_missing():
     text = SMALL.replace("2=3\n", "2=3\nngram 3=2\n").replace(
         "\\end\\", "\\3-grams:\n-0.1\t<s> cat sat\n-0.1\tsat cat sat\n\\end\\"
     )
-    with pytest.raises(InputError, match="x.arpa:22: the 3-gram's context is not among"):
+    with raises(InputError, "x.arpa:22", "3"):
         read(text)
 
 
@@ -149,5 +150,5 @@ def test_a_context_that_is_missing():
 def test_pieces_that_cannot_be_written(piece):
     model = text_model(1)
     words = [*model.words[:-1], piece]
-    with pytest.raises(InputError, match="cannot stand in an ARPA file\n.*without white space"):
+    with raises(InputError, "ARPA", fix="space"):
         "".join(write_arpa(words, model.module))

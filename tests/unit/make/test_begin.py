@@ -16,7 +16,7 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
 from cloze.make.run import Say, Watch
-from helpers import files_of
+from helpers import files_of, raises
 from smallruns import SMALL, stories
 
 FEW = [*SMALL, "run.steps=2"]
@@ -53,35 +53,35 @@ def train(text, out, *settings, **options):
 
 def test_a_plan_touches_no_run(made, text, quick):
     before = contents(made)
-    with pytest.raises(InputError, match=r"holds more than a plan .*\n.*in a new folder"):
+    with raises(InputError, "plan", fix="folder"):
         plan(text, made, settings=[*FEW, "vocabulary.size=90"])
     assert contents(made) == before
 
 
 def test_a_run_that_is_going_on_is_not_planned_over(made, text, tmp_path, quick):
     (tmp_path / "state").mkdir()
-    with pytest.raises(InputError, match=r"more than a plan \(state\)"):
+    with raises(InputError, "plan"):
         plan(text, tmp_path, settings=FEW)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("a.txtt", [], "no such file"),
-        ("empty.txt", [], "no text in it"),
-        ("broken.jsonl", [], "broken JSON"),
-        ("a.jsonl", [], "which column holds the text"),
-        ("a.txt", ["vocabulary.folder={made}/tokenizer"], "lies where the run would write its own"),
+        ("a.txtt", [], "a.txtt"),
+        ("empty.txt", [], "empty.txt"),
+        ("broken.jsonl", [], "JSON"),
+        ("a.jsonl", [], "column"),
+        ("a.txt", ["vocabulary.folder={made}/tokenizer"], "--out"),
         ("a.txt", ["vocabulary.folder=nowhere"], "nowhere"),
-        ("a.txt", ["corpus.folder={texts}"], "holds something else"),
+        ("a.txt", ["corpus.folder={texts}"], "something else"),
         ("a.txt", ["model.init_from=nowhere"], "nowhere"),
-        ("a.txt", ["model.init_from={made}"], "lies where the run would write its own"),
+        ("a.txt", ["model.init_from={made}"], "--out"),
         (
             "a.txt",
             ["model.init_from={base}", "samples.length=64"],
-            "and the model has 32 positions",
+            "32",
         ),
-        ("a.txt", ["objective.kind=both", "run.fast=false"], "needs batches made on the device"),
+        ("a.txt", ["objective.kind=both", "run.fast=false"], "device"),
     ],
 )
 def test_force_overwrites_nothing_before_all_is_checked(
@@ -95,13 +95,13 @@ def test_force_overwrites_nothing_before_all_is_checked(
     (texts / "a.jsonl").write_text('{"one": "a cat", "two": "a dog"}\n')
     places = {"made": made, "texts": texts, "base": shutil.copytree(made, tmp_path / "base")}
     before = contents(made)
-    with pytest.raises(ClozeError, match=message):
+    with raises(ClozeError, message):
         train(texts / name, made, *(s.format(**places) for s in settings), force=True)
     assert contents(made) == before
 
 
 def test_a_mistake_leaves_no_folder_behind(text, tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with raises(InputError, "a.txtt"):
         train(tmp_path / "a.txtt", tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
@@ -110,7 +110,7 @@ def test_a_run_that_failed_before_its_first_state_is_begun_again(text, tmp_path)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('"the cat sat."\n' * 30 + "{\n")
     out = tmp_path / "m"
-    with pytest.raises(InputError, match="rows.jsonl:31"):
+    with raises(InputError, "rows.jsonl:31"):
         train(rows, out, "vocabulary.min_count=1")
     assert (out / "recipe.toml").exists()
     assert train(text, out).steps == 2
@@ -120,7 +120,7 @@ def test_a_run_that_failed_before_its_first_state_is_begun_again(text, tmp_path)
 def test_what_is_not_of_a_run_is_not_taken_over(text, tmp_path):
     (tmp_path / "recipe.toml").write_text("")
     (tmp_path / "mine.txt").write_text("notes")
-    with pytest.raises(InputError, match="exists already"):
+    with raises(InputError, "exists"):
         train(text, tmp_path)
 
 
@@ -149,7 +149,7 @@ def test_standard_input_gives_a_vocabulary_and_a_corpus(made, text, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "the text is kept nowhere else"
     assert resume_encoder(out).steps == 2  # from the corpus; there is nothing more to read
     (out / "corpus" / "corpus.json").unlink()
-    with pytest.raises(InputError, match="from a pipe .* cannot be read again\n.*--force"):
+    with raises(InputError, "pipe", fix="--force"):
         resume_encoder(out)
 
 
@@ -159,7 +159,7 @@ def test_an_empty_pipe_overwrites_nothing(made, monkeypatch):
 
     monkeypatch.setattr(sys, "stdin", Piped)
     before = contents(made)
-    with pytest.raises(InputError, match="standard input: there is no text in it"):
+    with raises(InputError, "standard input"):
         train("-", made, force=True)
     assert contents(made) == before
 
@@ -185,35 +185,33 @@ def test_rows_that_cannot_be_read_are_passed_over_by_the_vocabulary_too(tmp_path
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.preset=small", r"model\.preset changes nothing: the model to go on from has its"),
-        ("model.hidden_size=64", r"model\.hidden_size changes nothing"),
-        ("model.family=modernbert", r"model\.family is 'modernbert', and .* is a bert"),
-        ("vocabulary.size=64", r"vocabulary\.size changes nothing.*\n.*--extra-pieces"),
-        ("vocabulary.folder=x", r"vocabulary\.folder changes nothing"),
+        ("model.preset=small", "model.preset"),
+        ("model.hidden_size=64", "model.hidden_size"),
+        ("model.family=modernbert", ("model.family", "modernbert")),
+        ("vocabulary.size=64", ("vocabulary.size", "--extra-pieces")),
+        ("vocabulary.folder=x", "vocabulary.folder"),
     ],
 )
 def test_a_model_to_go_on_from_has_its_own_shape(setting, message, made):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         recipe(settings=[f"model.init_from={made}", setting])
     recipe(settings=[f"model.init_from={made}", "model.family=bert", "vocabulary.extra_pieces=3"])
 
 
 def test_the_kind_must_be_that_of_the_model_to_go_on_from(made):
-    with pytest.raises(ConfigError, match="'modernbert', and the model to go on from is a bert"):
+    with raises(ConfigError, "modernbert"):
         complete(model="modernbert", settings=[f"model.init_from={made}"])
 
 
 def test_words_are_added_to_a_model_alone():
-    with pytest.raises(ConfigError, match=r"extra_pieces is 10, and there is no model.*\n.*--from"):
+    with raises(ConfigError, "extra_pieces", "10", fix="--from"):
         recipe(settings=["vocabulary.extra_pieces=10"])
 
 
 def test_a_student_has_its_teachers_shape(made, text, tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"model\.hidden_size changes nothing: the teacher has its own"
-    ):
+    with raises(ConfigError, "model.hidden_size"):
         distill(made, text, tmp_path / "m", settings=["run.steps=1", "model.hidden_size=64"])
-    with pytest.raises(ConfigError, match="64, and the model has 32 positions"):
+    with raises(ConfigError, "64", "32"):
         distill(made, text, tmp_path / "m", settings=["run.steps=1", "samples.length=64"])
     assert not (tmp_path / "m").exists()
 
@@ -222,7 +220,7 @@ def test_the_written_recipe_says_nothing_of_what_another_model_brings(made, text
     out = tmp_path / "m"
     train(text, out, f"model.init_from={made}", "run.steps=1")
     said = read_toml(out / "recipe.toml")
-    assert said["model"] == {"start": str(made)}
+    assert said["model"] == {"init_from": str(made)}
     assert said["vocabulary"] == {"extra_pieces": 0}
     assert load(out).config == load(made).config
     assert resume_encoder(out).steps == 1
@@ -235,26 +233,24 @@ def test_the_written_recipe_says_nothing_of_what_another_model_brings(made, text
 
 
 def test_a_step_that_processes_cannot_share():
-    with pytest.raises(ConfigError, match=r"batch\.per_step is 1, and 2 .*\n.*--accumulate 2"):
+    with raises(ConfigError, "batch.per_step", "1", "2", fix="--accumulate 2"):
         recipe().check_processes(2)
     recipe(settings=["batch.per_step=4"]).check_processes(2)
 
 
 @pytest.mark.parametrize("name", ["finetune", "features", "transformer", "seq2seq"])
 def test_a_recipe_for_labelled_data(name, text, tmp_path):
-    with pytest.raises(
-        ConfigError, match=f"{name}: that is a recipe for finetune\n.*cloze finetune"
-    ):
+    with raises(ConfigError, f"{name}:"):
         cloze.pretrain(text, tmp_path / "m", name, settings=["run.steps=1"])
 
 
 def test_settings_are_a_list(text, tmp_path):
-    with pytest.raises(ConfigError, match=r"settings is 'run.steps=2'\n.*\['run.steps=2'\]"):
+    with raises(ConfigError, "settings", "run.steps=2", fix="run.steps=2"):
         cloze.pretrain(text, tmp_path / "m", settings="run.steps=2")
 
 
 def test_what_needs_a_gpu_can_be_had_without():
-    with pytest.raises(ConfigError, match=r"made on the device.*\n.*--set run\.fast=true"):
+    with raises(ConfigError, "device", fix=("--set", "run.fast")):
         recipe("fast").is_fast("cpu", 1)
 
 

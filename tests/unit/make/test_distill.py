@@ -23,7 +23,7 @@ from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.report.panel import Seen, held_out_line, panel
-from helpers import scramble
+from helpers import raises, scramble
 
 QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
 SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.eval_every=4"]
@@ -258,12 +258,12 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
     shutil.copytree(teacher, moved)
     killed_run(moved, text, tmp_path / "run")
     shutil.rmtree(moved)
-    with pytest.raises(FolderError, match="moved"):
+    with raises(FolderError, "moved"):
         resume_encoder(tmp_path / "run")
     other = cloze.load(teacher)
     scramble(other.module)
     other.save(tmp_path / "other")
-    with pytest.raises(FolderError, match="of another run: the teacher is another one"):
+    with raises(FolderError, "run", "teacher"):
         resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
     resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
     assert_same_weights(student[1], tmp_path / "run")
@@ -322,32 +322,32 @@ def test_the_written_recipe_is_complete(student, teacher, text):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 9}, "a student of 9 layers from a teacher of 4"),
-        ({"family": "gpt"}, "distill.family 'gpt' is unknown"),
-        ({"temperature": 0.0}, "distill.temperature is 0.0"),
-        ({"settings": ["distill.soft=-1.0"]}, "distill.soft is -1.0"),
-        ({"settings": ["samples.pairs=nsp"]}, "samples.pairs is 'nsp'.*\n.*recipe distill"),
-        ({"settings": ["model.init_from=x"]}, "its teacher's shape and vocabulary\n.*model.start"),
-        ({"settings": ["vocabulary.extra_pieces=3"]}, "its teacher's shape and vocabulary"),
+        ({"layers": 9}, ("9", "layers", "teacher", "4")),
+        ({"family": "gpt"}, ("distill.family", "gpt")),
+        ({"temperature": 0.0}, ("distill.temperature", "0.0")),
+        ({"settings": ["distill.soft=-1.0"]}, ("distill.soft", "-1.0")),
+        ({"settings": ["samples.pairs=nsp"]}, ("samples.pairs", "nsp", "recipe")),
+        ({"settings": ["model.init_from=x"]}, ("teacher", "vocabulary", "model.init_from")),
+        ({"settings": ["vocabulary.extra_pieces=3"]}, ("teacher", "vocabulary")),
     ],
 )
 def test_what_cannot_be_asked(options, message, teacher, text, tmp_path):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         taught(teacher, text, tmp_path / "m", **options)
     assert not (tmp_path / "m").exists()
 
 
 def test_a_teacher_that_is_not_there(text, tmp_path):
-    with pytest.raises(FolderError, match="nobody"):
+    with raises(FolderError, "nobody"):
         taught(tmp_path / "nobody", text, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
 
 def test_no_text(teacher, tmp_path):
-    with pytest.raises(InputError, match="no text to learn from"):
+    with raises(InputError, "text"):
         taught(teacher, [], tmp_path / "m")
 
 
 def test_a_recipe_that_names_no_teacher(text, tmp_path):
-    with pytest.raises(ConfigError, match="names no teacher\n.*cloze distill TEACHER"):
+    with raises(ConfigError, "teacher", fix="TEACHER"):
         pretrain_encoder(text, tmp_path / "m", "distill", settings=[*SMALL, "run.steps=1"])

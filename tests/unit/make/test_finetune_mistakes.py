@@ -10,6 +10,7 @@ from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import Watch, recipe_in, write_recipe
 from cloze.models.configs.bert import BertConfig
+from helpers import raises
 from tunings import body, picks, questions, tagged, texts, tune
 
 
@@ -34,29 +35,29 @@ IDLE = Watch(steps=no_step)
 
 def test_mistakes(base, trained, tmp_path):
     out = tmp_path / "m"
-    with pytest.raises(InputError, match="exists already"):
+    with raises(InputError, "exists"):
         tune(base, trained[1])
-    with pytest.raises(InputError, match="is no example of the task classify\n.*TextExamples"):
+    with raises(InputError, "classify", fix="TextExample"):
         finetune_encoder("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
-    with pytest.raises(InputError, match="all examples have the label 'yes'"):
+    with raises(InputError, "yes"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
     for kind in ("full", "features"):
-        with pytest.raises(InputError, match=r"dev.tsv:7: the model has no label 'perhaps'"):
+        with raises(InputError, "dev.tsv:7", "perhaps"):
             tune(base, out, f"transfer.kind={kind}", dev=unseen, force=True, watch=IDLE)
     odd = [replace(tagged(1)[0], origin=Origin(file="dev.txt", line=3), tags=("B-Y",) * 9)]
-    with pytest.raises(InputError, match=r"dev.txt:3: the model has no label 'B-Y'"):
+    with raises(InputError, "dev.txt:3", "B-Y"):
         tune(base, out, task="tag", train=tagged(9), dev=odd, force=True, watch=IDLE)
     blank = [TextExample(text="b", origin=Origin(file="dev.tsv", line=8))]
-    with pytest.raises(InputError, match="dev.tsv:8: no label to judge by"):
+    with raises(InputError, "dev.tsv:8", "label"):
         tune(base, out, dev=blank, force=True, watch=IDLE)
-    with pytest.raises(InputError, match="no label to learn"):
+    with raises(InputError, "label"):
         tune(base, out, train=[TextExample(text="b")], force=True)
-    with pytest.raises(InputError, match="nothing to learn from"):
+    with raises(InputError, "train"):
         tune(base, out, train=[], force=True)
-    with pytest.raises(InputError, match="nothing to choose by"):
+    with raises(InputError, "--dev"):
         tune(base, out, "data.hold_out=0.0", "run.seeds=2", dev=[], force=True)
-    with pytest.raises(ConfigError, match="features cannot learn to answer"):
+    with raises(ConfigError, "features", "answer"):
         tune(
             base,
             out,
@@ -66,11 +67,11 @@ def test_mistakes(base, trained, tmp_path):
             dev=questions(9),
             force=True,
         )
-    with pytest.raises(FolderError, match="there is no run to resume"):
+    with raises(FolderError, "resume"):
         resume_finetune(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="objects in Python"):
+    with raises(InputError, "Python"):
         resume_finetune(trained[1])
-    with pytest.raises(ConfigError, match="task 'rhyme' is unknown"):
+    with raises(ConfigError, "task", "rhyme"):
         tune(base, out, task="rhyme", force=True)
 
 
@@ -92,42 +93,41 @@ def test_mistakes(base, trained, tmp_path):
     ],
 )
 def test_recipes_refuse_what_they_do_not_know(setting, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         finetune_recipe(settings=[setting])
 
 
 @pytest.mark.parametrize("kind", ["head", "features"])
 def test_rates_and_thawing_of_what_never_learns_are_refused(kind):
     for setting, name in (("unfreeze=1.0", "unfreeze"), ("layer_decay=0.9", "layer-decay")):
-        message = f"with transfer.kind '{kind}' it changes nothing\n.*leave --{name} out"
-        with pytest.raises(ConfigError, match=message):
+        with raises(ConfigError, "transfer.kind", kind, fix=f"--{name}"):
             finetune_recipe(settings=[f"transfer.kind={kind}", f"transfer.{setting}"])
 
 
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
-        ("classify", ["data.context=true"], "data.context is for tags, and the task is classify"),
-        ("classify", ["data.length=33"], "data.length is 33, and the model has 32 positions"),
+        ("classify", ["data.context=true"], "data.context"),
+        ("classify", ["data.length=33"], ("data.length", "33", "32")),
         (
             "classify",
             ["data.length=33", "transfer.kind=features"],
-            "data.length is 33, and the model has 32 positions",
+            ("data.length", "33", "32"),
         ),
-        ("classify", ["transfer.kind=last-9"], "'last-9', and the model has 2 layers\n.*last-2"),
-        ("answer", ["loss.class_weights=balanced"], "loss.class_weights .* the task is answer"),
-        ("answer", ["loss.smoothing=0.1"], "loss.smoothing .* the task is answer"),
-        ("choose", ["loss.class_weights=balanced"], "loss.class_weights .* the task is choose"),
-        ("number", ["loss.class_weights=balanced"], "loss.class_weights .* labels are numbers"),
-        ("number", ["loss.smoothing=0.1"], "loss.smoothing .* labels are numbers"),
-        ("classify", ["run.search=true", "transfer.kind=features"], "a search .*\n.*--search out"),
+        ("classify", ["transfer.kind=last-9"], ("last-9", "2", "last-2")),
+        ("answer", ["loss.class_weights=balanced"], "loss.class_weights"),
+        ("answer", ["loss.smoothing=0.1"], "loss.smoothing"),
+        ("choose", ["loss.class_weights=balanced"], "loss.class_weights"),
+        ("number", ["loss.class_weights=balanced"], "loss.class_weights"),
+        ("number", ["loss.smoothing=0.1"], "loss.smoothing"),
+        ("classify", ["run.search=true", "transfer.kind=features"], "--search"),
     ],
 )
 def test_what_changes_nothing_is_refused(base, tmp_path, task, settings, message):
     numbers = [TextExample(text="a", label=1.0), TextExample(text="b", label=2.0)]
     data = {"answer": questions(9), "choose": picks(9), "number": numbers}.get(task, texts(9))
     name = "classify" if task == "number" else task
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, watch=IDLE)
     assert not (tmp_path / "m").exists()
 
@@ -136,7 +136,7 @@ def test_a_mistake_spares_what_is_there(base, tmp_path):
     out = tmp_path / "m"
     tune(base, out, "run.steps=1")
     before = (out / "recipe.toml").read_text()
-    with pytest.raises(ConfigError, match="data.length"):
+    with raises(ConfigError, "data.length"):
         tune(base, out, "data.length=999", force=True)
     assert (out / "recipe.toml").read_text() == before
 

@@ -15,6 +15,7 @@ from cloze.make.finetune.labelled import gather
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.run import UNNAMED
 from cloze.models.configs.bert import BertConfig
+from helpers import raises
 from translators import TEXTS
 from tunings import FAST, body, picks, questions, tagged, texts, tune
 
@@ -90,7 +91,7 @@ def test_rows_are_read_for_every_task(task):
         ]
         assert len(made.dev) == 20
         assert not made.held_out
-    with pytest.raises(InputError, match=r"<list>:2: "):
+    with raises(InputError, "<list>:2"):
         gather(recipe, [rows[0], "no row"], ())
     lenient = finetune_recipe(settings=[f"task={task}", "data.skip_bad=true"])
     assert gather(lenient, [*rows, "no row"], rows).skipped == 1
@@ -113,7 +114,7 @@ def test_classes_of_a_data_set_have_names():
         made = gather(recipe, source, data)
         assert [one.label for one in made.train] == [one.label for one in texts(20)]
         assert str(made.dev[0].origin).endswith("Dataset>:1")
-    with pytest.raises(InputError, match=r"a DatasetDict is not a stream of rows\n.*\['train'\]"):
+    with raises(InputError, "DatasetDict", fix="train"):
         gather(recipe, datasets.DatasetDict(train=data), ())
 
 
@@ -126,7 +127,7 @@ def test_a_run_from_a_data_set(base, tmp_path):
     assert ours.read_bytes() == theirs.read_bytes()
     data = read_toml(tmp_path / "a" / "recipe.toml")["data"]
     assert data["train"] == data["dev"] == [UNNAMED]
-    with pytest.raises(InputError, match="objects in Python, which a folder cannot name"):
+    with raises(InputError, "Python"):
         cloze.resume(tmp_path / "a")
 
 
@@ -158,18 +159,18 @@ def test_a_run_from_standard_input_goes_on_with_the_same_piped_in_again(base, tm
     pipe(table())
     assert resume_finetune(tmp_path / "one").steps == 4
     pipe(table(150))
-    with pytest.raises(ClozeError, match="of another run: the data is another one"):
+    with raises(ClozeError, "run", "data"):
         resume_finetune(tmp_path / "one")
 
 
 def test_standard_input_that_cannot_be_read_is_told(base, tmp_path, pipe, monkeypatch):
     pipe(table())
-    with pytest.raises(InputError, match="standard input is named twice"):
+    with raises(InputError, "standard input", "twice"):
         tune(base, tmp_path / "m", train="-", dev="-")
-    with pytest.raises(InputError, match="standard input is named twice"):
+    with raises(InputError, "standard input", "twice"):
         cloze.finetune("translate", None, ["-", TEXTS], tmp_path / "m", dev=["-", TEXTS])
     assert not (tmp_path / "m").exists()
     tune(base, tmp_path / "m", "run.steps=1", train="-", dev=[])
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    with pytest.raises(InputError, match="nothing is piped in\n.*pipe the same data in again"):
+    with raises(InputError, "pipe", fix="pipe"):
         resume_finetune(tmp_path / "m")

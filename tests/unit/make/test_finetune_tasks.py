@@ -8,6 +8,7 @@ from cloze.make.finetune.dispatch import TASK_MAKERS, complete, task_of
 from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.pretrain.recipe import recipes
 from cloze.make.translation.recipe import TranslateRecipe, translate_recipe
+from helpers import raises
 
 
 def test_a_task_has_its_recipe():
@@ -17,7 +18,7 @@ def test_a_task_has_its_recipe():
     assert isinstance(complete()[1], FinetuneRecipe)
     assert TASK_MAKERS["translate"].path("data.length") == "data.limit"
     assert TASK_MAKERS["translate"].path("transfer.pooling") is None
-    with pytest.raises(ConfigError, match="task 'sing' is unknown"):
+    with raises(ConfigError, "task", "sing"):
         complete(task="sing")
 
 
@@ -40,7 +41,7 @@ def test_a_recipe_says_its_task(tmp_path):
 
 
 def test_what_is_missing_is_told(tmp_path):
-    with pytest.raises(InputError, match="there is no model to begin with"):
+    with raises(InputError, "model"):
         cloze.finetune("classify", "", "train.tsv", tmp_path / "m")
-    with pytest.raises(InputError, match="there is no labelled data to learn from"):
+    with raises(InputError, "labelled"):
         cloze.finetune("classify", "base", [], tmp_path / "m")

@@ -27,7 +27,7 @@ from cloze.make.word2vec import pretrain_word2vec
 from cloze.models.configs.bert import BertConfig
 from cloze.train.word2vec.settings import Settings, Text
 from grams import TEXT, text_model
-from helpers import files_of, tiny_model
+from helpers import files_of, raises, tiny_model
 from languages import language_model
 from smallruns import SMALL, stories
 from translators import TEXTS, translator
@@ -271,7 +271,7 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
         ),
     ):
         before = files_of(out)
-        with pytest.raises(InputError, match="lies where the run would write its own\n.*--out"):
+        with raises(InputError, "--out", fix="--out"):
             begin()
         assert files_of(out) == before
 
@@ -283,24 +283,24 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
 def test_a_second_process_is_refused(kind, files, tmp_path):
     """A lock is of an open file, so one process can hold two of them against each other."""
     out = tmp_path / "m"
-    with alone(out), pytest.raises(FolderError, match="another process .*\n.*wait"):
+    with alone(out), raises(FolderError, "process", fix="wait"):
         MAKERS[kind](files, out, force=True)
     assert not out.exists(), "nothing was written"
     MAKERS[kind](files, out)
     assert not (out / LOCK).exists()
     before = files_of(out)
     with alone(out):
-        with pytest.raises(FolderError, match="another process"):
+        with raises(FolderError, "process"):
             MAKERS[kind](files, out, force=True)
         if kind in STEPPED:
-            with pytest.raises(FolderError, match="another process"):
+            with raises(FolderError, "process"):
                 AGAIN[kind](out)
     assert files_of(out) == before
 
 
 def test_a_plan_waits_its_turn(files, tmp_path):
     out = tmp_path / "m"
-    with alone(out), pytest.raises(FolderError, match="another process"):
+    with alone(out), raises(FolderError, "process"):
         plan(files / "a.txt", out, settings=QUICK["bert"])
 
 
@@ -311,7 +311,7 @@ def test_one_of_several_runs_is_held_too(files, tmp_path):
         for step in steps:
             if not seen:
                 for place in (out, out / "seed-0"):
-                    with pytest.raises(FolderError, match="another process") as error:
+                    with raises(FolderError, "process") as error:
                         resume_finetune(place)
                     seen.append(error)
             yield step
@@ -340,7 +340,7 @@ def test_a_lock_that_goes_as_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     with alone(tmp_path):
         assert (tmp_path / LOCK).exists()
-        with pytest.raises(FolderError, match="another process"), alone(tmp_path):
+        with raises(FolderError, "process"), alone(tmp_path):
             pass
     assert not (tmp_path / LOCK).exists()
 

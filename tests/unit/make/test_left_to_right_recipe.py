@@ -9,6 +9,7 @@ from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
 from cloze.report.model_card import held_out_scores
+from helpers import raises
 from smallruns import FAST, check_resumed, metrics, stories
 
 ASKED = [*FAST, "objective.kind=left-to-right"]
@@ -78,11 +79,11 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     plain = tmp_path / "plain"
     pretrain_encoder(text, plain, recipe(settings=[*FAST, *few]))
     back = recipe(left, settings=[*few, f"model.init_from={plain}"])
-    with pytest.raises(ConfigError, match="sees what comes next\n.*without --from"):
+    with raises(ConfigError, "left to right", fix="--from"):
         pretrain_encoder(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
         other = recipe(recipe(settings=FAST), settings=[*on, f"objective.kind={kind}"])
-        with pytest.raises(ConfigError, match=f"'{kind}', .* reads left to right\n.*both sides"):
+        with raises(ConfigError, kind):
             pretrain_encoder(text, tmp_path / kind, other)
 
 
@@ -95,14 +96,14 @@ def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["samples.pairs=nsp"], "samples.pairs is 'nsp', and left to right.*\n.*--pairs none"),
-        (["samples.pairs=sop"], "samples.pairs is 'sop'"),
-        (["model.family=modernbert"], "'modernbert' does not learn\n.*family to \"bert\""),
-        (['distill.teacher="x"'], "a student learns from its teacher\n.*leave the objective"),
+        (["samples.pairs=nsp"], ("samples.pairs", "nsp", "--pairs none")),
+        (["samples.pairs=sop"], ("samples.pairs", "sop")),
+        (["model.family=modernbert"], ("modernbert", "bert")),
+        (['distill.teacher="x"'], "teacher"),
     ],
 )
 def test_what_cannot_be(settings, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         recipe(settings=[*ASKED, *settings])
 
 
@@ -111,5 +112,5 @@ def test_what_cannot_be(settings, message):
 )
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in ASKED if not one.startswith("run.fast")]
-    with pytest.raises(ConfigError, match="needs batches made on the device.*\n.*--dtype bf16"):
+    with raises(ConfigError, "device", fix="--dtype bf16"):
         recipe(settings=[*asked, *settings]).is_fast("cpu", 1)

@@ -9,7 +9,7 @@ import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.run import Watch
 from grams import TEXT, text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from languages import language_model
 from translators import TEXTS, translator
 
@@ -80,12 +80,10 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
 
 def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
     family = cloze.load(base).config.family
-    for setting in (f"{family}.width=8", "vocabulary.size=300"):
-        if family == "nnlm":
-            setting = setting.replace("width", "hidden")
-        with pytest.raises(ConfigError, match=r"changes nothing: the model to go on from has its"):
+    for setting in (f"{family}.hidden_size=8", "vocabulary.size=300"):
+        with raises(ConfigError, setting.split("=")[0]):
             on(base, tmp_path / "on", "run.steps=1", setting)
-    with pytest.raises(InputError, match="lies where the run would write its own"):
+    with raises(InputError, "--out"):
         on(base, base, "run.steps=1", force=True)
     assert weights(base)
 
@@ -93,22 +91,20 @@ def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
 def test_models_that_cannot_go_on_say_why(tmp_path):
     grams = text_model().save(tmp_path / "ngram")
     for options in ({}, {"model": "ngram"}):
-        with pytest.raises(
-            ConfigError, match=r"an n-gram model cannot go on.*\n.*old text and the"
-        ):
+        with raises(ConfigError, "n-gram"):
             cloze.pretrain(
                 [TEXT], tmp_path / "x", settings=[f'model.init_from="{grams}"'], **options
             )
     pairs = translator("transformer").save(tmp_path / "mt")
-    with pytest.raises(ConfigError, match="holds a translator.*\n.*cloze finetune translate"):
+    with raises(ConfigError, "translator", fix="translate"):
         cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.init_from="{pairs}"'])
     lstm = language_model("lstm").save(tmp_path / "lstm")
-    with pytest.raises(ConfigError, match="the recipe is one for nnlm, .* holds a recurrent"):
+    with raises(ConfigError, "recipe", "nnlm", "recurrent"):
         cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.init_from="{lstm}"'])
     bert = tiny_model("mlm").save(tmp_path / "bert")
     for model in (bert, lstm):
-        with pytest.raises(InputError, match="is no translator"):
+        with raises(InputError, "translator"):
             cloze.finetune("translate", model, (TEXTS, TEXTS), tmp_path / "x")
-    with pytest.raises(InputError, match="goes on from a folder, and was given a Translator"):
+    with raises(InputError, "folder", "Translator"):
         cloze.finetune("translate", translator("transformer"), (TEXTS, TEXTS), tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -9,6 +9,7 @@ from cloze.make.pretrain.dispatch import MODEL_MAKERS, complete, kind_of
 from cloze.make.pretrain.recipe import Recipe, recipes
 from cloze.make.recipe.maker import has_setting
 from grams import TEXT
+from helpers import raises
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def test_a_name_says_which_kind(text, tmp_path):
     assert kind_of(tmp_path / "ngram/recipe.toml") == "ngram"
     again = cloze.pretrain([], tmp_path / "again", tmp_path / "ngram/recipe.toml")
     assert again.scores == ended.scores  # the recipe names its text
-    with pytest.raises(InputError, match="kind ngram is made in one go"):
+    with raises(InputError, "ngram"):
         cloze.resume(tmp_path / "ngram")
 
 
@@ -66,15 +67,15 @@ def test_a_modernbert_is_an_encoder_without_pairs():
 
 
 def test_what_does_not_go_together():
-    with pytest.raises(ConfigError, match="the recipe is one for nnlm, and ngram was asked for"):
+    with raises(ConfigError, "recipe", "nnlm", "ngram"):
         complete("nnlm", model="ngram")
-    with pytest.raises(ConfigError, match="the recipe has no table lstm, and lstm was asked for"):
+    with raises(ConfigError, "recipe", "lstm"):
         complete("nnlm", model="lstm")
-    with pytest.raises(ConfigError, match="model 'elmoo' is unknown"):
+    with raises(ConfigError, "model", "elmoo"):
         complete(model="elmoo")
-    with pytest.raises(InputError, match="there is no text to learn from"):
+    with raises(InputError, "text"):
         cloze.pretrain([], "nowhere", model="ngram")
-    with pytest.raises(ConfigError, match="there is no setting masking"):
+    with raises(ConfigError, "masking"):
         complete(model="ngram", settings=["masking.rate=0.1"])
 
 

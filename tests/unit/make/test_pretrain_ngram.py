@@ -8,7 +8,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.make.ngram import pretrain_ngram
 from cloze.metrics.language import score_language
 from grams import TEXT
-from helpers import files_of
+from helpers import files_of, raises
 
 
 @pytest.fixture
@@ -44,33 +44,33 @@ def test_a_given_tokenizer_needs_one_reading(corpus, tmp_path):
 
 
 def test_text_that_can_be_read_once(tmp_path):
-    with pytest.raises(InputError, match="more than once.*\n.*or a tokenizer"):
+    with raises(InputError, "more than once", fix="tokenizer"):
         pretrain_ngram(iter(TEXT), tmp_path / "a")
-    with pytest.raises(InputError, match="more than once"):
+    with raises(InputError, "more than once"):
         pretrain_ngram(["-"], tmp_path / "a")
 
 
 def test_blank_text(tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n")
-    with pytest.raises(InputError, match="the texts are empty"):
+    with raises(InputError, "empty"):
         pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a")
-    with pytest.raises(InputError, match="the texts are empty"):
+    with raises(InputError, "empty"):
         pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a", kind="spaced")
     assert not (tmp_path / "a").exists()
 
 
 def test_settings_out_of_range(corpus, tmp_path):
     for wrong, problem in [
-        ({"order": 6}, "order is 6"),
-        ({"memory": 0}, "memory is 0"),
-        ({"kind": "wrd"}, "'wrd' is unknown\n.*did you mean 'word'"),
+        ({"order": 6}, ("order", "6")),
+        ({"memory": 0}, ("memory", "0")),
+        ({"kind": "wrd"}, ("wrd", "word")),
     ]:
-        with pytest.raises(ConfigError, match=problem):
+        with raises(ConfigError, problem):
             pretrain_ngram(corpus, tmp_path / "a", **wrong)
 
 
 def test_it_overwrites_nothing_unasked(corpus, tmp_path):
-    with pytest.raises(InputError, match="exists already"):
+    with raises(InputError, "exists"):
         pretrain_ngram(corpus, corpus.parent)
 
 

@@ -10,6 +10,7 @@ from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
 from cloze.make.pretrain.tables import ObjectiveTable
+from helpers import raises
 from smallruns import FAST, check_resumed, metrics, stories
 
 SMALL = [*FAST, "model.family=modernbert", "model.num_layers=2"]
@@ -134,22 +135,22 @@ def test_detection_weighs_less_where_words_teach_the_same_weights(given, expecte
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["objective.kind=electra"], "objective.kind 'electra' is unknown"),
-        (["objective.share=0"], "objective.share is 0.0\n.*from 0.0625 to 1"),
-        (["objective.weight=-1"], "objective.weight is -1.0"),
-        (["objective.correction=-1"], "objective.correction is -1.0"),
+        (["objective.kind=electra"], ("objective.kind", "electra")),
+        (["objective.share=0"], ("objective.share", "0.0", "0.0625", "1")),
+        (["objective.weight=-1"], ("objective.weight", "-1.0")),
+        (["objective.correction=-1"], ("objective.correction", "-1.0")),
         (
             ["objective.kind=both", "objective.share=1"],
-            "nothing teaches the model to fill\n.*share less than 1, or objective.correction",
+            ("1", "objective.correction"),
         ),
         (
             ["objective.kind=both", 'distill.teacher="x"'],
-            "a student learns from its teacher\n.*leave the objective table out",
+            "teacher",
         ),
     ],
 )
 def test_what_cannot_be(settings, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         recipe(settings=[*SMALL, *settings])
 
 
@@ -159,5 +160,5 @@ def test_what_cannot_be(settings, message):
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in SMALL if not one.startswith("run.fast")]
     made = recipe(settings=[*asked, "objective.kind=detection", *settings])
-    with pytest.raises(ConfigError, match="needs batches made on the device.*\n.*--dtype bf16"):
+    with raises(ConfigError, "device", fix="--dtype bf16"):
         made.is_fast("cpu", 1)

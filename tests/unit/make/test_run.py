@@ -12,6 +12,7 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import recipes
 from cloze.make.run import RECIPE, named, placed
 from cloze.make.translation.job import resume_translator, train_translator
+from helpers import raises
 
 BEGIN = {
     "pretrain": lambda out, **how: pretrain_encoder("none.txt", out, **how),
@@ -34,7 +35,7 @@ def test_a_missing_tensorboard_is_told_before_anything_is_read_or_overwritten(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     kept = tmp_path / "metrics.jsonl"
     kept.write_text("of an earlier run")
-    with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
+    with raises(MissingExtraError, "TensorBoard", "cloze[tensorboard]"):
         BEGIN[verb](tmp_path, settings=["run.tensorboard=true"], force=True)
     assert kept.read_text() == "of an earlier run"
     assert list(tmp_path.iterdir()) == [kept]
@@ -44,7 +45,7 @@ def test_a_missing_tensorboard_is_told_before_anything_is_read_or_overwritten(
 def test_a_missing_vocabulary_is_told_before_anything_is_overwritten(verb, tmp_path):
     kept = tmp_path / "metrics.jsonl"
     kept.write_text("of an earlier run")
-    with pytest.raises(FolderError, match="no file or folder .*nowhere"):
+    with raises(FolderError, "folder", "nowhere"):
         BEGIN[verb](tmp_path, settings=['vocabulary.folder="nowhere"'], force=True)
     assert list(tmp_path.iterdir()) == [kept]
 
@@ -54,7 +55,7 @@ def test_so_it_is_when_a_run_is_resumed(recipe, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     shutil.copy(recipes()[recipe], tmp_path / RECIPE)
     settings = ["run.tensorboard=true", *(["task=classify"] if recipe == "finetune" else [])]
-    with pytest.raises(MissingExtraError, match="writing for TensorBoard"):
+    with raises(MissingExtraError, "TensorBoard", "cloze[tensorboard]"):
         AGAIN[recipe](tmp_path, settings=settings)
 
 

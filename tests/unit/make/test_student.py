@@ -15,7 +15,7 @@ from cloze.make.distill.student import fingerprint, kept_layers, student
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
-from helpers import scramble, tiny_tokenizer
+from helpers import raises, scramble, tiny_tokenizer
 
 SIZE = tiny_tokenizer().size
 SHAPE = {
@@ -42,7 +42,7 @@ IDS = torch.randint(0, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
 @pytest.mark.parametrize("family", ["distilbert", "bert"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_with_all_layers_it_is_the_teacher(family, tied):
-    teacher = teacher_of(tied=tied)
+    teacher = teacher_of(tie_embeddings=tied)
     made = student(teacher, layers=4, family=family)
     assert (made.config.family, made.heads) == (family, ("mlm",))
     ours, theirs = made.module(IDS), teacher.module(IDS)
@@ -54,7 +54,7 @@ def test_with_all_layers_it_is_the_teacher(family, tied):
 
 
 def test_a_student_of_a_student():
-    teacher = teacher_of(("mlm",), DistilBertConfig, sequence_dropout=0.3)
+    teacher = teacher_of(("mlm",), DistilBertConfig, classifier_dropout=0.3)
     made = student(teacher)
     assert made.config == DistilBertConfig(**SHAPE | {"num_layers": 2}, classifier_dropout=0.3)
     same = student(teacher, layers=4)
@@ -121,9 +121,11 @@ def test_global_layers_come_to_global_places(of, wanted, every):
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("heads", [("mlm",), ()])
 def test_a_modernbert_teaches_a_modernbert(every, heads):
-    teacher = teacher_of(heads, ModernBertConfig, layers=6, global_every=every, window=4)
+    teacher = teacher_of(
+        heads, ModernBertConfig, num_layers=6, global_attention_every=every, window_size=4
+    )
     made = student(teacher)
-    assert made.config == replace(teacher.config, layers=3)
+    assert made.config == replace(teacher.config, num_layers=3)
     assert made.heads == heads
     kept = kept_layers(6, every=every)
     for block, number in zip(made.module.blocks, kept, strict=True):
@@ -143,8 +145,7 @@ def test_a_modernbert_teaches_a_modernbert(every, heads):
     ],
 )
 def test_places_are_read_in_one_way(config, heads, family):
-    message = f"a {config.family} teacher, and the student a {family}.*\n.*leave --family out"
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, config.family, family, fix="--family"):
         student(teacher_of(heads, config), family=family)
 
 
@@ -169,33 +170,33 @@ def test_a_fingerprint_is_of_every_weight():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 5}, "a student of 5 layers from a teacher of 4\n.*1 to 4 layers"),
-        ({"num_layers": 0}, "a student of 0 layers"),
+        ({"layers": 5}, ("5", "layers", "teacher", "4", "1")),
+        ({"layers": 0}, ("0", "layers")),
     ],
 )
 def test_layers_the_teacher_has_not(options, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         student(teacher_of(), **options)
 
 
 def test_a_single_layer_cannot_be_halved():
-    with pytest.raises(ConfigError, match="single layer.*\n.*--layers 1"):
-        student(teacher_of(layers=1))
+    with raises(ConfigError, "single", "layer", fix="--layers 1"):
+        student(teacher_of(num_layers=1))
 
 
 def test_a_distilbert_makes_no_bert():
-    with pytest.raises(ConfigError, match="distilbert teacher has no segments.*\n.*leave --family"):
+    with raises(ConfigError, "distilbert", "teacher", "segments", fix="--family"):
         student(teacher_of(("mlm",), DistilBertConfig), family="bert")
 
 
 def test_norms_a_distilbert_cannot_have():
     teacher = teacher_of(norm_eps=1e-5)
-    with pytest.raises(ConfigError, match="norms use 1e-05.*\n.*--family bert"):
+    with raises(ConfigError, "1e-05", fix="--family bert"):
         student(teacher)
     assert student(teacher, family="bert").config.norm_eps == 1e-5
 
 
 @pytest.mark.parametrize("head", ["sequence", "token", "span", "choice"])
 def test_a_fine_tuned_teacher(head):
-    with pytest.raises(InputError, match=f"it has a {head} head.*\n.*then fine-tune the student"):
+    with raises(InputError, head):
         student(teacher_of((head,)))

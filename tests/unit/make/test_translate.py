@@ -14,6 +14,7 @@ from cloze.make.run import Watch
 from cloze.make.translation.recipe import TranslateRun, translate_recipe
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.transformer import Transformer
+from helpers import raises
 from translators import TEXTS
 
 TINY = {
@@ -104,11 +105,11 @@ def test_it_is_a_task_of_finetune(files, tmp_path):
     assert (ended.score, ended.steps) == (straight.score, straight.steps)
     again = cloze.finetune("translate", None, (), tmp_path / "c", tmp_path / "a/recipe.toml")
     assert again.score == ended.score  # the recipe names its files
-    with pytest.raises(InputError, match="runs/bert is no translator"):
+    with raises(InputError, "runs/bert"):
         cloze.finetune("translate", "runs/bert", train, tmp_path / "d")
-    with pytest.raises(InputError, match="train is not two files"):
+    with raises(InputError, "train", "two"):
         cloze.finetune("translate", None, files / "train.en", tmp_path / "d")
-    with pytest.raises(InputError, match="only runs on raw text"):
+    with raises(InputError, "raw"):
         cloze.resume(tmp_path / "a", sources=[files / "train.en"])
 
 
@@ -135,28 +136,28 @@ def test_sentences_in_python_and_long_ones_left_out(tmp_path):
         settings=[*TINY["transformer"], *RUN, "run.steps=1", "data.limit=60"],
     )
     assert ended.left_out == 1
-    with pytest.raises(InputError, match="began with sentences in Python"):
+    with raises(InputError, "Python"):
         cloze.resume(tmp_path / "run")
 
 
 def test_what_a_user_can_get_wrong(files, tmp_path):
-    with pytest.raises(InputError, match="train.en has 61 lines and .*dev.de 6"):
+    with raises(InputError, "train.en", "61", "dev.de", "6"):
         cloze.train_translator(files / "train.en", files / "dev.de", tmp_path / "a")
-    with pytest.raises(InputError, match="no pair is shorter than 2 tokens"):
+    with raises(InputError, "pair", "2"):
         trained(files, tmp_path / "b", "transformer", "data.limit=2")
     trained(files, tmp_path / "c", "transformer", "run.steps=1", dev=False)
-    with pytest.raises(InputError, match="exists already"):
+    with raises(InputError, "exists"):
         trained(files, tmp_path / "c", "transformer", "run.steps=1")
     for settings, message in (
-        (["seq2seq.hidden_size=8"], "describes two models\n.*transformer or seq2seq"),
-        (["loss.own_words=0.5"], "none of its own"),
-        (["run.bleu=14a"], "run.bleu '14a' is unknown"),
-        (["run.batch_tokens=0"], "run.batch_tokens is 0"),
-        (["transformer.wings=2"], "no setting transformer.wings"),
-        (["data.train=['a']"], "data.train names 1 files\n.*name two"),
-        (["schedule.shape=inverse-sqrt", "schedule.warmup=0.0"], "warmup is 0.0"),
+        (["seq2seq.hidden_size=8"], ("two", "transformer", "seq2seq")),
+        (["loss.own_words=0.5"], "loss.own_words"),
+        (["run.bleu=14a"], ("run.bleu", "14a")),
+        (["run.batch_tokens=0"], ("run.batch_tokens", "0")),
+        (["transformer.wings=2"], "transformer.wings"),
+        (["data.train=['a']"], ("data.train", "1")),
+        (["schedule.shape=inverse-sqrt", "schedule.warmup=0.0"], ("warmup", "0.0")),
     ):
-        with pytest.raises(ConfigError, match=message):
+        with raises(ConfigError, message):
             translate_recipe("transformer", settings=settings)
 
 
@@ -191,7 +192,7 @@ def test_a_vocabulary_of_ones_own(files, tmp_path):
     assert one.encode(TEXTS) == two.encode(TEXTS)
     words = cloze.Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
     words.save(tmp_path / "words")
-    with pytest.raises(ConfigError, match="no end of a sentence, or loses characters"):
+    with raises(ConfigError, "sentence"):
         trained(
             files,
             tmp_path / "three",
@@ -243,6 +244,6 @@ def test_the_papers_base_model_is_a_recipe_of_the_task(files, tmp_path):
 
 
 def test_a_run_without_a_budget():
-    with pytest.raises(ConfigError, match="no budget\n.*--minutes, --steps, --tokens or --epochs"):
+    with raises(ConfigError, "budget", fix=("--minutes", "--steps", "--tokens", "--epochs")):
         TranslateRun().budget(10)
     assert TranslateRun(epochs=2.0).budget(10).steps == 20

@@ -5,6 +5,7 @@ import pytest
 from cloze.errors import InputError
 from cloze.make.vocabulary import vocabulary
 from cloze.text.tokenizer import Tokenizer
+from helpers import raises
 
 ROWS = [{"id": 1, "text": "the cat sat on the mat"}, {"id": 2, "text": "größe 北京"}] * 20
 
@@ -28,7 +29,7 @@ def test_a_taken_place_is_refused_before_anything_is_read(tmp_path: Path) -> Non
         yield
 
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"exists already\n.*force=True in Python"):
+    with raises(InputError, "exists", fix="force=True"):
         vocabulary(never(), out=tmp_path)
 
 

@@ -13,6 +13,7 @@ from cloze.metrics.bleu import (
     tokenize_13a,
     tokenize_zh,
 )
+from helpers import raises
 
 
 def test_words():
@@ -67,8 +68,8 @@ def test_it_says_how_it_was_counted():
 
 
 def test_what_a_user_can_get_wrong():
-    with pytest.raises(InputError, match="2 translations have 1 references\n.*one reference"):
+    with raises(InputError, "2", "1", "reference"):
         compute_bleu(["a", "b"], ["a"])
-    with pytest.raises(ConfigError, match="tokenizer of BLEU '12a' is unknown"):
+    with raises(ConfigError, "BLEU", "12a"):
         compute_bleu(["a"], ["a"], tokenize="12a")
     assert compute_bleu([], []).score == 0.0

@@ -6,6 +6,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.metrics import bootstrap
 from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
 from cloze.metrics.measures import make_scorer
+from helpers import raises
 
 
 def rng(seed=0):
@@ -92,14 +93,14 @@ def test_resamples_without_a_value_are_left_out():
     made = make_scorer("answer", [["a b"]] * 5 + [[]], ["b"] * 4 + ["", ""])
     found = bootstrap_interval(made.metric("no_answer"), 6, rng=rng())
     assert (found.value, found.low, found.high) == (1, 1, 1)
-    with pytest.raises(InputError, match="NaN in every resample\n  fix: score more"):
+    with raises(InputError, "NaN"):
         bootstrap_interval(np.array([np.nan]), 1, rng=rng())
 
 
 def test_bad_choices_are_said():
-    with pytest.raises(InputError, match="there are 2 values for 3 examples\n  fix: give one"):
+    with raises(InputError, "2", "3 examples"):
         bootstrap_interval(np.zeros(2), 3, rng=rng())
-    with pytest.raises(ConfigError, match="resamples is 0"):
+    with raises(ConfigError, "resamples", "0"):
         bootstrap_interval(np.zeros(2), 2, rng=rng(), resamples=0)
-    with pytest.raises(ConfigError, match="examples is 0"):
+    with raises(ConfigError, "examples", "0"):
         bootstrap_difference(np.zeros(0), np.zeros(0), 0, rng=rng())

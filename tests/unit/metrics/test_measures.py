@@ -7,6 +7,7 @@ import pytest
 from cloze.errors import ConfigError, InputError
 from cloze.metrics import labels, numbers, spans
 from cloze.metrics.measures import METRICS, compute_scores, main_metric, make_scorer
+from helpers import raises
 
 GOLD = {
     "classify": ["yes", "no", "yes", "yes"],
@@ -81,7 +82,7 @@ def test_a_scheme_can_be_said():
         "f1_macro": 1,
     }
     assert compute_scores("tag", [["B-A"]], [["S-A"]], scheme="bmes")["f1"] == 1
-    with pytest.raises(InputError, match="tag scheme 'BOI' is unknown"):
+    with raises(InputError, "BOI"):
         compute_scores("tag", [["B-A"]], [["B-A"]], scheme="BOI")
 
 
@@ -130,15 +131,15 @@ def test_numbers_are_scored_as_numbers_are():
 
 
 def test_what_is_unknown_is_said():
-    with pytest.raises(ConfigError, match="task 'clasify' is unknown\n  fix: .*classify"):
+    with raises(ConfigError, "task", "clasify", fix="classify"):
         compute_scores("clasify", ["a"], ["a"])
-    with pytest.raises(ConfigError, match="task 'tag, plain' is unknown"):
+    with raises(ConfigError, "task", "tag, plain"):
         main_metric("tag, plain")
-    with pytest.raises(ConfigError, match="score 'f2' is unknown\n  fix: .*f1"):
+    with raises(ConfigError, "score", "f2", fix="f1"):
         make_scorer("tag", GOLD["tag"], SAID["tag"]).metric("f2")
-    with pytest.raises(InputError, match="the label 'b' is not among a"):
+    with raises(InputError, "'b'"):
         compute_scores("classify", ["a", "b"], ["a", "a"], labels=["a"])
-    with pytest.raises(InputError, match="sentence 1 has 1 words and 2 predicted tags"):
+    with raises(InputError, "sentence 1", "1", "2"):
         compute_scores("tag", [["X"]], [["X", "Y"]])
-    with pytest.raises(InputError, match="1 examples and 2 predictions"):
+    with raises(InputError, "1 example", "2 predictions"):
         compute_scores("choose", [1], [1, 2])

@@ -4,6 +4,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.metrics.numbers import compute_ranks, mean_squared_error, pearson, spearman
+from helpers import raises
 
 
 def test_by_hand():
@@ -33,7 +34,7 @@ def test_sizes_do_not_matter():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_no_number_is_refused(bad):
-    with pytest.raises(InputError, match="NaN or infinite\n  fix: look for what made it so"):
+    with raises(InputError, "NaN"):
         spearman([1.0, 2.0], [1.0, bad])
-    with pytest.raises(InputError, match="2 examples and 1 predictions"):
+    with raises(InputError, "2 examples", "1 prediction"):
         mean_squared_error([1.0, 2.0], [1.0])

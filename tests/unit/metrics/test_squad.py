@@ -20,6 +20,7 @@ from cloze.metrics.squad import (
     score_answers,
     split_segments,
 )
+from helpers import raises
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_no_answer():
 
 def test_every_question_has_its_score():
     assert [one.exact for one in score_answers([["a b"], []], ["b", "x"])] == [1, 0]
-    with pytest.raises(InputError, match="there are 1 examples and 0 predictions"):
+    with raises(InputError, "1 example", "0 predictions"):
         score_answers([["a"]], [])
 
 
@@ -173,7 +174,7 @@ def test_always_silent_can_be_best():
 
 
 def test_a_lead_is_a_number():
-    with pytest.raises(InputError, match="“no answer” is NaN or infinite\n  fix: leave that one"):
+    with raises(InputError, "NaN"):
         best_threshold([math.nan], [1.0], [0.0])
-    with pytest.raises(InputError, match="1 examples and 2 predictions"):
+    with raises(InputError, "1 example", "2 predictions"):
         best_threshold([1.0], [1.0], [0.0, 1.0])

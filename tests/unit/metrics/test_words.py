@@ -10,6 +10,7 @@ from cloze.metrics.words import (
     score_similarities,
 )
 from cloze.models.word2vec import WordVectors
+from helpers import raises
 
 # men to the right, women to the left; royal ones are above
 PLACES = {"man": (1, 0.1), "woman": (-1, 0.1), "king": (1, 2), "queen": (-1, 2), "cabbage": (0, -3)}
@@ -76,7 +77,7 @@ def test_similarities_beside_what_people_judged():
 
 
 def test_too_few_pairs_are_told():
-    with pytest.raises(InputError, match="1 of 2 pairs have both words"):
+    with raises(InputError, "1 of 2"):
         score_similarities(model(), [("king", "queen", 1.0), ("king", "x", 1.0)])
 
 
@@ -88,7 +89,7 @@ def test_questions_from_a_file(tmp_path):
         question("boy", "girl", "man", "woman"),
     ]
     path.write_text(": a\none two three\n")
-    with pytest.raises(InputError, match="questions.txt:2: 3 words, not four"):
+    with raises(InputError, "questions.txt:2", "3"):
         read_questions(path)
 
 
@@ -108,10 +109,10 @@ def test_pairs_from_a_file(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
-    [("a,b\n", "pairs.csv:1: 2 columns, not three"), ("a,b,1\nc,d,x\n", "pairs.csv:2: 'x' is no")],
+    [("a,b\n", ("pairs.csv:1", "2")), ("a,b,1\nc,d,x\n", ("pairs.csv:2", "x"))],
 )
 def test_pairs_that_cannot_be_read(tmp_path, text, wrong):
     path = tmp_path / "pairs.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=wrong):
+    with raises(InputError, wrong):
         read_pairs(path)

@@ -10,6 +10,7 @@ from cloze.models.configs.ngram import BOS
 from cloze.models.configs.nnlm import NNLMConfig
 from cloze.models.lstm import LSTM
 from cloze.nn.recurrent import NETS, LockedDropout, Stack
+from helpers import raises
 from languages import VARIETIES, fresh_model, language_model
 
 
@@ -109,11 +110,11 @@ def test_dropout_stands_around_every_layer():
 
 
 def test_shapes_that_cannot_be():
-    with pytest.raises(ConfigError, match="embedding is 4, and the output, of width 8, shares it"):
+    with raises(ConfigError, "embedding_size", "4", "8"):
         LSTMConfig(hidden_size=8, embedding_size=4)
-    with pytest.raises(ConfigError, match="order is 1"):
+    with raises(ConfigError, "order", "1"):
         NNLMConfig(order=1)
-    with pytest.raises(ConfigError, match="bos_id is 9"):
+    with raises(ConfigError, "bos_id", "9"):
         NNLMConfig(vocab_size=9, bos_id=9)
-    with pytest.raises(ConfigError, match="vocab_size is 1"):
+    with raises(ConfigError, "vocab_size", "1"):
         LSTMConfig(vocab_size=1, bos_id=0)

@@ -9,7 +9,7 @@ from cloze.make.finetune.transfer import depth_of
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.packed import Packed
-from helpers import scramble, tiny_model
+from helpers import raises, scramble, tiny_model
 
 SHAPE = {
     "vocab_size": 30,
@@ -63,23 +63,23 @@ def test_small_presets_look_at_all_of_a_text():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"global_every": 0}, "global_every is 0\n.*from 1 to"),
-        ({"window": 0}, "window is 0\n.*from 1 to"),
-        ({"theta": 0.5}, "theta is 0.5\n.*from 1 to"),
-        ({"local_theta": "big"}, "local_theta is 'big'"),
-        ({"hidden_dropout": 2}, "hidden_dropout is 2"),
-        ({"classifier_dropout": -1}, "classifier_dropout is -1"),
-        ({"norm_bias": 1}, "norm_bias is 1\n.*true or false"),
-        ({"pooling": "max"}, "pooling 'max' is unknown\n.*choose from cls, mean"),
-        ({"transform_activation": "gelo"}, "transform_activation 'gelo' is unknown"),
+        ({"global_attention_every": 0}, ("global_attention_every", "0", "1")),
+        ({"window_size": 0}, ("window_size", "0", "1")),
+        ({"rope_theta": 0.5}, ("rope_theta", "0.5", "1")),
+        ({"local_rope_theta": "big"}, ("local_rope_theta", "big")),
+        ({"ffn_dropout": 2}, ("ffn_dropout", "2")),
+        ({"classifier_dropout": -1}, ("classifier_dropout", "-1")),
+        ({"norm_bias": 1}, ("norm_bias", "1")),
+        ({"classifier_pooling": "max"}, ("classifier_pooling", "max", "mean")),
+        ({"classifier_activation": "gelo"}, ("classifier_activation", "gelo")),
         (
             {"hidden_size": 6, "num_heads": 2},
-            "heads of 3 numbers cannot be turned.*\n.*even number",
+            ("3", "even"),
         ),
     ],
 )
 def test_a_configuration_is_checked_once(changes, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         ModernBertConfig(**{**SHAPE, **changes})
 
 
@@ -89,13 +89,13 @@ def test_segments_mean_nothing_to_it():
 
 
 def test_no_longer_than_its_positions():
-    with pytest.raises(InputError, match="41 tokens, but the model has 40 positions"):
+    with raises(InputError, "41 tokens", "40 positions"):
         built()(some_ids(1, 41))
 
 
 def test_local_layers_pass_on_what_is_near_and_no_more():
     """Two local layers of 2 places each way: what happens further than 4 away stays unseen."""
-    module = scramble(built(layers=3, global_every=3, window=4, width=16))
+    module = scramble(built(num_layers=3, global_attention_every=3, window_size=4, hidden_size=16))
     layers = {0: 0, 1: 2, 2: 4}
     ids = some_ids(1, 20)
     changed = ids.clone()
@@ -142,21 +142,21 @@ def test_parts_have_their_depth():
 
 
 def test_without_biases_it_has_none():
-    names = [name for name, _ in built(("mlm",), scores_bias=False).named_parameters()]
+    names = [name for name, _ in built(("mlm",), lm_head_bias=False).named_parameters()]
     assert not [name for name in names if "bias" in name]
     assert "blocks.0.attention_norm.weight" not in names  # the embeddings are normed just before
 
 
 def test_an_unknown_head_is_named():
-    with pytest.raises(ConfigError, match="head 'nsp' is unknown"):
+    with raises(ConfigError, "head", "nsp"):
         built(("nsp",))
-    with pytest.raises(ConfigError, match="head 'mlm' is unknown"):
+    with raises(ConfigError, "head", "mlm"):
         built(("token",)).logits("mlm", torch.zeros(1, 16))
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded", "plain"])
 def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
-    module = scramble(built(("sequence", "token"), pooling="mean"))
+    module = scramble(built(("sequence", "token"), classifier_classifier_pooling="mean"))
     rows = [some_ids(1, length)[0] for length in (5, 5, 3)]
     alone = torch.stack([module(row[None])[0].mean(0) for row in rows])
     if layout == "packed":
@@ -181,7 +181,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
     from dataclasses import replace
 
     model = tiny_model("sequence", family="modernbert")
-    config = replace(model.config, pooling=pooling)
+    config = replace(model.config, classifier_pooling=pooling)
     module = build(config, ("sequence",), rng=torch.Generator()).eval()
     module.load_state_dict(model.module.state_dict())
     opened = cloze.load(replace(model, module=module, config=config).save(tmp_path / "m"))
@@ -196,7 +196,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["dropout", "attention_dropout", "hidden_dropout", "classifier_dropout"]
+    "name", ["dropout", "attention_dropout", "ffn_dropout", "classifier_dropout"]
 )
 def test_each_dropout_is_at_work_while_training(name):
     module = scramble(built(("token",), **{name: 0.5})).train()
@@ -221,7 +221,7 @@ def test_it_learns_from_the_mean_as_it_reads_the_mean():
     from cloze.data.labelled.batch import Item, batch_of
     from cloze.objectives.labelled import classes
 
-    module = scramble(built(("sequence",), pooling="mean"))
+    module = scramble(built(("sequence",), classifier_classifier_pooling="mean"))
     rows = [some_ids(1, length)[0].tolist() for length in (4, 4, 7)]
     groups = [
         [Item(ids=row, type_ids=[0] * len(row), targets=(n % 2,))] for n, row in enumerate(rows)

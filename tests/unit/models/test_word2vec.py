@@ -4,6 +4,7 @@ import pytest
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.word2vec import Grams
 from cloze.models.word2vec import WordVectors, normalised
+from helpers import raises
 
 WORDS = ("king", "queen", "man", "woman")
 
@@ -30,9 +31,9 @@ def test_of_two_words_alike_the_first_counts():
 
 
 def test_an_unknown_word_names_the_nearest():
-    with pytest.raises(InputError, match="no word 'quen' among these 4\n.*did you mean 'queen'?"):
+    with raises(InputError, "quen", "4", fix="queen"):
         vectors()["quen"]
-    with pytest.raises(InputError, match="no word 'xyz'.*\n.*character n-grams"):
+    with raises(InputError, "xyz", fix=("character", "n-grams")):
         vectors()["xyz"]
 
 
@@ -49,7 +50,7 @@ def test_with_n_grams_an_unseen_word_has_the_mean_of_theirs():
 def test_a_word_too_short_for_any_n_gram_is_unknown():
     grams = Grams(shortest=6, longest=6, buckets=2)
     model = vectors(grams=grams, gram_vectors=np.zeros((2, 3), np.float32))
-    with pytest.raises(InputError, match="no word 'it'"):
+    with raises(InputError, "it"):
         model["it"]
 
 

@@ -11,6 +11,7 @@ from cloze.nn.attention import Attention
 from cloze.nn.masks import allowed_by, causal
 from cloze.nn.packed import Packed
 from cloze.nn.positions import sinusoids
+from helpers import raises
 
 
 def test_causal_mask_lets_no_one_look_ahead():
@@ -35,7 +36,7 @@ def test_a_mask_of_queries_and_keys_is_taken_as_it_is():
 
 
 def test_a_mask_of_one_dimension_is_refused():
-    with pytest.raises(InputError, match=r"mask of 1 dimensions.*\n.*\(batch, keys\)"):
+    with raises(InputError, "mask", "1", fix="(batch, keys)"):
         allowed_by(torch.ones(4))
 
 
@@ -65,9 +66,7 @@ def test_too_long_a_sequence_names_the_policies():
         "max_positions": 4,
     }
     module = build(BertConfig(**shape), rng=rng)
-    with pytest.raises(
-        InputError, match=r"5 tokens.*4 positions\n.*head, tail, head\+tail or window"
-    ):
+    with raises(InputError, "5 tokens", "4 positions", fix=("head", "tail", "head+tail", "window")):
         module(torch.zeros(1, 5, dtype=torch.long))
 
 
@@ -94,43 +93,43 @@ def test_presets_have_the_published_sizes(name):
     [
         (
             {"hidden_size": 10, "num_heads": 3},
-            "width 10 does not split into 3 heads\n.*multiple of 3",
+            ("10", "3"),
         ),
-        ({"num_layers": 0}, "layers is 0\n.*from 1 to 512"),
-        ({"num_layers": 10**9}, "layers is 1000000000"),
-        ({"num_layers": True}, "layers is True"),
-        ({"vocab_size": "30522"}, "vocab_size is '30522'"),
-        ({"dropout": 1.5}, "dropout is 1.5\n.*from 0 to 1"),
-        ({"dropout": float("nan")}, "dropout is nan"),
-        ({"activation": "gelo"}, "activation 'gelo' is unknown\n.*did you mean 'gelu'"),
-        ({"pad_id": 99}, "pad_id is 99"),
-        ({"labels": ()}, "number of labels is 0"),
-        ({"segments": 0}, "segments is 0"),
-        ({"classifier_dropout": -1}, "classifier_dropout is -1"),
-        ({"problem": "rank"}, "problem 'rank' is unknown"),
+        ({"num_layers": 0}, ("num_layers", "0", "1", "512")),
+        ({"num_layers": 10**9}, ("num_layers", "1000000000")),
+        ({"num_layers": True}, "num_layers"),
+        ({"vocab_size": "30522"}, ("vocab_size", "30522")),
+        ({"dropout": 1.5}, ("dropout", "1.5", "0", "1")),
+        ({"dropout": float("nan")}, ("dropout", "nan")),
+        ({"activation": "gelo"}, ("activation", "gelo", "gelu")),
+        ({"pad_id": 99}, ("pad_id", "99")),
+        ({"labels": ()}, "0"),
+        ({"type_vocab_size": 0}, ("type_vocab_size", "0")),
+        ({"classifier_dropout": -1}, ("classifier_dropout", "-1")),
+        ({"problem_type": "rank"}, ("problem_type", "rank")),
     ],
 )
 def test_a_configuration_is_checked_once(changes, message):
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, message):
         BertConfig(**{"vocab_size": 30, "hidden_size": 8, "num_heads": 2, **changes})
 
 
 def test_a_distilbert_has_its_own_epsilon():
-    with pytest.raises(ConfigError, match="norms use 1e-12"):
+    with raises(ConfigError, "1e-12"):
         DistilBertConfig(vocab_size=30, norm_eps=1e-5)
 
 
 def test_an_unknown_preset_or_head_suggests_the_near_one():
-    with pytest.raises(ConfigError, match="did you mean 'tiny'"):
+    with raises(ConfigError, "tiny"):
         BertConfig.preset("tinny", vocab_size=30)
     config = BertConfig(vocab_size=30, hidden_size=8, num_heads=2, num_layers=1)
-    with pytest.raises(ConfigError, match="did you mean 'span'"):
+    with raises(ConfigError, "span"):
         build(config, ["spam"], rng=torch.Generator())
 
 
 def test_a_sinusoidal_distilbert_starts_from_sines():
     config = DistilBertConfig(
-        vocab_size=30, hidden_size=8, num_heads=2, layers=1, sinusoidal_positions=True
+        vocab_size=30, hidden_size=8, num_heads=2, num_num_layers=1, sinusoidal_positions=True
     )
     module = build(config, rng=torch.Generator())
     assert torch.equal(module.embeddings.position.weight, sinusoids(512, 8))

@@ -14,6 +14,7 @@ from cloze.nn.attention import attention_weights
 from cloze.nn.masks import causal
 from cloze.nn.positions import LearnedPositions, Sinusoids, sinusoids
 from cloze.nn.recurrent import NETS, Bridge, Cells, RecurrentEncoder
+from helpers import raises
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -74,7 +75,7 @@ def test_both_layouts_of_the_waves():
     torch.testing.assert_close(halves[:, 0], place.sin())
     torch.testing.assert_close(halves[:, 4], place.cos())
     torch.testing.assert_close(halves[:, 3], (place / 10000).sin())
-    with pytest.raises(ConfigError, match="layout of the waves 'thirds' is unknown"):
+    with raises(ConfigError, "thirds"):
         sinusoids(5, 8, "thirds")
 
 
@@ -175,7 +176,7 @@ def test_the_encoder_reads_both_ways_and_no_padding(kind):
     torch.testing.assert_close(ends[1, 0, :4], memory[0, 5, :4])
     torch.testing.assert_close(ends[1, 0, 4:], memory[0, 0, 4:])
     assert [part.shape for part in Bridge(8, 2)(ends)] == [(2, 2, 8)] * 2
-    with pytest.raises(ConfigError, match="width 7 does not split in two ways"):
+    with raises(ConfigError, "7"):
         RecurrentEncoder(kind, 5, 7, layers=1, bidirectional=True, dropout=0.0)
 
 

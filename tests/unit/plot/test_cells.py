@@ -2,6 +2,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.plot.cells import Cells, colour
+from helpers import raises
 
 
 @pytest.mark.parametrize(
@@ -43,5 +44,5 @@ def test_a_limit_and_many_rows(tmp_path):
     ("rows", "values"), [(["a"], []), (["a", "b"], [[1], [1, 2]]), (["a"], [[]])]
 )
 def test_names_and_rows_that_do_not_fit(rows, values):
-    with pytest.raises(InputError, match="give each row one name"):
+    with raises(InputError, "row", "name"):
         Cells(title="x", rows=rows, values=values)

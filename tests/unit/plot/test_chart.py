@@ -12,6 +12,7 @@ from cloze.errors import InputError
 from cloze.plot.chart import LineChart, Series
 from cloze.plot.files import asset
 from cloze.plot.line import thinned
+from helpers import raises
 
 NAN, INF = math.nan, math.inf
 
@@ -167,7 +168,7 @@ def test_hovering_shows_exact_values() -> None:
 
 
 def test_every_x_needs_a_y() -> None:
-    with pytest.raises(InputError, match=r"series 'a' has 2 x and 1 y\n  fix: give one y"):
+    with raises(InputError, "'a'", "2 x", "1 y"):
         Series(name="a", x=[1, 2], y=[1])
 
 

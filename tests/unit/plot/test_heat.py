@@ -13,6 +13,7 @@ from cloze.plot.files import asset
 from cloze.plot.heat import Heat
 from cloze.plot.page import Page, Section
 from cloze.plot.picture import NARROW, WIDE
+from helpers import raises
 
 HOSTILE = "</text></svg><script>alert(1)</script>\"'>&lt;"
 
@@ -131,12 +132,9 @@ def test_the_data_are_exact_and_plain():
 
 
 def test_names_and_numbers_must_fit():
-    with pytest.raises(
-        InputError,
-        match="heat map 'Map' has 1 × 2 names, and 1 rows of 3 numbers\n  fix: give each row",
-    ):
+    with raises(InputError, "Map", "1 × 2", "3", fix="row"):
         heat([[1, 2, 3]], columns=["a", "b"])
-    with pytest.raises(InputError, match="2 × 2 names, and 1 rows of 2 shades"):
+    with raises(InputError, "2 × 2", "1"):
         heat([[1, 2], [3, 4]], shades=[[1, 1]])
 
 

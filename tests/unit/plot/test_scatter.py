@@ -5,6 +5,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.plot.scatter import Dot, Scatter
+from helpers import raises
 
 
 def places(scatter: Scatter) -> list[tuple[float, float]]:
@@ -58,5 +59,5 @@ def test_nothing_to_draw_says_so():
 
 
 def test_a_dot_without_a_place_is_told():
-    with pytest.raises(InputError, match="'x' has no place"):
+    with raises(InputError, "'x'"):
         Scatter(title="t", dots=[Dot(name="x", x=math.nan, y=0)])

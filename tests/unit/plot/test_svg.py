@@ -2,6 +2,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.plot.svg import Element, data_block, number
+from helpers import raises
 
 
 def test_text_is_escaped_wherever_it_stands() -> None:
@@ -28,7 +29,7 @@ def test_characters_that_no_file_can_hold_are_replaced() -> None:
 
 @pytest.mark.parametrize("name", ["onclick", "ONLOAD", "src", "href", "xlink:href"])
 def test_nothing_can_run_or_load(name: str) -> None:
-    with pytest.raises(InputError, match=r"could run or load something\n  fix: link within"):
+    with raises(InputError, name, fix="#"):
         Element("a", **{name: "https://example.org"})
 
 
@@ -38,15 +39,15 @@ def test_a_link_within_the_page_is_allowed() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a>", "1", "a=b"])
 def test_names_are_names(name: str) -> None:
-    with pytest.raises(InputError, match="is no name of an element"):
+    with raises(InputError, "element"):
         Element(name)
-    with pytest.raises(InputError, match="is no name of an attribute"):
+    with raises(InputError, "attribute"):
         Element("p", **{name: "x"})
 
 
 @pytest.mark.parametrize("text", ["a</script>b", "<!-- x"])
 def test_a_script_cannot_be_left(text: str) -> None:
-    with pytest.raises(InputError, match=r"would end the script.*\n  fix: write < as"):
+    with raises(InputError, "script"):
         str(Element("script", text))
 
 
@@ -66,5 +67,5 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_has_no_place(value: float) -> None:
-    with pytest.raises(InputError, match=r"has no place in a drawing\n  fix: leave the point out"):
+    with raises(InputError, value):
         number(value)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from cloze.report.display import Display
 from cloze.report.panel import Seen, Trace, held_out_line, panel, training_line
+from helpers import raises
 
 
 def rows(count: int = 100, evaluate: int | None = None) -> Iterator[dict[str, Any]]:
@@ -159,7 +160,7 @@ def test_the_cursor_comes_back_when_training_fails() -> None:
 
     console = terminal()
     before = sys.stdout, sys.stderr
-    with pytest.raises(RuntimeError, match="the loss is NaN"):
+    with raises(RuntimeError, "the loss is NaN"):
         show(failing(), console)
     assert written(console).endswith("\x1b[?25h")
     assert (sys.stdout, sys.stderr) == before

@@ -10,7 +10,7 @@ from cloze.data.labelled.questions import read_questions
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.answer import expand_to_words, predict
 from cloze.tasks.answer_items import encode_examples
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 WINDOW = Task(name="answer", policy="window")
 SHORT = "the cat sat. a b c"
@@ -216,7 +216,7 @@ def test_other_policies_cut_the_context(model, policy):
     found = cloze.answer(model, "the cat", LONG, policy=policy)
     assert found.truncated == len(model.tokenizer.encode("the cat", LONG)) - 24
     assert LONG[found.start : found.end] == found.text
-    with pytest.raises(InputError, match="over the gap that head\\+tail leaves\n.*window"):
+    with raises(InputError, "head+tail", fix="window"):
         cloze.answer(model, "the cat", LONG, policy="head+tail")
 
 
@@ -233,14 +233,14 @@ def test_order_and_count(model):
 
 
 def test_mistakes(model):
-    with pytest.raises(ConfigError, match="top is 0"):
+    with raises(ConfigError, "top", "0"):
         cloze.answer(model, "a", "b", top=0)
-    with pytest.raises(ConfigError, match="longest is 0"):
+    with raises(ConfigError, "longest", "0"):
         cloze.answer(model, "a", "b", max_answer_tokens=0)
     where = Origin(file="dev.json", line=2)
-    with pytest.raises(InputError, match="dev.json:2: the text has .* pieces"):
+    with raises(InputError, "dev.json:2"):
         predict(model, [asked(LONG, origin=where)], task=Task(name="answer"))
-    with pytest.raises(InputError, match="cannot answer: its head is token\n.*`tag`"):
+    with raises(InputError, "answer", "head", "token", fix="tag"):
         cloze.answer(tiny_model("token"), "a", "b")
 
 

@@ -12,7 +12,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.tasks.classify import encode_examples, predict
 from cloze.tasks.scoring import compute_logits
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 LONG = "a b c d e f g h i j " * 4  # 42 tokens, the models have 24
 
@@ -115,15 +115,13 @@ def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
 
 
 def test_too_long_without_a_policy(model):
-    with pytest.raises(
-        InputError, match="example 2: the text has 42 pieces.*limit is 24\n.*policy"
-    ):
+    with raises(InputError, "example 2", "42", "24"):
         cloze.classify(model, ["a", LONG])
     own = tiny_model("sequence", task=Task(name="classify", policy="head"))
     assert cloze.classify(own, LONG).truncated == 18  # the folder's own policy
-    with pytest.raises(ConfigError, match="length policy 'cut' is unknown"):
+    with raises(ConfigError, "cut", "head+tail"):
         cloze.classify(model, "a", policy="cut")
-    with pytest.raises(InputError, match="x:3: windows of 22 pieces cannot overlap by 30"):
+    with raises(InputError, "x:3", "22", "30"):
         predict(
             model,
             [TextExample(text=LONG, origin=Origin(file="x", line=3))],
@@ -159,11 +157,11 @@ def test_targets(model):
 
 def test_labels_that_do_not_fit(model):
     where = Origin(file="dev.tsv", line=4)
-    with pytest.raises(InputError, match="dev.tsv:4: the model has no label 'godo'\n.*'good'"):
+    with raises(InputError, "dev.tsv:4", "godo", fix="good"):
         predict(model, [TextExample(text="a", label="godo", origin=where)])
     number = tiny_model("sequence", labels=("n",), problem="number")
     for label in ("high", "nan", float("inf")):
-        with pytest.raises(InputError, match="dev.tsv:4: the model gives numbers.*\n.*mend"):
+        with raises(InputError, "dev.tsv:4"):
             predict(number, [TextExample(text="a", label=label, origin=where)])
 
 
@@ -171,12 +169,12 @@ def test_labels_that_do_not_fit(model):
     ("text", "pair"), [(["a", "b"], ["c"]), (["a", "b"], "c"), (["a"], "c"), ("a", ["c"])]
 )
 def test_texts_and_pairs_that_do_not_match(model, text, pair):
-    with pytest.raises(InputError, match=r"texts have \d pairs\n.*each text one pair"):
+    with raises(InputError, "texts", "pair", fix="pair"):
         cloze.classify(model, text, pair)
 
 
 def test_another_head():
-    with pytest.raises(InputError, match="cannot classify: its head is token\n.*`tag`"):
+    with raises(InputError, "classify", "head", "token", fix="tag"):
         cloze.classify(tiny_model("token"), "a")
 
 
@@ -189,9 +187,9 @@ def test_a_model_of_pairs_tells_whether_one_text_follows():
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-6)
     assert [one.truncated > 0 for one in found] == [False, False, True]
     where = Origin(file="pairs.tsv", line=3)
-    with pytest.raises(InputError, match=r"pairs.tsv:3: .* whether one text follows.*\n.*--pair"):
+    with raises(InputError, "pairs.tsv:3", fix="--pair"):
         predict(model, [TextExample(text="a", pair="b"), TextExample(text="c", origin=where)])
-    with pytest.raises(InputError, match="no labels for a text"):
+    with raises(InputError, "labels"):
         cloze.classify(model, "a")
 
 

@@ -13,7 +13,7 @@ from cloze.errors import InputError
 from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
 from cloze.tasks.compare import compare
 from cloze.tasks.evaluate import evaluate
-from helpers import scramble, tiny_model
+from helpers import raises, scramble, tiny_model
 
 DRAWS = 200
 
@@ -75,7 +75,7 @@ def test_folders_and_files(tmp_path, examples):
     rows = "".join(f"{one.text}\t{one.label}\n" for one in examples)
     (tmp_path / "dev.tsv").write_text(f"text\tlabel\n{rows}broken\n")
     folders = [tmp_path / "a", tmp_path / "b"]
-    with pytest.raises(InputError, match=r"dev.tsv:62"):
+    with raises(InputError, "dev.tsv:62"):
         compare(folders, tmp_path / "dev.tsv", resamples=2)
     seen = []
     made = compare(
@@ -132,16 +132,16 @@ def test_what_cannot_be_compared(examples):
     tagger = tiny_model("token", labels=("O", "B-X"), task=Task(name="tag"))
     words = tiny_model("token", labels=("NOUN", "VERB"), task=Task(name="tag"))
     for models, message in (
-        ({"a": one, "b": tagger}, "a can classify and b can tag"),
-        ({"a": one, "b": number}, "a can classify and b can tell numbers"),
-        ({"a": tagger, "b": words}, "a can tag and b can tag words"),
-        ({"a": one, "b": replace(one, task=None)}, "b: this model was trained for no task"),
-        ({"a": one, "b": classifier(labels=("no", "si"))}, r"b: f.tsv:\d+: the model has no label"),
-        ({}, "there is no model to compare"),
+        ({"a": one, "b": tagger}, ("a can classify", "b can tag")),
+        ({"a": one, "b": number}, ("classify", "number")),
+        ({"a": tagger, "b": words}, ("tag", "words")),
+        ({"a": one, "b": replace(one, task=None)}, ("b:", "task")),
+        ({"a": one, "b": classifier(labels=("no", "si"))}, "f.tsv"),
+        ({}, ("model", "compare")),
     ):
-        with pytest.raises(InputError, match=message):
+        with raises(InputError, message):
             compare(models, examples, resamples=2)
-    with pytest.raises(InputError, match="a model is named twice"):
+    with raises(InputError, "model", "twice"):
         compare(["x", "x"], examples)
 
 

@@ -16,7 +16,7 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.models.configs.word2vec import Grams
 from grams import text_model
-from helpers import tiny_model, tiny_tokenizer
+from helpers import raises, tiny_model, tiny_tokenizer
 from languages import language_model
 from translators import translator
 
@@ -100,13 +100,13 @@ OTHERS = (None, 5, b"runs/bert", {}, ["runs/bert"], object(), SimpleNamespace(co
 @pytest.mark.parametrize("verb", [*ASKED, "export"])
 def test_what_is_no_model(verb, given, tmp_path):
     ask = ASKED.get(verb) or (lambda model: cloze.export("arpa", model, tmp_path / "out"))
-    with pytest.raises(InputError, match=f"of type {type(given).__name__}, is no model\n.*folder"):
+    with raises(InputError, type(given).__name__, fix="folder"):
         ask(given)
 
 
 def test_a_part_of_a_model_is_none():
     for part in (tiny_model("mlm").module, tiny_tokenizer(), text_model(2).module):
-        with pytest.raises(InputError, match="is no model"):
+        with raises(InputError, "model"):
             cloze.suggest(part, "the")
 
 
@@ -117,26 +117,26 @@ def test_a_model_that_cannot_says_what_it_can(verb, kind):
     family = family_of(model)
     if family is not None:
         if verb not in OWN[family].verbs:
-            with pytest.raises(InputError, match=f"{OWN[family].name} cannot {verb}\n.*it can "):
+            with raises(InputError, OWN[family].name, verb):
                 ASKED[verb](model)
     elif verb in ("suggest", "generate"):
-        with pytest.raises(InputError, match="cannot say what comes next: it reads .* both ways\n"):
+        with raises(InputError, "next"):
             ASKED[verb](model)
     elif verb in ("translate", "similar"):
-        with pytest.raises(InputError, match=f"an encoder cannot {verb}\n.*it can .*embed, token"):
+        with raises(InputError, verb, fix=("embed", "token")):
             ASKED[verb](model)
     elif ABLE[verb] != kind and verb not in ("embed", "tokenize"):
-        with pytest.raises(InputError, match=f"this model cannot (fill blanks|{verb})"):
+        with raises(InputError, "cannot"):
             ASKED[verb](model)
 
 
 def test_info_is_of_folders_and_compare_wants_names():
     model = tiny_model("mlm")
     for given in (model, 5, None):
-        with pytest.raises(InputError, match="info reads folders, and was given .*\n.*print"):
+        with raises(InputError, "folders", fix="print"):
             cloze.info(given)
     for given in (model, [model], word_vectors(), [5], 5, None):
-        with pytest.raises(InputError, match="brings no name for the table\n.*mine"):
+        with raises(InputError, "name", fix="mine"):
             cloze.compare(given, EXAMPLES)
 
 
@@ -145,21 +145,21 @@ def test_info_is_of_folders_and_compare_wants_names():
 def test_what_is_no_text(verb, given):
     model = MODELS[ABLE[verb]]()
     options = {"answer": ("c",), "choose": (["a", "b"],)}.get(verb, ())
-    with pytest.raises(InputError, match="is of type .*\n.*a str"):
+    with raises(InputError, "type", fix="str"):
         getattr(cloze, verb)(model, given, *options)
 
 
 def test_other_texts_are_checked_too():
     mlm, sequence, span, choice = (MODELS[one]() for one in ("mlm", "sequence", "span", "choice"))
-    with pytest.raises(InputError, match="pair 1 is of type int"):
+    with raises(InputError, "pair 1", "int"):
         cloze.classify(sequence, ["a"], [1])
-    with pytest.raises(InputError, match="the context is of type NoneType"):
+    with raises(InputError, "context", "NoneType"):
         cloze.answer(span, "a", None)
-    with pytest.raises(InputError, match="option 2 is of type int"):
+    with raises(InputError, "option 2", "int"):
         cloze.choose(choice, "a", ["b", 3])
-    with pytest.raises(InputError, match="the question is of type int"):
+    with raises(InputError, "question", "int"):
         cloze.choose(choice, "a", ["b", "c"], question=1)
-    with pytest.raises(InputError, match="the candidate is of type int"):
+    with raises(InputError, "candidate", "int"):
         cloze.fill(mlm, "a [MASK]", candidates=5)
 
 
@@ -167,7 +167,7 @@ def test_layers_are_a_name_or_numbers():
     model = tiny_model()
     assert np.array_equal(cloze.embed(model, "a", layers=1), cloze.embed(model, "a", layers=[1]))
     for given in (None, 1.5, [1, "2"], {}, object()):
-        with pytest.raises(ConfigError, match="layer"):
+        with raises(ConfigError, "layer"):
             cloze.embed(model, "a", layers=given)
 
 
@@ -218,5 +218,5 @@ def test_help_shows_the_choices_of_evaluate():
 
 def test_a_path_that_is_not_there():
     for verb in ASKED:
-        with pytest.raises(ClozeError, match="there is no|does not hold|not found|is neither"):
+        with raises(ClozeError, "runs-that/never/were"):
             ASKED[verb]("runs-that/never/were")

@@ -15,7 +15,7 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.layers import LAYER_CHOICES, select_layers
-from helpers import PIECES, scramble, tiny_tokenizer
+from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -142,9 +142,7 @@ def test_progress_reaches_the_end(model):
 
 
 def test_too_long_without_a_policy(model):
-    with pytest.raises(
-        InputError, match=r"text 2: .*22 pieces.*limit is 10\n.*head, tail, head\+tail"
-    ):
+    with raises(InputError, "text 2", "22", "10", fix=("head", "tail", "head+tail")):
         cloze.embed(model, ["a", LONG])
 
 
@@ -191,7 +189,7 @@ def test_what_was_cut_is_told_where_someone_asks(model):
 def test_numbers_that_are_none_are_not_written(tmp_path):
     broken = Record(text="the cat", vectors=np.array([1.0, np.nan], np.float32))
     with (
-        pytest.raises(InputError, match="the vector of 'the cat' holds numbers that are none"),
+        raises(InputError, "the cat"),
         vector_file(tmp_path / "v.jsonl") as write,
     ):
         write([broken])
@@ -228,27 +226,27 @@ def test_windows_and_plain_texts_in_one_call(model):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"layers": "lats"}, ConfigError, "layer choice 'lats' is unknown\n.*did you mean 'last'"),
-        ({"layers": "7"}, InputError, "no layer 7 in a model of 5 blocks\n.*0 .embeddings. to 5"),
-        ({"layers": [-7]}, InputError, "no layer -7"),
-        ({"layers": "1,,2"}, ConfigError, "layer choice '1,,2' is unknown"),
-        ({"layers": []}, ConfigError, "no layer is named"),
-        ({"pooling": "average"}, ConfigError, "pooling 'average' is unknown"),
-        ({"policy": "middle"}, ConfigError, "length policy 'middle' is unknown"),
-        ({"batch_tokens": 0}, ConfigError, "batch_tokens is 0"),
+        ({"layers": "lats"}, ConfigError, ("lats", "last")),
+        ({"layers": "7"}, InputError, ("layer", "7", "5", "0")),
+        ({"layers": [-7]}, InputError, ("layer", "-7")),
+        ({"layers": "1,,2"}, ConfigError, ("layer", "1,,2")),
+        ({"layers": []}, ConfigError, "layer"),
+        ({"pooling": "average"}, ConfigError, ("pooling", "average")),
+        ({"policy": "middle"}, ConfigError, ("middle", "head+tail")),
+        ({"batch_tokens": 0}, ConfigError, ("batch_tokens", "0")),
     ],
 )
 def test_unknown_choices(model, options, error, message):
-    with pytest.raises(error, match=message):
+    with raises(error, message):
         cloze.embed(model, "a", **options)
 
 
 def test_too_few_layers():
-    with pytest.raises(InputError, match="concat-last-4 needs more layers than the 2"):
+    with raises(InputError, "concat-last-4", "2"):
         select_layers("concat-last-4", 2)
     assert select_layers("second-to-last", 1).numbers == (0,)
 
 
 def test_a_text_that_is_not_text(model):
-    with pytest.raises(InputError, match="text 2 is of type int"):
+    with raises(InputError, "text 2", "int"):
         cloze.embed(model, ["a", 3])

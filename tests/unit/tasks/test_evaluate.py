@@ -26,7 +26,7 @@ from cloze.tasks.evaluate import evaluate, read_labelled
 from cloze.tasks.evaluation import Evaluation, shorten
 from cloze.tasks.judge import compute_metrics
 from cloze.tasks.tag import TagResult
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 TEXTS = ["the cat sat", "a b c", "cat", "d e f g", "the the", "a a a a", "b", "sat cat ."]
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -108,7 +108,7 @@ def test_rows_and_data_sets_are_judged_as_examples_are():
         assert evaluate(model, given).scores == wanted.scores
     made = cloze.compare({"one": model, "same": classifier()}, data, resamples=5)
     assert [one.evaluation.scores for one in made.entries] == [wanted.scores] * 2
-    with pytest.raises(InputError, match="a DatasetDict is not a stream of rows"):
+    with raises(InputError, "DatasetDict"):
         evaluate(model, datasets.DatasetDict(test=data))
     made = evaluate(model, [*rows, {"label": "no"}], skip_bad=True)
     assert [str(error.problem) for error in made.skipped] == [
@@ -274,16 +274,16 @@ def test_choices():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", "no"), ("b", "maybe")], r"dev.tsv:3: the model has no label 'maybe'"),
-        ([("a", "no"), ("b", "yess")], r"did you mean 'yes'\?"),
-        ([("a", "no"), ("b", "")], r"dev.tsv:3: the label is missing"),
-        ([("a", "no"), ("b", "yes", "c")], r"dev.tsv:3"),
-        ([("a", "no"), ("a " * 40, "yes")], r"dev.tsv:3: the text has"),
+        ([("a", "no"), ("b", "maybe")], ("dev.tsv:3", "maybe")),
+        ([("a", "no"), ("b", "yess")], "yes"),
+        ([("a", "no"), ("b", "")], "dev.tsv:3"),
+        ([("a", "no"), ("b", "yes", "c")], "dev.tsv:3"),
+        ([("a", "no"), ("a " * 40, "yes")], "dev.tsv:3"),
     ],
 )
 def test_a_bad_row_is_named_or_passed_over(tmp_path, rows, message):
     file = table(tmp_path / "dev.tsv", [*rows, ("c", "yes")])
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, message):
         evaluate(classifier(), file)
     made = evaluate(classifier(), file, skip_bad=True)
     assert [example.text for example in made.examples] == ["a", "c"]
@@ -295,17 +295,17 @@ def test_a_bad_row_is_named_or_passed_over(tmp_path, rows, message):
 
 def test_mistakes_in_asking():
     model = classifier()
-    with pytest.raises(InputError, match="trained for no task: its head is sequence"):
+    with raises(InputError, "head", "sequence"):
         evaluate(replace(model, task=None), texts())
-    with pytest.raises(InputError, match="a model for `tag` cannot be asked about a TextExample"):
+    with raises(InputError, "tag", "TextExample"):
         evaluate(tagger(), texts())
-    with pytest.raises(InputError, match="the data of `classify` have no column to choose"):
+    with raises(InputError, "classify"):
         read_labelled(model, "x.tsv", column="3")
-    with pytest.raises(InputError, match=r"example 3: no label to judge by"):
+    with raises(InputError, "example 3", "label"):
         evaluate(model, [replace(texts()[0], label=None, origin=Origin(line=3))])
-    with pytest.raises(InputError, match="there are no examples to score"):
+    with raises(InputError, "examples"):
         evaluate(model, [replace(texts()[0], label="maybe")], skip_bad=True)
-    with pytest.raises(InputError, match=r"f.tsv:1: there is no pair to exchange"):
+    with raises(InputError, "f.tsv:1"):
         evaluate(model, texts(), swap=True)
 
 
@@ -338,14 +338,14 @@ def test_pairs_the_other_way_round():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"beam": 2}, "there is no beam to choose for a Model"),
-        ({"bleu": "13a"}, "there is no bleu to choose for a Model"),
-        ({"column": 2}, "the data of `classify` have no column to choose"),
-        ({"chinese": True}, "CMRC's rules are for answers"),
+        ({"beam": 2}, "beam"),
+        ({"bleu": "13a"}, "bleu"),
+        ({"column": 2}, "classify"),
+        ({"chinese": True}, "CMRC"),
     ],
 )
 def test_what_changes_nothing_is_refused(options, problem):
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, problem):
         evaluate(classifier(), texts(), **options)
 
 

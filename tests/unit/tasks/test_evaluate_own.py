@@ -16,7 +16,7 @@ from cloze.metrics.language import score_language
 from cloze.plot.numbers import percent
 from cloze.tasks.evaluate_own import evaluate_own
 from grams import TEXT, text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from languages import language_model
 from translators import TEXTS, translator
 
@@ -45,7 +45,7 @@ def test_a_language_model(text, tmp_path):
     assert made.counts["texts"] == len(TEXT)
     assert made.to_dict()["kind"] == "language"
     assert "perplexity" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="there is no policy to choose for a NeuralModel") as error:
+    with raises(InputError, "NeuralModel") as error:
         cloze.evaluate(model, text, policy="head")
     assert error.value.fix == "choose skip_bad, or leave it out"
 
@@ -53,7 +53,7 @@ def test_a_language_model(text, tmp_path):
 def test_a_language_model_passes_over_what_cannot_be_read(tmp_path):
     path = tmp_path / "text.jsonl"
     path.write_text('{"text": "the cat sat"}\nno JSON\n', encoding="utf-8")
-    with pytest.raises(InputError, match="text.jsonl:2"):
+    with raises(InputError, "text.jsonl:2"):
         cloze.evaluate(text_model(2), path)
     made = cloze.evaluate(text_model(2), path, skip_bad=True)
     assert made.counts["texts"] == 1
@@ -78,7 +78,7 @@ def test_a_translator_by_length_too(tmp_path):
     assert "<svg" in page
     assert "<dt>precision, 1-grams</dt>" in page
     assert "precision_1" not in page
-    with pytest.raises(InputError, match="a translator is judged by two files, and 1 were named"):
+    with raises(InputError, "translator", "1"):
         evaluate_own(translator("transformer"), files[:1])
 
 
@@ -102,7 +102,7 @@ def test_translators_side_by_side():
         assert entry.intervals["bleu"].low <= alone.scores["bleu"] <= entry.intervals["bleu"].high
     assert made.entries[0].difference is None
     assert (made.metric, made.count) == ("bleu", 20)
-    with pytest.raises(InputError, match="n is no translator, and t is one"):
+    with raises(InputError, "translator"):
         cloze.compare({"t": models["transformer"], "n": text_model(2)}, pairs)
 
 
@@ -123,25 +123,25 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
 @pytest.mark.parametrize(
     ("model", "options", "problem"),
     [
-        (text_model(2), {"policy": "head"}, "no policy to choose for a NGramModel"),
-        (text_model(2), {"resamples": 9}, "no resamples to choose for a NGramModel"),
-        (text_model(2), {"text": "a"}, "no text to choose for a NGramModel"),
-        (text_model(2), {"bleu": "13a"}, "no bleu to choose for a NGramModel"),
-        (translator("learned"), {"stride": 2}, "no stride to choose for a Translator"),
-        (translator("learned"), {"skip_bad": True}, "no skip_bad to choose for a Translator"),
-        (translator("learned"), {"label": 2}, "no label to choose for a Translator"),
-        (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "no bleu to choose for a Model"),
-        (VECTORS, {"bleu": "13a"}, "no bleu to choose for a WordModel"),
+        (text_model(2), {"policy": "head"}, "NGramModel"),
+        (text_model(2), {"resamples": 9}, "NGramModel"),
+        (text_model(2), {"text": "a"}, "NGramModel"),
+        (text_model(2), {"bleu": "13a"}, "NGramModel"),
+        (translator("learned"), {"stride": 2}, ("stride", "Translator")),
+        (translator("learned"), {"skip_bad": True}, "skip_bad"),
+        (translator("learned"), {"label": 2}, ("label", "Translator")),
+        (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "bleu"),
+        (VECTORS, {"bleu": "13a"}, "WordModel"),
     ],
 )
 def test_compare_refuses_what_changes_nothing(model, options, problem):
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, problem):
         cloze.compare({"it": model}, [["a"], ["a"]], **options)
 
 
 @pytest.mark.parametrize("options", [{"beam": 2}, {"bleu": "13a"}, {"skip_bad": True}])
 def test_word_vectors_leave_nothing_to_choose(options):
-    with pytest.raises(InputError, match="to choose for a WordModel"):
+    with raises(InputError, "WordModel"):
         cloze.evaluate(VECTORS, ["questions.txt"], **options)
 
 
@@ -157,7 +157,7 @@ def test_words(tmp_path):
     assert made.scores["questions: odd"] == 0.0
     assert made.scores["pairs spearman"] == 1.0
     assert made.counts["questions unknown"] == 1
-    with pytest.raises(InputError, match="there is no such file"):
+    with raises(InputError, "no such file"):
         evaluate_own(VECTORS, [tmp_path / "nowhere"])
 
 
@@ -186,11 +186,11 @@ def test_word_vectors_side_by_side(tmp_path):
     assert "9 with words that not every model knows left out" in other.note
     assert other.entries[0].intervals["questions accuracy"].value == 1.0
     pairs.write_text("man,woman,9\nman,cat,2\n")
-    with pytest.raises(InputError, match="pairs.csv: of 2 rows 1 have only words that all"):
+    with raises(InputError, "pairs.csv", "2", "1"):
         cloze.compare({"one": VECTORS, "two": fewer}, pairs)
-    with pytest.raises(InputError, match="two files have this name"):
+    with raises(InputError, "two files"):
         cloze.compare({"one": VECTORS}, [questions, questions])
-    with pytest.raises(InputError, match="n has no word vectors, and one has"):
+    with raises(InputError, "vectors"):
         cloze.compare({"one": VECTORS, "n": text_model(2)}, questions)
 
 
@@ -209,7 +209,7 @@ def test_the_table_of_language_models(text, tmp_path):
     others = cloze.compare({"one": text_model(2), "two": text_model(2, TEXT[:4])}, text)
     assert [row[5] is None for row in others.rows()] == [False, True]
     assert rows[0][4] == percent(made.entries[0].score.unknown / made.entries[0].score.tokens, 2)
-    with pytest.raises(InputError, match="bert is no language model, and count is one"):
+    with raises(InputError, "bert"):
         cloze.compare({**models, "bert": tiny_model("mlm")}, text)
 
 
@@ -253,13 +253,13 @@ def test_formats_of_others(tmp_path):
     assert list(vectors.words) == list(VECTORS.words)
     folder = cloze.export("huggingface", tiny_model("mlm"), tmp_path / "bert")
     assert cloze.load(folder).heads == ("mlm",)
-    with pytest.raises(InputError, match="the format arpa is for an n-gram model") as error:
+    with raises(InputError, "arpa", "n-gram") as error:
         cloze.export("arpa", VECTORS, tmp_path / "y")
     assert error.value.fix == "use word2vec"
-    with pytest.raises(InputError, match="the format arpa is for") as error:
+    with raises(InputError, "arpa") as error:
         cloze.export("arpa", language_model("lstm"), tmp_path / "y")
     assert "its only format" in error.value.fix
-    with pytest.raises(ConfigError, match="format 'onyx' is unknown"):
+    with raises(ConfigError, "format", "onyx"):
         cloze.export("onyx", VECTORS, tmp_path / "y")
-    with pytest.raises((InputError, FolderError), match="x.bin"):
+    with raises((InputError, FolderError), "x.bin"):
         cloze.export("word2vec", VECTORS, tmp_path / "x.bin")

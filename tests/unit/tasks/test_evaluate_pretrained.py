@@ -16,7 +16,7 @@ from cloze.make.pretrain.job import pretrain_encoder
 from cloze.metrics.numbers import pearson, spearman
 from cloze.tasks.left_to_right import language_model
 from grams import text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from smallruns import SMALL, stories
 
 STORIES = "the cat sat. a b c d.\ne f g h.\n\nthe cats sat, a b.\ni j.\n\na a b c d e. d e.\n" * 3
@@ -89,27 +89,27 @@ def test_next_sentences_beside_the_commoner_answer(text, tmp_path):
 
 def test_what_cannot_be_asked_of_running_text(text, scored, tmp_path):
     model = tiny_model("mlm")
-    with pytest.raises(InputError, match="no swap to choose for a masked-LM model") as error:
+    with raises(InputError, "swap", "masked") as error:
         cloze.evaluate(model, text, swap=True)
     assert error.value.fix.startswith("choose length, column, skip_bad, batch_tokens")
     for length in (7, 25):
-        with pytest.raises(ConfigError, match=f"length is {length}\n.*from 8 to 24"):
+        with raises(ConfigError, "length", length, fix=("8", "24")):
             cloze.evaluate(model, text, length=length)
-    with pytest.raises(InputError, match=r"which column holds the text\?.*'score'\n.*column="):
+    with raises(InputError, "score", fix="column="):
         cloze.evaluate(model, scored)
     assert cloze.evaluate(model, scored, column="sentence1").counts["documents"] == len(PAIRS)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
-    with pytest.raises(InputError, match="empty.txt|no text"):
+    with raises(InputError, "text"):
         cloze.evaluate(model, empty)
-    with pytest.raises(InputError, match="there is no length to choose for a NGramModel"):
+    with raises(InputError, "NGramModel"):
         cloze.evaluate(text_model(2), text, length=12)
 
 
 def test_rows_that_cannot_be_read_are_listed(tmp_path):
     path = tmp_path / "text.jsonl"
     path.write_text('{"text": "the cat sat. a b c."}\nno JSON\n')
-    with pytest.raises(InputError, match="text.jsonl:2"):
+    with raises(InputError, "text.jsonl:2"):
         cloze.evaluate(tiny_model("mlm"), path)
     made = cloze.evaluate(tiny_model("mlm"), path, skip_bad=True)
     assert [error.problem for error in made.skipped] == made.to_dict()["skipped"]
@@ -163,7 +163,7 @@ def test_left_to_right_beside_other_language_models(text):
     assert [one.kind for one in made.entries] == ["ngram", "bert, left to right"]
     alone = cloze.evaluate(causal(), text).scores["bits_per_byte"]
     assert made.entries[1].score.bits_per_byte == alone
-    with pytest.raises(InputError, match="m is no language model"):
+    with raises(InputError, "language model"):
         cloze.compare({"bert": causal(), "m": tiny_model("mlm")}, text)
 
 
@@ -201,25 +201,25 @@ def test_a_head_for_words_gives_vectors_where_pairs_are_named(scored):
 
 def test_what_is_no_scored_pair(text, tmp_path):
     model = tiny_model()
-    with pytest.raises(InputError, match="held.txt:1: one text, and vectors are judged by pairs"):
+    with raises(InputError, "held.txt:1"):
         cloze.evaluate(model, text)
     path = tmp_path / "some.tsv"
     path.write_text("the cat\tthe cats\t4.5\na b\tc d\tgood\na\tb\t1.5\ncat\tsat\t2\n")
-    with pytest.raises(InputError, match="some.tsv:2"):
+    with raises(InputError, "some.tsv:2"):
         cloze.evaluate(model, path)
     made = cloze.evaluate(model, path, skip_bad=True)
     assert (made.count, len(made.skipped)) == (3, 1)
-    with pytest.raises(InputError, match="no length to choose for a model of vectors"):
+    with raises(InputError, "length", "vectors"):
         cloze.evaluate(model, path, length=12)
     named = [TextExample(text="a", pair="b", label="yes", origin=Origin(file="f", line=3))]
-    with pytest.raises(InputError, match="f:3: the score is 'yes'"):
+    with raises(InputError, "f:3", "yes"):
         cloze.evaluate(model, named)
 
 
 def test_a_text_too_long_for_its_vector(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text(f"cat\tsat\t1.5\ncat\t{'a ' * 40}\t2\na\tb\t0.5\n")
-    with pytest.raises(InputError, match="pairs.tsv:2: .*tokens"):
+    with raises(InputError, "pairs.tsv:2"):
         cloze.evaluate(tiny_model(), path)
     made = cloze.evaluate(tiny_model(), path, skip_bad=True)
     assert (made.count, len(made.skipped), made.truncated) == (2, 1, 0)
@@ -235,10 +235,10 @@ def test_vectors_side_by_side(scored):
         alone = cloze.evaluate(models[entry.name], scored, label="score")
         assert entry.intervals["pearson"].value == alone.scores["pearson"]
     assert made.entries[1].difference is not None
-    with pytest.raises(InputError, match="not compared\n.*judge each by itself"):
+    with raises(InputError, "compare"):
         cloze.compare({"a": tiny_model("mlm"), "b": tiny_model("mlm")}, scored)
-    with pytest.raises(InputError, match="no chinese to choose for models of vectors"):
+    with raises(InputError, "chinese", "vectors"):
         cloze.compare(models, scored, chinese=True)
     tagger = tiny_model("sequence")
-    with pytest.raises(InputError, match="one: this model was trained for no task"):
+    with raises(InputError, "one:", "task"):
         cloze.compare({"one": tiny_model(), "two": tagger}, scored)

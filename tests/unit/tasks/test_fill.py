@@ -12,7 +12,7 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.fill import insert_word
 from cloze.text.learn import learn
-from helpers import PIECES, SPECIAL, scramble, tiny_tokenizer
+from helpers import PIECES, SPECIAL, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -103,14 +103,14 @@ def test_a_candidate_of_several_pieces_is_a_chain(model):
 
 
 def test_no_blank(model):
-    with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat sat'\n.*write \[MASK\] where"):
+    with raises(InputError, "[MASK]", "the cat sat", fix="[MASK]"):
         cloze.fill(model, "the cat sat")
 
 
 def test_no_head():
-    with pytest.raises(InputError, match="its head is sequence\n.*masked-LM head"):
+    with raises(InputError, "head", "sequence", fix="LM"):
         cloze.fill(model_with("sequence"), "the [MASK]")
-    with pytest.raises(InputError, match="its head is missing"):
+    with raises(InputError, "head", "missing"):
         cloze.fill(model_with(), "the [MASK]")
 
 
@@ -141,7 +141,7 @@ def test_long_candidates_have_room(model):
 
 
 def test_blanks_too_far_apart(model):
-    with pytest.raises(InputError, match="there are 12 pieces, and the model reads 10\n.*of each"):
+    with raises(InputError, "12", "10"):
         cloze.fill(model, "[MASK] a b c d e f g h i j [MASK]")
 
 
@@ -151,11 +151,11 @@ def test_a_candidate_given_twice_is_one(model):
 
 
 def test_an_unspellable_candidate(model):
-    with pytest.raises(InputError, match="cannot spell the candidate 'zebra'\n.*leave it out"):
+    with raises(InputError, "zebra"):
         cloze.fill(model, "the [MASK]", candidates=["zebra"])
 
 
 @pytest.mark.parametrize("top", [0, -1, 1000])
 def test_top_out_of_range(model, top):
-    with pytest.raises(ConfigError, match=f"top is {top}\n.*from 1 to 25"):
+    with raises(ConfigError, "top", top, fix=("1", "25")):
         cloze.fill(model, "the [MASK]", top=top)

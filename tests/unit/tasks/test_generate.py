@@ -9,7 +9,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.tasks.generate import continuation_of
 from cloze.text.learn import learn
 from grams import TEXT, text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 from languages import VARIETIES, language_model
 
 MODELS = {"ngram": lambda: text_model(3)} | {
@@ -73,9 +73,9 @@ def test_pieces_know_whether_a_space_is_theirs():
 
 def test_what_is_wrong():
     model = text_model(2)
-    with pytest.raises(ConfigError, match="length is 0"):
+    with raises(ConfigError, "length", "0"):
         cloze.generate(model, "the", length=0)
-    with pytest.raises(ConfigError, match="samples is 0"):
+    with raises(ConfigError, "samples", "0"):
         cloze.generate(model, "the", samples=0)
-    with pytest.raises(InputError, match="cannot say what comes next: it reads texts both"):
+    with raises(InputError, "next", fix="left-to-right"):
         cloze.generate(tiny_model("mlm"), "the")

@@ -16,7 +16,7 @@ from cloze.data.labelled.examples import (
 from cloze.errors import InputError
 from cloze.tasks.evaluate import evaluate
 from cloze.tasks.predictions import write_predictions
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 PAIRS = [
     TextExample(text=text, pair="b\tc", label=label, origin=Origin(file="f.tsv", line=line))
@@ -116,21 +116,21 @@ def test_answers_by_id(tmp_path):
     made = of_questions()
     found = json.loads(write_predictions(made, tmp_path / "p.json").read_text())
     assert found == {"x": made.predictions[0].text, "y": made.predictions[1].text}
-    with pytest.raises(InputError, match="the id 'x' stands there twice"):
+    with raises(InputError, "'x'"):
         write_predictions(of_questions(ids=("x", "x")), tmp_path / "q.json")
-    with pytest.raises(InputError, match=r"q.json:1: it has no id"):
+    with raises(InputError, "q.json:1"):
         write_predictions(of_questions(ids=(None,)), tmp_path / "q.json")
-    with pytest.raises(InputError, match="only answers are written as"):
+    with raises(InputError, "answers"):
         write_predictions(of_pairs(), tmp_path / "q.json")
     assert not (tmp_path / "q.json").exists()
 
 
 def test_where_nothing_may_be_written(tmp_path):
     made = of_pairs()
-    with pytest.raises(InputError, match=r"end its name in one of .jsonl, .tsv, .json"):
+    with raises(InputError, ".jsonl", ".tsv", ".json"):
         write_predictions(made, tmp_path / "p.csv")
     (tmp_path / "p.tsv").write_text("precious")
-    with pytest.raises(InputError, match="exists already"):
+    with raises(InputError, "exists"):
         write_predictions(made, tmp_path / "p.tsv")
     assert (tmp_path / "p.tsv").read_text() == "precious"
     assert write_predictions(made, tmp_path / "p.tsv", force=True).read_text() != "precious"

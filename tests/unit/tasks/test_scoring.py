@@ -12,7 +12,7 @@ from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.scoring import compute_logits, label_index, predict_each, resolve_task
-from helpers import PIECES, tiny_model, tiny_tokenizer
+from helpers import PIECES, raises, tiny_model, tiny_tokenizer
 
 
 def items_of(model, texts, places=(0,)):
@@ -85,13 +85,13 @@ def test_a_reader_in_place_of_a_head():
         torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
     assert reader.training
     assert resolve_task("classify", model) == task
-    with pytest.raises(InputError, match="cannot tag: its head is missing\n.*`classify`"):
+    with raises(InputError, "tag", "head", "missing", fix="classify"):
         resolve_task("tag", model)
 
 
 def test_batch_tokens_out_of_range():
     model = tiny_model("sequence")
-    with pytest.raises(ConfigError, match="batch_tokens is -1"):
+    with raises(ConfigError, "batch_tokens", "-1"):
         compute_logits(model, items_of(model, ["a"]), head="sequence", batch_tokens=-1)
 
 
@@ -106,24 +106,24 @@ def test_the_task_of_a_model():
 
 
 def test_what_a_model_cannot_do():
-    with pytest.raises(InputError, match="cannot tag: its head is sequence\n.*with `classify`"):
+    with raises(InputError, "tag", "head", "sequence", fix="classify"):
         resolve_task("tag", tiny_model("sequence"))
-    with pytest.raises(InputError, match="cannot answer: its head is missing\n.*span head"):
+    with raises(InputError, "answer", "head", "missing", fix=("span", "head")):
         resolve_task("answer", tiny_model())
-    with pytest.raises(InputError, match="cannot choose: its head is mlm\n.*finetune choose"):
+    with raises(InputError, "choose", "mlm", fix="finetune choose"):
         resolve_task("choose", tiny_model("mlm"))
 
 
 def test_a_label_that_is_not_there():
     model = tiny_model("token", labels=("O", "B-PER", "I-PER", "B-LOC"))
     assert label_index(model.labels, "B-LOC", Origin()) == 3
-    with pytest.raises(InputError, match=r"^x.tsv:7: .* no label 'B-PRE'\n.*mean 'B-PER'") as error:
+    with raises(InputError, "x.tsv:7", "B-PRE", fix="B-PER") as error:
         label_index(model.labels, "B-PRE", Origin(file="x.tsv", line=7))
     assert error.value.fix.startswith("did you mean")
-    with pytest.raises(InputError, match="example 2: .*'zzzz'\n.*are O, B-PER, I-PER, B-LOC$"):
+    with raises(InputError, "example 2", "zzzz", fix="O, B-PER, I-PER, B-LOC"):
         label_index(model.labels, "zzzz", Origin(line=2))
     many = tiny_model("sequence", labels=[f"k{n:04}" for n in range(50)])
-    with pytest.raises(InputError, match="k0019, …$"):
+    with raises(InputError, "k0019, …"):
         label_index(many.labels, "?", Origin())
 
 
@@ -163,7 +163,7 @@ def test_a_pair_for_a_model_of_one_segment(head, verb):
     }
     config = BertConfig(vocab_size=len(PIECES), **shape)
     model = Model.new(config, tiny_tokenizer(), [head], rng=torch.Generator())
-    with pytest.raises(ConfigError, match="knows 1 segment, and a pair has two\n.*type_vocab_size"):
+    with raises(ConfigError, "1", "pair", fix="type_vocab_size"):
         verb(model)
     if head == "sequence":
         assert len(cloze.classify(model, ["a", "b"])) == 2

@@ -7,7 +7,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.models.configs.word2vec import Grams
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import principal_components
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 PLACES = {
     "man": (1, 0.1, 0),
@@ -43,7 +43,7 @@ def test_several_words_are_asked_at_once(model):
 
 def test_there_are_no_more_words_than_there_are(model):
     assert len(similar(model, "king").words) == 4
-    with pytest.raises(ConfigError, match="top is 0"):
+    with raises(ConfigError, "top", "0"):
         similar(model, "king", top=0)
 
 
@@ -76,7 +76,7 @@ def test_the_odd_one_out(model):
     odd = odd_one_out(model, ["king", "cabbage", "queen", "man"])
     assert odd.word == "cabbage"
     assert odd.fits[0].word == "cabbage"
-    with pytest.raises(InputError, match="2 words have no odd one\n.*three or more"):
+    with raises(InputError, "2", "words"):
         odd_one_out(model, ["king", "queen"])
 
 
@@ -87,7 +87,7 @@ def test_how_alike_two_words_are(model):
     assert between == pytest.approx(3 / 5)
     assert between == cloze.cosine(model, "queen", "king")
     assert similar(model, "king", top=1).words[0].score == pytest.approx(between)
-    with pytest.raises(InputError, match="no word 'kin'"):
+    with raises(InputError, "kin"):
         cloze.cosine(model, "king", "kin")
 
 
@@ -103,16 +103,16 @@ def test_how_alike_two_words_are(model):
     ],
 )
 def test_an_encoder_has_no_word_vectors(ask):
-    with pytest.raises(InputError, match="an encoder cannot similar\n.*embed"):
+    with raises(InputError, "encoder", "similar", fix="embed"):
         ask(tiny_model("mlm"))
 
 
 def test_unknown_words_and_none_are_told(model):
-    with pytest.raises(InputError, match="no word 'kin'"):
+    with raises(InputError, "kin"):
         similar(model, "kin")
-    with pytest.raises(InputError, match="no word was given"):
+    with raises(InputError, "word"):
         combine(model, [])
-    with pytest.raises(InputError, match="no word was given"):
+    with raises(InputError, "word"):
         similar(model, [])
 
 
@@ -128,7 +128,7 @@ def test_of_several_an_unknown_word_is_reported_and_the_others_go_on(model, monk
     monkeypatch.setattr("cloze.tasks.similar._SCORES", 2 * len(model))  # two at a time
     again = similar(model, asked, top=2, on_error=errors.__setitem__)
     assert [names(one) for one in again] == [names(one) for one in found]
-    with pytest.raises(InputError, match="no word 'kin'"):
+    with raises(InputError, "kin"):
         similar(model, "kin", on_error=errors.__setitem__)
 
 
@@ -175,5 +175,5 @@ def test_cells_are_in_deviations_of_what_is_shown(model):
     np.testing.assert_allclose(cells.data["values"][0], np.array([1, 2, 0]) / deviation)
     nothing = WordVectors(words=["a"], vectors=np.zeros((1, 2), np.float32))
     assert plot_vectors(nothing, ["a"]).data["values"] == [[0, 0]]
-    with pytest.raises(InputError, match="no word was given"):
+    with raises(InputError, "word"):
         plot_vectors(model, [])

@@ -8,7 +8,7 @@ import pytest
 import cloze
 from cloze.errors import ConfigError, InputError
 from grams import text_model
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,11 @@ def test_any_language_model_will_do():
 
 
 def test_what_is_no_language_model():
-    with pytest.raises(InputError, match="what comes next: it reads texts both ways\n.*left-to"):
+    with raises(InputError, "next", fix="left-to-right"):
         cloze.suggest(tiny_model("mlm"), "the")
 
 
 @pytest.mark.parametrize("top", [0, 1000])
 def test_top_out_of_range(model, top):
-    with pytest.raises(ConfigError, match=f"top is {top}\n.*from 1 to {len(model.words)}"):
+    with raises(ConfigError, "top", top, fix=("1", len(model.words))):
         cloze.suggest(model, "the", top=top)

@@ -11,6 +11,7 @@ from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.pieces import join_words
 from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words
+from helpers import raises
 from translators import TEXTS, translator
 
 
@@ -140,7 +141,7 @@ def test_a_translation_as_long_as_learned_positions_is_aligned(learned):
 def test_a_line_that_was_never_split_is_no_sentence(variety):
     model = translator(variety)
     line = "ein " * MAX_SOURCE_TOKENS
-    with pytest.raises(InputError, match="sentence 1 has 1,0.* tokens.*; 1,024 are read at most"):
+    with raises(InputError, "sentence 1", "1,024"):
         cloze.translate(model, line)
     found = cloze.translate(model, line, policy="head", ratio=0.0, beam=1)
     assert found.truncated == len(model.encode([line])[0]) - MAX_SOURCE_TOKENS
@@ -151,9 +152,7 @@ def test_a_line_that_was_never_split_is_no_sentence(variety):
 def test_a_sentence_too_long_for_learned_positions(learned):
     long = " ".join(TEXTS[:9])
     count = len(learned.encode([long])[0])
-    with pytest.raises(
-        InputError, match=rf"sentence 2 has {count} tokens, its end included; the model has 24"
-    ):
+    with raises(InputError, "2", count, "24"):
         cloze.translate(learned, [TEXTS[0], long])
     told = []
     found = cloze.translate(
@@ -171,7 +170,7 @@ def test_a_sentence_too_long_for_learned_positions(learned):
             learned, learned.decode(learned.encode([long])[0][:23]), policy="head"
         ).text
     )
-    with pytest.raises(ConfigError, match="several encodings of one text"):
+    with raises(ConfigError, "window"):
         cloze.translate(learned, long, policy="window")
     assert cloze.translate(translator(), long, beam=1).candidates  # waves have no end
 
@@ -185,12 +184,12 @@ def test_what_a_user_can_get_wrong(model):
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"policy": "middle"}, "length policy 'middle' is unknown"),
     ):
-        with pytest.raises(ConfigError, match=message):
+        with raises(ConfigError, message):
             cloze.translate(model, "ein", **changes)
 
 
 def test_models_that_cannot():
-    with pytest.raises(InputError, match="no attention to align by\n.*one with attention"):
+    with raises(InputError, "attention", fix="attention"):
         cloze.translate(translator("plain-lstm"), "ein", align=True)
 
 

@@ -1,6 +1,5 @@
 from collections import Counter
 
-import pytest
 from tokenizers import normalizers, pre_tokenizers
 
 from cloze.errors import InputError
@@ -11,6 +10,7 @@ from cloze.text.counting import (
     split_bert,
     split_spaced,
 )
+from helpers import raises
 
 
 def test_ideographs_are_chunks_of_their_own_when_asked():
@@ -59,15 +59,15 @@ def test_progress_is_told():
 
 
 def test_one_string_is_not_a_stream_of_texts():
-    with pytest.raises(InputError, match="many texts, this is a single one\n  fix: give a list"):
+    with raises(InputError, "single", fix="list"):
         count_chunks("a text", str.split, max_words=9)
 
 
 def test_something_else_than_text_is_refused():
-    with pytest.raises(InputError, match="text 2 is of type bytes\n  fix: give it as a str"):
+    with raises(InputError, "text 2", "bytes", fix="str"):
         count_chunks(["a", b"b"], str.split, max_words=9)  # type: ignore[list-item]
 
 
 def test_half_a_surrogate_pair_is_refused():
-    with pytest.raises(InputError, match="text 1 has half a surrogate pair at character 1"):
+    with raises(InputError, "text 1", "surrogate", "character 1"):
         count_chunks(["a\ud83d"], str.split, max_words=9)

@@ -9,7 +9,7 @@ from cloze.text import guard
 from cloze.text.backends import BYTE_SYMBOLS
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
-from helpers import PIECES, SPECIAL, files_of, tiny_tokenizer
+from helpers import PIECES, SPECIAL, files_of, raises, tiny_tokenizer
 
 WORDS = {
     "version": "1.0",
@@ -232,32 +232,32 @@ def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Pa
 
 
 def test_nothing_there(tmp_path: Path):
-    with pytest.raises(FolderError, match="there is no file or folder .*nowhere\n  fix: check the"):
+    with raises(FolderError, "folder", "nowhere"):
         Tokenizer.load(tmp_path / "nowhere")
-    with pytest.raises(FolderError, match="there is no file .*vocab.txt\n  fix: check the path"):
+    with raises(FolderError, "vocab.txt"):
         Tokenizer.from_vocab(tmp_path / "vocab.txt")
-    with pytest.raises(FolderError, match="holds no tokenizer\n  fix: it takes a tokenizer.json"):
+    with raises(FolderError, "tokenizer", fix="tokenizer.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.json").write_text('{"<|endoftext|>": 0}')
-    with pytest.raises(FolderError, match="there is no file .*merges.txt"):
+    with raises(FolderError, "merges.txt"):
         Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"{", "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
-        (b"[]", "holds no JSON object"),
-        (b'{"a": "\xff"}', r"is not UTF-8 \(at byte 7\)\n  fix: save it as UTF-8"),
-        (b"{}", "is not a tokenizer"),
-        (b'{"model": {"type": "Evil", "vocab": {}}}', "is not a tokenizer"),
-        (b'{"model": {"vocab": {"\\ud800": 1}}}', "is not a tokenizer"),
+        (b"{", "JSON"),
+        (b"[" * 100_000, "JSON"),
+        (b"[]", "JSON"),
+        (b'{"a": "\xff"}', ("UTF-8", "7")),
+        (b"{}", "tokenizer"),
+        (b'{"model": {"type": "Evil", "vocab": {}}}', "tokenizer"),
+        (b'{"model": {"vocab": {"\\ud800": 1}}}', "tokenizer"),
     ],
 )
 def test_a_file_that_is_no_tokenizer(content: bytes, problem: str, tmp_path: Path):
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(FolderError, match=problem):
+    with raises(FolderError, problem):
         Tokenizer.load(tmp_path)
 
 
@@ -270,15 +270,15 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
     read = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, **_: pytest.fail(f"{path} was read"))
     for name, reader in (("tokenizer.json", guard.read_object), ("vocab.txt", guard.read_lines)):
-        with pytest.raises(FolderError, match=f"{name} has 67,108,865 bytes, far more than such"):
+        with raises(FolderError, name, "67,108,865"):
             reader(tmp_path / name.replace(".", "-") / name)
     monkeypatch.setattr(Path, "read_text", read)
-    with pytest.raises(FolderError, match="tokenizer_config.json has 67,108,865 bytes"):
+    with raises(FolderError, "tokenizer_config.json", "67,108,865"):
         Tokenizer.load(tmp_path / "tokenizer_config-json")
 
 
 HOSTILE = {
-    "a template without its token": ({"post_processor": template(MARK)}, "fails on the text"),
+    "a template without its token": ({"post_processor": template(MARK)}, "text"),
     "a template with an id of nobody": (
         {"post_processor": template(MARK, ids={"[M]": {**MARK_ID["[M]"], "ids": [4_000_000_000]}})},
         "gives ids that are not in its vocabulary",
@@ -307,35 +307,35 @@ HOSTILE = {
     "no vocabulary": ({"model": {**WORDS["model"], "vocab": {}}}, "has ids up to -1"),
     "no unknown word": (
         {"model": {**WORDS["model"], "vocab": {"a": 0}}},
-        "Missing .UNK. token from the vocabulary",
+        "[UNK]",
     ),
     "a unigram beside its vocabulary": (
         {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 7}},
-        "is not a tokenizer",
+        "tokenizer",
     ),
     "a merge of nothing": (
         {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}},
-        "is not a tokenizer",
+        "tokenizer",
     ),
     "a broken pattern": (
         {"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}},
-        "is not a tokenizer",
+        "tokenizer",
     ),
     "broken tables": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAAECAwQ="}},
-        "fails on the text",
+        "text",
     ),
     "words of no length": (
         {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
-        "fails on the text 'a': chunk size must be non-zero",
+        ("text", "chunk size must be non-zero"),
     ),
     "a decoder that strips too much": (
         {"decoder": {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9}},
-        "fails on the text",
+        "text",
     ),
     "a text that grows without end": (
         {"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 60}},
-        "makes texts 1,152,921,504,606,846,976 times as long",
+        "1,152,921,504,606,846,976",
     ),
 }
 
@@ -343,47 +343,47 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_tokenizer_is_refused(name: str, tmp_path: Path):
     parts, problem = HOSTILE[name]
-    with pytest.raises(FolderError, match=problem):
+    with raises(FolderError, problem):
         Tokenizer.load(write(tmp_path / "tokenizer.json", **parts))
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a\nb", r"has no \[UNK\]\n  fix: use a vocabulary for BERT"),
-        ("[UNK]\n[SEP]", r"has no \[CLS\]"),
-        ("[UNK]\n[CLS]\n[SEP]\nab\nab", "has 'ab' more than once\n  fix: a piece has one id"),
-        ("", r"has no \[UNK\]"),
+        ("a\nb", ("[UNK]", "BERT")),
+        ("[UNK]\n[SEP]", "[CLS]"),
+        ("[UNK]\n[CLS]\n[SEP]\nab\nab", "ab"),
+        ("", "[UNK]"),
     ],
 )
 def test_a_broken_vocabulary_is_refused(text: str, problem: str, tmp_path: Path):
     (tmp_path / "vocab.txt").write_text(text)
-    with pytest.raises(FolderError, match=problem):
+    with raises(FolderError, problem):
         Tokenizer.load(tmp_path)
 
 
 def test_a_vocabulary_in_another_encoding_is_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_bytes("[UNK]\né".encode("latin-1"))
-    with pytest.raises(FolderError, match=r"vocab.txt is not UTF-8 \(at byte 6\)"):
+    with raises(FolderError, "vocab.txt", "UTF-8", "6"):
         Tokenizer.load(tmp_path)
 
 
 def test_settings_of_the_wrong_kind_are_refused(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
-    with pytest.raises(FolderError, match="is not a vocabulary, or its settings are wrong"):
+    with raises(FolderError, "vocabulary"):
         Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("vocab", "merges", "problem"),
     [
-        ({"a": 0}, "", r"has no <\|endoftext\|>, so it is not GPT-2's kind of vocabulary"),
-        ({"a": "x"}, "", "has an id that is no number"),
-        ({"a": -1}, "", "has an id that is no number"),
-        ({"a": 0, "b": 1}, "a b c", "has the line 'a b c'\n  fix: write one merge of two pieces"),
-        ({"a": 0, "b": 1}, "a ", "has the line 'a '"),
-        ({"a": 0, "b": 1}, "a c", "do not fit together"),
+        ({"a": 0}, "", "GPT-2"),
+        ({"a": "x"}, "", "id"),
+        ({"a": -1}, "", "id"),
+        ({"a": 0, "b": 1}, "a b c", "a b c"),
+        ({"a": 0, "b": 1}, "a ", "a"),
+        ({"a": 0, "b": 1}, "a c", "`c`"),
     ],
 )
 def test_broken_files_of_gpt2_are_refused(vocab: dict, merges: str, problem: str, tmp_path: Path):
@@ -391,5 +391,5 @@ def test_broken_files_of_gpt2_are_refused(vocab: dict, merges: str, problem: str
         vocab = {**vocab, "<|endoftext|>": 9}
     (tmp_path / "encoder.json").write_text(json.dumps(vocab))
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\n" + merges)
-    with pytest.raises(FolderError, match=problem):
+    with raises(FolderError, problem):
         Tokenizer.from_gpt2(tmp_path / "encoder.json", tmp_path / "vocab.bpe")

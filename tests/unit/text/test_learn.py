@@ -10,7 +10,7 @@ from cloze.text import learn as learning
 from cloze.text.backends import BYTE_SYMBOLS, BYTES, PREFIX
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
-from helpers import SPECIAL
+from helpers import SPECIAL, raises
 
 TEXTS = ["The cat sat on the mat.", "The cats sat, and the mats lay.", "Élan: 中文字中文 ☃☃"] * 3
 
@@ -200,22 +200,22 @@ def test_the_order_of_the_texts_does_not_matter():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"kind": "wordpeice"}, "kind of vocabulary 'wordpeice' is unknown\n.*mean 'wordpiece'"),
-        ({"size": 5}, "size is 5\n  fix: use a whole number from 6 to"),
-        ({"size": 500, "byte_fallback": True}, "size is 500\n  fix: use a whole number from 518"),
-        ({"size": 256, "kind": "bpe"}, "size is 256\n  fix: use a whole number from 257"),
-        ({"size": 9, "kind": "char", "byte_fallback": True}, "use a whole number from 262"),
-        ({"kind": "word", "byte_fallback": True}, "has no bytes to fall back to\n.*wordpiece"),
-        ({"min_count": 0}, "min_count is 0"),
-        ({"kind": "bpe", "chinese": False}, "bpe sets no ideographs apart"),
+        ({"kind": "wordpeice"}, ("wordpeice", "wordpiece")),
+        ({"size": 5}, ("size", "5", "6")),
+        ({"size": 500, "byte_fallback": True}, ("size", "500", "518")),
+        ({"size": 256, "kind": "bpe"}, ("size", "256", "257")),
+        ({"size": 9, "kind": "char", "byte_fallback": True}, "262"),
+        ({"kind": "word", "byte_fallback": True}, ("bytes", "wordpiece")),
+        ({"min_count": 0}, ("min_count", "0")),
+        ({"kind": "bpe", "chinese": False}, ("bpe", "ideographs")),
     ],
 )
 def test_impossible_choices_are_refused(options: dict, problem: str):
-    with pytest.raises(ConfigError, match=problem):
+    with raises(ConfigError, problem):
         learn(TEXTS, **options)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
 def test_there_must_be_some_text(kind: str):
-    with pytest.raises(InputError, match="the texts are empty\n  fix: give some text"):
+    with raises(InputError, "empty"):
         learn(["", ""], kind=kind)

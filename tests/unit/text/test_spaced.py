@@ -1,10 +1,9 @@
 """Words between white space."""
 
-import pytest
-
 from cloze.errors import ConfigError, InputError
 from cloze.text.spaced import learn_spaced, spaced
 from cloze.text.tokenizer import Tokenizer
+from helpers import raises
 
 
 def test_words_as_they_stand():
@@ -31,9 +30,9 @@ def test_saved_and_loaded(tmp_path):
 
 
 def test_what_is_wrong():
-    with pytest.raises(InputError, match="the texts are empty"):
+    with raises(InputError, "empty"):
         learn_spaced(["  "])
-    with pytest.raises(ConfigError, match="size is 3"):
+    with raises(ConfigError, "size", "3"):
         learn_spaced(["a"], size=3)
-    with pytest.raises(ConfigError, match="min_count is 0"):
+    with raises(ConfigError, "min_count", "0"):
         learn_spaced(["a"], min_count=0)

@@ -7,7 +7,7 @@ from tokenizers import models, pre_tokenizers, processors
 from cloze.errors import ConfigError, InputError
 from cloze.text.guard import library
 from cloze.text.tokenizer import Tokenizer
-from helpers import SPECIAL, tiny_tokenizer
+from helpers import SPECIAL, raises, tiny_tokenizer
 
 LETTERS = [*SPECIAL, *"abcdefghij"]
 
@@ -56,7 +56,7 @@ def test_a_text_too_long_is_refused_without_a_policy():
 
 
 def test_in_a_batch_the_text_too_long_is_named():
-    with pytest.raises(InputError, match="text 2 has 11 pieces"):
+    with raises(InputError, "text 2", "11"):
         tiny_tokenizer().encode_batch(["a", letters(9)], limit=10)
 
 
@@ -110,17 +110,17 @@ def test_without_special_tokens_the_limit_is_all_for_the_text():
 
 
 def test_a_limit_that_the_special_tokens_fill_is_refused():
-    with pytest.raises(InputError, match="a limit of 3 leaves no room beside 3 special tokens"):
+    with raises(InputError, "3", "tokens"):
         tiny_tokenizer().encode("a b", "c d", limit=3, policy="head")
 
 
 def test_window_is_no_policy_for_one_encoding():
-    with pytest.raises(ConfigError, match="'window' makes several encodings of one text"):
+    with raises(ConfigError, "window"):
         tiny_tokenizer().encode(letters(9), limit=5, policy="window")
 
 
 def test_an_unknown_policy_is_refused_even_when_nothing_is_cut():
-    with pytest.raises(ConfigError, match="length policy 'middle' is unknown\n  fix: choose from"):
+    with raises(ConfigError, "middle", fix="head+tail"):
         tiny_tokenizer().encode("a", policy="middle")
 
 
@@ -151,7 +151,7 @@ def test_a_short_text_is_one_window():
 
 
 def test_a_question_that_fills_the_window_is_refused():
-    with pytest.raises(InputError, match=r"8 pieces stand in every window and the limit is 8\n"):
+    with raises(InputError, "8", "window"):
         tiny_tokenizer().windows(letters(5), letters(5), limit=8, stride=0)
 
 
@@ -182,7 +182,7 @@ PIECE_S = tiny_tokenizer().encode("cats").ids[2]
 
 @pytest.mark.parametrize("number", [-1, 25, 10**12])
 def test_an_id_outside_the_vocabulary_has_no_piece(number: int):
-    with pytest.raises(InputError, match="there is no piece .*\n  fix: use ids below 25"):
+    with raises(InputError, "id", fix="25"):
         tiny_tokenizer().piece(number)
 
 
@@ -194,7 +194,7 @@ def test_ids_become_text_again():
 
 
 def test_ids_that_are_no_ids_are_refused():
-    with pytest.raises(InputError, match="these ids have no text: .*\n  fix: use ids below 25"):
+    with raises(InputError, "ids", fix="25"):
         tiny_tokenizer().decode([-5])
 
 
@@ -220,17 +220,17 @@ def test_a_tokenizer_travels_to_another_process():
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda t: t.encode(5), "text 1 is of type int"),
-        (lambda t: t.encode("a", b"b"), "text 1 is of type bytes"),
-        (lambda t: t.encode_batch(["a", None]), "text 2 is of type NoneType"),
-        (lambda t: t.encode_batch("abc"), "a batch is a list of texts, this is a single one"),
-        (lambda t: t.ids("abc"), "a batch is a list of texts, this is a single one"),
-        (lambda t: t.ids(["a", "b\udc00"]), "text 2 has half a surrogate pair at character 1"),
-        (lambda t: t.encode_batch(["a", "b"], ["c"]), "2 texts have 1 pairs"),
+        (lambda t: t.encode(5), ("text 1", "int")),
+        (lambda t: t.encode("a", b"b"), ("text 1", "bytes")),
+        (lambda t: t.encode_batch(["a", None]), ("text 2", "NoneType")),
+        (lambda t: t.encode_batch("abc"), ("batch", "single")),
+        (lambda t: t.ids("abc"), ("batch", "single")),
+        (lambda t: t.ids(["a", "b\udc00"]), ("text 2", "surrogate", "character 1")),
+        (lambda t: t.encode_batch(["a", "b"], ["c"]), ("2 texts", "1 pair")),
     ],
 )
 def test_what_is_no_text_is_refused(call, problem: str):
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, problem):
         call(tiny_tokenizer())
 
 
@@ -239,7 +239,7 @@ def test_a_panic_of_the_library_is_an_error_of_ours():
     backend.pre_tokenizer = pre_tokenizers.FixedLength(length=0)
     tokenizer = Tokenizer(backend, tokens={})
     for call in (tokenizer.encode, lambda text: tokenizer.ids([text])):
-        with pytest.raises(InputError, match="the tokenizer failed: chunk size must be non-zero"):
+        with raises(InputError, "tokenizer"):
             call("the cat")
 
 

@@ -23,6 +23,7 @@ from cloze.train.optim import build_optimizer
 from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState, restore, snapshot
+from helpers import raises
 from training import data, new_state, packed, steps_of, tiny_bert
 
 pytestmark = pytest.mark.gpu
@@ -55,7 +56,7 @@ def test_a_bad_step_on_a_gpu_leaves_the_weights_as_they_were():
 
     bad, sound = new_state(objective=objective, team=GPU), new_state(team=GPU)
     steps_of(sound, 9, upto=3)
-    with pytest.raises(TrainingError, match=r"step 4 went wrong: mlm nan.*24, 25, 26"):
+    with raises(TrainingError, "4", "nan", "24", "25", "26"):
         steps_of(bad, 9)
     assert bad.progress.step == 3
     for a, b in zip(bad.model.parameters(), sound.model.parameters(), strict=True):
@@ -149,7 +150,7 @@ def labelled(number, length=12):
 
 def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
-    config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
+    config = replace(tiny_bert(dropout).config, max_max_positions=32, labels=("a", "b", "c"))
     model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = build_optimizer(model, OptimizerConfig(lr=1e-3))
     state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)

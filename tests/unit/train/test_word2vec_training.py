@@ -14,6 +14,7 @@ from cloze.train.word2vec.corpus import encode
 from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
 from cloze.train.word2vec.settings import Settings, Text
 from cloze.train.word2vec.vocabulary import count, find_phrases, join, split_text
+from helpers import raises
 
 LINES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 40
 SMALL = Settings(width=12, epochs=2, threads=1, window=2, sample=0)
@@ -85,9 +86,7 @@ def test_rare_words_and_those_beyond_the_most_are_left_out(tmp_path):
 
 
 def test_too_little_text_is_told(tmp_path):
-    with pytest.raises(
-        InputError, match="only 0 words occur 1000 times or more\n.*lower min_count"
-    ):
+    with raises(InputError, "0", "words", "1000", fix="min_count"):
         encode(lambda: iter(LINES), Text(min_count=1000), tmp_path)
 
 
@@ -103,7 +102,7 @@ def test_chunks_are_whole_sentences_and_leave_none_out(corpus):
 
 def test_a_text_that_changes_between_readings_is_told(tmp_path):
     readings = iter([LINES, LINES[:1]])
-    with pytest.raises(InputError, match="another when it was read again\n.*stay as they are"):
+    with raises(InputError, "again"):
         encode(lambda: iter(next(readings)), Text(min_count=1), tmp_path)
 
 
@@ -143,30 +142,30 @@ def test_rows_of_n_grams_lie_behind_the_words():
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"kind": "glove"}, "kind 'glove' is unknown"),
-        ({"objective": "softmax"}, "objective 'softmax' is unknown"),
-        ({"width": 0}, "width is 0"),
-        ({"threads": True}, "threads is True"),
-        ({"sample": -1.0}, "sample is -1.0"),
-        ({"rate": 0.01, "last_rate": 0.1}, "the rate 0.01 would rise to last_rate 0.1"),
+        ({"kind": "glove"}, ("kind", "glove")),
+        ({"objective": "softmax"}, ("objective", "softmax")),
+        ({"width": 0}, ("width", "0")),
+        ({"threads": True}, ("threads", "True")),
+        ({"sample": -1.0}, ("sample", "-1.0")),
+        ({"rate": 0.01, "last_rate": 0.1}, ("0.01", "last_rate", "0.1")),
     ],
 )
 def test_settings_that_cannot_be(changes, wrong):
-    with pytest.raises(ConfigError, match=wrong):
+    with raises(ConfigError, wrong):
         Settings(**changes)
 
 
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"split": "letters"}, "split 'letters' is unknown"),
-        ({"min_count": 0}, "min_count is 0"),
-        ({"max_words": 1}, "max_words is 1"),
-        ({"phrases": 9}, "phrases is 9"),
+        ({"split": "letters"}, ("split", "letters")),
+        ({"min_count": 0}, ("min_count", "0")),
+        ({"max_words": 1}, ("max_words", "1")),
+        ({"phrases": 9}, ("phrases", "9")),
     ],
 )
 def test_texts_that_cannot_be(changes, wrong):
-    with pytest.raises(ConfigError, match=wrong):
+    with raises(ConfigError, wrong):
         Text(**changes)
 
 
@@ -221,7 +220,7 @@ def test_vectors_that_grew_beyond_numbers_are_told(corpus):
     pytest.importorskip("numba")
     from cloze.train.word2vec.trainer import learn
 
-    with pytest.raises(InputError, match="grew beyond all numbers\n.*smaller rate"):
+    with raises(InputError, "vectors", fix="smaller"):
         learn(corpus, replace(SMALL, kind="cbow", objective="hierarchical", rate=10.0, epochs=200))
 
 
@@ -247,5 +246,5 @@ def test_without_numba_it_says_what_to_install(corpus, monkeypatch):
         return real(name, *arguments, **others)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingExtraError, match=r"training word vectors .*\n.*cloze\[words\]"):
+    with raises(MissingExtraError, "word vectors", fix="cloze[words]"):
         learn(corpus, SMALL)
