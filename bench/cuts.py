@@ -190,7 +190,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="parts of names; else all")
     wanted = parser.parse_args().names
-    assert kernels.usable(torch.empty(1, device=DEVICE, dtype=KIND)), "there is no Triton here"
+    assert kernels.is_supported(torch.empty(1, device=DEVICE, dtype=KIND)), (
+        "there is no Triton here"
+    )
     best: dict[str, Any] = {}
     for name in WAYS:
         if not wanted or any(part in name for part in wanted):

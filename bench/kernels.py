@@ -16,7 +16,7 @@ from torch import Tensor, ops
 from torch.nn import functional as F
 
 from cloze.nn import kernels
-from cloze.nn.rotary import Turn, parted, turn_of
+from cloze.nn.rotary import RotaryTable, apply_rotary, compute_rotary_table
 from common import tell, versions
 
 TOKENS, WIDTH = 131_072, 64
@@ -69,23 +69,30 @@ def bounds_of(length: int) -> Tensor:
     return torch.arange(0, TOKENS + 1, length, device=DEVICE, dtype=torch.int32)
 
 
-def flash(qkv: Tensor, turn: Turn | None, length: int, share: float) -> Tensor:
-    places = torch.arange(TOKENS, device=DEVICE) % length
-    parts = parted(qkv, None if turn is None else turn.at(places))
+def split_qkv(qkv: Tensor, table: RotaryTable | None, positions: Tensor) -> tuple[Tensor, ...]:
+    query, key, value = qkv.chunk(3, -2)
+    if table is not None:
+        both = qkv[..., : 2 * query.shape[-2], :]  # rotated in one pass
+        query, key = apply_rotary(both, table.select(positions)).chunk(2, -2)
+    return query, key, value
+
+
+def flash(qkv: Tensor, turn: RotaryTable | None, length: int, share: float) -> Tensor:
+    parts = split_qkv(qkv, turn, torch.arange(TOKENS, device=DEVICE) % length)
     bounds = bounds_of(length)
     return ops.aten._flash_attention_forward(
         *parts, bounds, bounds, length, length, share, False, False
     )[0]
 
 
-def attention_inputs(qkv: Tensor, turn: Turn | None, length: int) -> tuple[Tensor, ...]:
+def attention_inputs(qkv: Tensor, turn: RotaryTable | None, length: int) -> tuple[Tensor, ...]:
     none = qkv.new_empty(0)
     cos, sin = (none, none) if turn is None else turn
     seed = torch.zeros(1, dtype=torch.int32, device=DEVICE)
     return qkv, bounds_of(length), cos, sin, seed
 
 
-def attended(qkv: Tensor, turn: Turn | None, length: int, share: float) -> Tensor:
+def attended(qkv: Tensor, turn: RotaryTable | None, length: int, share: float) -> Tensor:
     inputs = attention_inputs(qkv, turn, length)
     return ops.cloze.attention(*inputs, length, length, share, False)[0]
 
@@ -129,8 +136,8 @@ def pairs(lengths: list[int]) -> dict[str, tuple[Function, Function, list[Tensor
     return found
 
 
-def turned(length: int) -> Turn:
-    return turn_of(length, WIDTH, device=DEVICE)
+def turned(length: int) -> RotaryTable:
+    return compute_rotary_table(length, WIDTH, device=DEVICE)
 
 
 def compare(lengths: list[int]) -> None:
@@ -147,7 +154,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lengths", nargs="*", type=int, default=[128, 512], help="of sequences")
     args = parser.parse_args()
-    assert kernels.usable(torch.empty(1, device=DEVICE, dtype=KIND)), "there is no Triton here"
+    assert kernels.is_supported(torch.empty(1, device=DEVICE, dtype=KIND)), (
+        "there is no Triton here"
+    )
     compare(args.lengths)
 
 

@@ -31,7 +31,7 @@ from cloze.checkpoint.store import save_small, small
 from cloze.make.rounding import rounded_on
 from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.plot.numbers import percent
 from cloze.tasks.batches import batch_by_tokens
 from common import tell, versions

@@ -94,12 +94,14 @@ def export_ctranslate2(model: Translator, folder: Path) -> None:
         if config.norm == "pre":
             normed(side.layer_norm, norm)
         for layer, block in zip(side.layer, blocks, strict=True):
-            attended(layer.self_attention, block.attention, block.attention_residual, parts=1)
+            attended(layer.self_attention, block.attention, block.attention_norm, parts=1)
             if side is spec.decoder:
-                attended(layer.attention, block.cross, block.cross_residual, parts=2)
-            normed(layer.ffn.layer_norm, block.feed_forward_residual.norm)
-            linear(layer.ffn.linear_0, block.feed_forward.inner)
-            linear(layer.ffn.linear_1, block.feed_forward.outer)
+                attended(
+                    layer.attention, block.cross_attention, block.cross_attention_norm, parts=2
+                )
+            normed(layer.ffn.layer_norm, block.ffn_norm)
+            linear(layer.ffn.linear_0, block.ffn.up)
+            linear(layer.ffn.linear_1, block.ffn.down)
     names = [str(id_) for id_ in range(config.vocab_size)]
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
@@ -123,9 +125,9 @@ def linear(spec: Any, dense: nn.Linear) -> None:
     spec.weight, spec.bias = dense.weight.detach().numpy(), dense.bias.detach().numpy()
 
 
-def attended(spec: Any, attention: Any, residual: Any, *, parts: int) -> None:
+def attended(spec: Any, attention: Any, norm: Any, *, parts: int) -> None:
     """Query, key and value in one matrix; or the query, then key and value."""
-    normed(spec.layer_norm, residual.norm)
+    normed(spec.layer_norm, norm)
     width = attention.out.in_features
     weight, bias = attention.qkv.weight.detach().numpy(), attention.qkv.bias.detach().numpy()
     cuts = [slice(None)] if parts == 1 else [slice(0, width), slice(width, None)]
@@ -193,13 +195,15 @@ def export_transformers(model: Translator) -> Any:
     for side in ("encoder", "decoder"):
         for number, block in enumerate(getattr(module, side)):
             at = f"model.{side}.layers.{number}."
-            state |= their_attention(at + "self_attn", block.attention, block.attention_residual)
+            state |= their_attention(at + "self_attn", block.attention, block.attention_norm)
             if side == "decoder":
-                state |= their_attention(at + "encoder_attn", block.cross, block.cross_residual)
+                state |= their_attention(
+                    at + "encoder_attn", block.cross_attention, block.cross_attention_norm
+                )
             for name, part in (
-                ("fc1", block.feed_forward.inner),
-                ("fc2", block.feed_forward.outer),
-                ("final_layer_norm", block.feed_forward_residual.norm),
+                ("fc1", block.ffn.up),
+                ("fc2", block.ffn.down),
+                ("final_layer_norm", block.ffn_norm),
             ):
                 state |= both(at + name, part)
         if pre:
@@ -222,8 +226,8 @@ def both(name: str, part: Any) -> dict[str, torch.Tensor]:
     return {f"{name}.weight": part.weight, f"{name}.bias": part.bias}
 
 
-def their_attention(name: str, attention: Any, residual: Any) -> dict[str, torch.Tensor]:
-    found = both(f"{name}_layer_norm", residual.norm) | both(f"{name}.out_proj", attention.out)
+def their_attention(name: str, attention: Any, norm: Any) -> dict[str, torch.Tensor]:
+    found = both(f"{name}_layer_norm", norm) | both(f"{name}.out_proj", attention.out)
     weights, biases = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
     for letter, weight, bias in zip("qkv", weights, biases, strict=True):
         found |= {f"{name}.{letter}_proj.weight": weight, f"{name}.{letter}_proj.bias": bias}

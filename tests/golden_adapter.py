@@ -10,7 +10,7 @@ b rows, t tokens, n real tokens of all rows, s source tokens, d width, v vocabul
 import torch
 
 import cloze
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 
 POOLED = ("nsp", "sequence", "choice")
 
@@ -24,7 +24,7 @@ def _encoder(model, inputs):
     module, ids = model.module, inputs["input_ids"]
     mask, types = inputs["attention_mask"], inputs.get("token_type_ids")
     real = mask.bool()
-    *layers, _ = module.layers(ids, mask, types)  # the last is the hidden state
+    *layers, _ = module.hidden_states(ids, mask, types)  # the last is the hidden state
     found = {f"layer.{number}": layer[real] for number, layer in enumerate(layers)}
     hidden = module(ids, mask, types)
     found["last_hidden_state"] = hidden[real]

@@ -10,8 +10,8 @@ from cloze.explain.capture import capture
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.nn.attention import Attention
-from cloze.nn.blocks import FeedForward
-from cloze.nn.packed import Packed
+from cloze.nn.block import FeedForward
+from cloze.nn.layout import Packed
 from helpers import ENCODERS, PIECES, scramble, tiny_tokenizer
 
 SIZE = len(PIECES)
@@ -152,7 +152,7 @@ def test_capture_sees_what_attention_computes(family):
     first = module.blocks[0].attention
     told = []
     hook = first.register_forward_hook(lambda *seen_by: told.append(seen_by[-1]))
-    x = next(module.layers(ids, mask))
+    x = next(module.hidden_states(ids, mask))
     module(ids, mask)
     hook.remove()
     value = first.qkv(x).chunk(3, dim=-1)[2].unflatten(-1, (2, -1)).transpose(1, 2)

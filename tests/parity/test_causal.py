@@ -37,7 +37,7 @@ def assert_alike(module, peer):
     types = (torch.arange(11) > 5).long().expand(3, -1)
     for real in (mask, None):
         with torch.no_grad():
-            ours = list(module.layers(ids, real, types))
+            ours = list(module.hidden_states(ids, real, types))
             theirs = peer(
                 input_ids=ids, attention_mask=real, token_type_ids=types, output_hidden_states=True
             ).hidden_states

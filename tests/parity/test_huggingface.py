@@ -13,7 +13,7 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.encoder import Encoder
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from helpers import scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity

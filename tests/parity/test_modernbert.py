@@ -12,7 +12,7 @@ from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -180,7 +180,7 @@ def test_every_layer_is_theirs():
         theirs = peer(ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
         module = build(config, rng=torch.Generator()).eval()
         scramble_like(module, peer, config)
-        ours = list(module.layers(ids, mask))
+        ours = list(module.hidden_states(ids, mask))
     assert len(ours) == len(theirs) == config.num_layers + 1
     for layer, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(

@@ -6,7 +6,8 @@ from torch import nn
 
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.transformer import Transformer
-from cloze.nn.decoder import CrossAttention
+from cloze.nn.attention import CrossAttention
+from cloze.nn.context import AttentionContext
 from helpers import scramble
 
 pytestmark = pytest.mark.parity
@@ -26,15 +27,15 @@ def copied(theirs, ours):
         "self_attn.in_proj_weight": "attention.qkv.weight",
         "self_attn.in_proj_bias": "attention.qkv.bias",
         "self_attn.out_proj": "attention.out",
-        "multihead_attn.in_proj_weight": "cross.qkv.weight",
-        "multihead_attn.in_proj_bias": "cross.qkv.bias",
-        "multihead_attn.out_proj": "cross.out",
-        "linear1": "feed_forward.inner",
-        "linear2": "feed_forward.outer",
+        "multihead_attn.in_proj_weight": "cross_attention.qkv.weight",
+        "multihead_attn.in_proj_bias": "cross_attention.qkv.bias",
+        "multihead_attn.out_proj": "cross_attention.out",
+        "linear1": "ffn.up",
+        "linear2": "ffn.down",
     }
     decoder = hasattr(theirs, "multihead_attn")
-    norms = ["attention", *(["cross"] if decoder else []), "feed_forward"]
-    names |= {f"norm{n}": f"{part}_residual.norm" for n, part in enumerate(norms, 1)}
+    norms = ["attention", *(["cross_attention"] if decoder else []), "ffn"]
+    names |= {f"norm{n}": f"{part}_norm" for n, part in enumerate(norms, 1)}
     state = ours.state_dict()
     found = {}
     for name in theirs.state_dict():
@@ -93,6 +94,8 @@ def test_attention_to_the_source_equals_torchs():
     expected, weights = theirs(
         x, source, source, key_padding_mask=~real, average_attn_weights=False
     )
-    memory, allowed = ours.memory(source), real[:, None, None]
-    torch.testing.assert_close(ours(x, memory, allowed), expected, rtol=0.0, atol=1e-12)
-    torch.testing.assert_close(ours.weights(x, memory, allowed), weights, rtol=0.0, atol=1e-12)
+    context = AttentionContext(
+        max_seqlen=3, device=x.device, encoder_states=source, encoder_mask=real
+    )
+    torch.testing.assert_close(ours(x, context), expected, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(ours.weights(x, context), weights, rtol=0.0, atol=1e-12)

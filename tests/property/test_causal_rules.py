@@ -7,8 +7,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.nn.packed import Packed
-from cloze.nn.varlen import Varlen
+from cloze.nn.layout import Packed, Varlen
 from helpers import scramble
 
 SHAPE = {
@@ -33,7 +32,7 @@ def some_rows(lengths, seed):
 
 def varlen(lengths):
     bounds = torch.tensor([0, *lengths]).cumsum(0).int()
-    return Varlen(bounds, Packed.of(lengths).positions, max(lengths))
+    return Varlen(bounds, Packed.of(lengths).position_ids, max(lengths))
 
 
 @settings(max_examples=40)

@@ -7,8 +7,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.nn.packed import Packed
-from cloze.nn.rotary import rotate, turn_of
+from cloze.nn.layout import Packed
+from cloze.nn.rotary import apply_rotary, compute_rotary_table
 from helpers import scramble
 
 SHAPE = {
@@ -53,13 +53,13 @@ def test_layouts_agree(lengths, window, every):
 def test_a_product_depends_on_the_distance_alone(first, second, shift, theta):
     """(R_m q)·(R_n k) = q·(R_{n−m} k), Su et al. 2021, eq. 11; and lengths stay."""
     query, key = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(first)).double()
-    turn = turn_of(401, 16, theta=theta)
+    table = compute_rotary_table(401, 16, theta=theta)
 
     def product(at, to):
-        places = (turn.at(torch.tensor([place])) for place in (at, to))
-        return (rotate(query, next(places)) * rotate(key, next(places))).sum()
+        first, second = (table.select(torch.tensor([position])) for position in (at, to))
+        return (apply_rotary(query, first) * apply_rotary(key, second)).sum()
 
     here, there = product(first, second), product(first + shift, second + shift)
     torch.testing.assert_close(here, there, rtol=0, atol=1e-3)
-    turned = rotate(query, turn.at(torch.tensor([first])))
-    torch.testing.assert_close(turned.norm(), query.norm(), rtol=1e-5, atol=0)
+    rotated = apply_rotary(query, table.select(torch.tensor([first])))
+    torch.testing.assert_close(rotated.norm(), query.norm(), rtol=1e-5, atol=0)

@@ -24,6 +24,7 @@ from cloze.interop.huggingface import Published, harmless, read_config, stored_n
 from cloze.interop.sentence_transformers import Pooling, read_pooling
 from cloze.models.build import build, build_on_meta
 from cloze.nn.encoder import Encoder
+from cloze.nn.fuse import move_to_device
 from cloze.text.tokenizer import Tokenizer
 
 FRESH_SEED = 0
@@ -62,7 +63,7 @@ def load(
     if report and not quiet:
         show(report, contents.folder)
     return Model(
-        module=module.to(device=place, dtype=precision).eval(),
+        module=move_to_device(module, place, precision).eval(),
         tokenizer=contents.tokenizer,
         config=config,
         pooling=contents.pooling,

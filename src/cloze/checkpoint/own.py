@@ -1,7 +1,7 @@
 """What saved models share, and the folders of our own families: a config.json with a version."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -11,6 +11,7 @@ from cloze.checkpoint.weights import SINGLE, check, read_weights, stored_weights
 from cloze.config import from_mapping, to_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.files import read_json, write_json
+from cloze.interop.own_layouts import rename_version_1_weight
 from cloze.models.configs.base import ModelConfig
 from cloze.text.tokenizer import Tokenizer
 
@@ -146,12 +147,22 @@ def check_version(version: object, file: str, newest: int) -> None:
 def put_weights(module: "nn.Module", folder: Path) -> None:
     """A folder's weights into a net without memory; names and shapes are checked before."""
     stored, ours = stored_weights(folder), module.state_dict()
-    if stored.keys() != ours.keys():
-        odd = sorted(stored.keys() ^ ours.keys())
+    names = _present_names(folder, stored)
+    if names.keys() != ours.keys():
+        odd = sorted(names.keys() ^ ours.keys())
         raise FolderError(
             f"{SINGLE} lacks or has more than config.json implies: {', '.join(odd[:4])}",
             fix="config.json and the weights are not of one model; take both from one folder",
         )
     for name, weight in ours.items():
-        check(name, stored[name], weight.shape)
-    module.load_state_dict(read_weights(stored), assign=True)
+        check(name, stored[names[name]], weight.shape)
+    weights = read_weights(stored)
+    module.load_state_dict({name: weights[old] for name, old in names.items()}, assign=True)
+
+
+def _present_names(folder: Path, stored: Iterable[str]) -> dict[str, str]:
+    """The stored name of each weight, by its present name."""
+    values = read_json(folder / CONFIG)
+    if values["format_version"] != 1:
+        return {name: name for name in stored}
+    return {rename_version_1_weight(values["model_type"], name): name for name in stored}

@@ -16,6 +16,7 @@ from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
+from cloze.nn.fuse import move_to_device
 from cloze.nn.meta import without_memory
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
@@ -105,7 +106,10 @@ def load_translator(
     module = on_meta(config)
     put_weights(module, place)
     return Translator(
-        module=module.to(where, dtype).eval(), tokenizer=tokenizer, config=config, longest=longest
+        module=move_to_device(module, where, dtype).eval(),
+        tokenizer=tokenizer,
+        config=config,
+        longest=longest,
     )
 
 

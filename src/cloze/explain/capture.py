@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cloze.nn.attention import Attention
+from cloze.nn.attention import Attention, CrossAttention
 
 
 @contextmanager
@@ -22,7 +22,9 @@ def capture(module: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
     seen: list[Tensor] = []
 
     def look(part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        seen.append(part.weights(*inputs) if isinstance(part, Attention) else output)
+        seen.append(
+            part.weights(*inputs) if isinstance(part, Attention | CrossAttention) else output
+        )
 
     hooks = [
         part.register_forward_hook(look) for part in module.modules() if isinstance(part, kind)

@@ -129,9 +129,9 @@ MODERNBERT = Layout(
         "attention.qkv": "attn.Wqkv",  # one matrix there too
         "attention.out": "attn.Wo",
         "attention_norm": "attn_norm",
-        "feed_forward.inner": "mlp.Wi",
-        "feed_forward.outer": "mlp.Wo",
-        "feed_forward_norm": "mlp_norm",
+        "ffn.up": "mlp.Wi",
+        "ffn.down": "mlp.Wo",
+        "ffn_norm": "mlp_norm",
         "norm": "model.final_norm",
         "transform.dense": "head.dense",
         "transform.norm": "head.norm",

@@ -1,7 +1,6 @@
 """BERT: a bidirectional encoder that learns by filling blanks.  Devlin et al. 2018."""
 
 from collections.abc import Iterable
-from itertools import repeat
 from typing import ClassVar
 
 import torch
@@ -9,13 +8,11 @@ from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.models.configs.bert import BertConfig
-from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
-from cloze.nn.masks import Allowed, past
-from cloze.nn.packed import Packed
+from cloze.nn.layers import ACTIVATIONS
+from cloze.nn.layout import AttentionLayout, Packed, Varlen
 from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
-from cloze.nn.varlen import Varlen
 
 
 class Bert(Encoder):
@@ -42,25 +39,21 @@ class Bert(Encoder):
             heads=built,
         )
         self.config = config
-        self.causal = config.is_causal
+        self.is_causal = config.is_causal
 
-    def handed(
-        self, allowed: Allowed, longest: int, device: torch.device
-    ) -> Iterable[tuple[Allowed]]:
-        """Who may look at whom."""
-        return repeat((past(allowed, longest, device) if self.causal else allowed,))
-
-    def gathered(self, head: str, hidden: Tensor, places: Tensor, allowed: Allowed) -> Tensor:
+    def gathered(
+        self, head: str, hidden: Tensor, places: Tensor, allowed: AttentionLayout
+    ) -> Tensor:
         """The vectors that a head reads; left to right a text's is its last, which saw all of it.
 
         The [CLS] that others read stands first, and a causal one sees nothing but itself.
         """
-        if self.causal and getattr(self.heads[head], "pooled", False):
+        if self.is_causal and getattr(self.heads[head], "pooled", False):
             places = lasts(hidden, allowed)
         return super().gathered(head, hidden, places, allowed)
 
 
-def lasts(hidden: Tensor, allowed: Allowed) -> Tensor:
+def lasts(hidden: Tensor, allowed: AttentionLayout) -> Tensor:
     """Where the last token of each sequence stands, counted through all rows, b."""
     if isinstance(allowed, Packed):
         return allowed.starts + torch.tensor(allowed.lengths, device=allowed.device) - 1

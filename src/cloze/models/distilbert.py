@@ -8,10 +8,10 @@ from torch import nn
 
 from cloze.config import one_of
 from cloze.models.configs.distilbert import DistilBertConfig
-from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Pooler
+from cloze.nn.layers import ACTIVATIONS
 from cloze.nn.positions import sinusoids
 from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
 

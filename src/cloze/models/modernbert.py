@@ -4,7 +4,7 @@ Pre-norm blocks, rotary positions, gated feed-forward nets, no biases, and most 
 their neighbourhood only.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -12,17 +12,13 @@ from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.nn.activations import ACTIVATIONS
-from cloze.nn.attention import Attention
-from cloze.nn.blocks import GatedFeedForward, PreNormBlock
+from cloze.nn.attention import RotaryAttention
+from cloze.nn.block import GatedFeedForward, PreNormBlock
 from cloze.nn.embeddings import WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Linear, Transform, WordScores
-from cloze.nn.masks import Allowed, near
-from cloze.nn.norm import LayerNorm
-from cloze.nn.packed import Packed
-from cloze.nn.rotary import Turn, turn_of
-from cloze.nn.varlen import Varlen
+from cloze.nn.layers import ACTIVATIONS, LayerNorm
+from cloze.nn.layout import AttentionLayout, Packed, Varlen
 
 
 class ModernBert(Encoder):
@@ -44,22 +40,6 @@ class ModernBert(Encoder):
         self.transform = _transform(config) if built else None
         self.config = config
 
-    def handed(
-        self, allowed: Allowed, longest: int, device: torch.device
-    ) -> Iterator[tuple[Allowed, Turn]]:
-        """Who may look at whom, and how the places turn: made once for all layers of a kind."""
-        config = self.config
-        width = config.hidden_size // config.num_heads
-        masks = {False: allowed, True: near(allowed, config.window_size // 2, longest, device)}
-        turns = {
-            False: turn_of(longest, width, theta=config.rope_theta, device=device),
-            True: turn_of(longest, width, theta=config.local_rope_theta, device=device),
-        }
-        if isinstance(allowed, Packed):
-            turns = {local: turn.at(allowed.positions) for local, turn in turns.items()}
-        for local in map(config.is_local, range(config.num_layers)):
-            yield masks[local], turns[local]
-
     def logits(self, head: str, vectors: Tensor) -> Tensor:
         """Scores of one head, as in every encoder."""
         one_of("head", head, self.heads)
@@ -71,7 +51,9 @@ class ModernBert(Encoder):
         assert self.transform is not None
         return super().word_factors(self.transform(vectors))
 
-    def gathered(self, head: str, hidden: Tensor, places: Tensor, allowed: Allowed) -> Tensor:
+    def gathered(
+        self, head: str, hidden: Tensor, places: Tensor, allowed: AttentionLayout
+    ) -> Tensor:
         """The vectors that a head reads; where it pools by mean, that of each sequence."""
         if self.config.classifier_pooling == "mean" and getattr(self.heads[head], "pooled", False):
             return means(hidden, allowed)
@@ -87,11 +69,11 @@ class ModernBert(Encoder):
         """
         super().initialise(deviation, rng)
         for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "feed_forward.outer.weight")):
+            if name.endswith(("attention.out.weight", "ffn.down.weight")):
                 weight.mul_((2 * self.config.num_layers) ** -0.5)
 
 
-def means(hidden: Tensor, allowed: Allowed) -> Tensor:
+def means(hidden: Tensor, allowed: AttentionLayout) -> Tensor:
     """The mean vector of each sequence's real tokens, b d."""
     if isinstance(allowed, Packed):
         rows = hidden.split([count * length for _, count, length in allowed.runs])
@@ -113,12 +95,15 @@ def _norm(config: ModernBertConfig) -> LayerNorm:
 
 
 def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
+    local = config.is_local(layer)
     return PreNormBlock(
-        Attention(
+        RotaryAttention(
             config.hidden_size,
             config.num_heads,
             config.attention_dropout,
             bias=config.attention_bias,
+            rope_theta=config.local_rope_theta if local else config.rope_theta,
+            window_size=config.window_size if local else None,
         ),
         GatedFeedForward(
             config.hidden_size,
@@ -129,8 +114,9 @@ def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
         ),
         # the embeddings have been through a norm just before
         attention_norm=_norm(config) if layer else nn.Identity(),
-        feed_forward_norm=_norm(config),
+        ffn_norm=_norm(config),
         dropout=config.attention_dropout,
+        ffn_dropout=0.0,  # it is inside the feed-forward net
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.models.configs.nnlm import NNLMConfig
-from cloze.nn.dropout import Dropout
+from cloze.nn.layers import Dropout
 
 NEVER = -1e4  # score of the begin symbol, which is read and never said: e to it is 0
 

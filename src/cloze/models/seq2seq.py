@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.nn.alignment import SCORES, SHARP, Additive, Cosine, Score, align, context
-from cloze.nn.dropout import Dropout
+from cloze.nn.layers import Dropout
 from cloze.nn.precise import log_softmax
 from cloze.nn.recurrent import GATES, Bridge, Cells, RecurrentEncoder, State
 

@@ -3,51 +3,32 @@
 b sentences, s source tokens, t target tokens, d width, v vocabulary.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.models.configs.transformer import TransformerConfig
-from cloze.nn.activations import ACTIVATIONS
-from cloze.nn.attention import Attention
-from cloze.nn.blocks import FeedForward
-from cloze.nn.decoder import (
-    CrossAttention,
-    DecoderBlock,
-    EncoderBlock,
-    Memory,
-    PostNorm,
-    PreNorm,
-    SelfAttention,
-)
-from cloze.nn.dropout import Dropout
-from cloze.nn.masks import causal
-from cloze.nn.norm import LayerNorm
+from cloze.nn.attention import Attention, CrossAttention, KVCache
+from cloze.nn.block import Block, BlockList, FeedForward, PostNormBlock, PreNormBlock
+from cloze.nn.context import AttentionContext
+from cloze.nn.layers import ACTIVATIONS, Dropout, LayerNorm
 from cloze.nn.positions import LearnedPositions, Sinusoids
 from cloze.nn.precise import log_softmax
-
-A = TypeVar("A", bound=Attention)
-
-NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderState:
-    """All that the next step needs: keys and values, of the source and of the words so far.
+    """All that the next step needs: keys and values, of the source and of the tokens so far.
 
-    b rows, n sentences, each with b/n rows beside each other, which look at one source together.
+    b rows, n sentences, each with b/n adjacent rows, which attend to one source together.
     """
 
-    sources: tuple[Memory, ...]  # by layer, n s h d, computed once
-    real: Tensor  # n 1 1 s
+    caches: tuple[KVCache, ...]  # by layer: of the tokens so far b t h d, of the source n s h d
+    encoder_mask: Tensor  # n s, False where a row is padded
     owners: Tensor  # b, the sentence that each row translates
-    pasts: tuple[Memory, ...] = ()  # by layer, one token longer with each step
-    length: int = 0
+    length: int = 0  # tokens so far
 
 
 class Transformer(nn.Module):
@@ -70,22 +51,9 @@ class Transformer(nn.Module):
             else Sinusoids(width, config.position_encoding)
         )
         self.dropout = Dropout(config.dropout)
-        residual = partial(
-            NORMS[config.norm], width, dropout=config.dropout, norm_eps=config.norm_eps
-        )
-        self.encoder = nn.ModuleList(
-            EncoderBlock(_attention(Attention, config), _feed_forward(config), residual)
-            for _ in range(config.num_layers)
-        )
-        self.decoder = nn.ModuleList(
-            DecoderBlock(
-                _attention(SelfAttention, config),
-                _attention(CrossAttention, config),
-                _feed_forward(config),
-                residual,
-            )
-            for _ in range(config.num_decoder_layers or config.num_layers)
-        )
+        decoder_layers = config.num_decoder_layers or config.num_layers
+        self.encoder = BlockList(_block(config, decoder=False) for _ in range(config.num_layers))
+        self.decoder = BlockList(_block(config, decoder=True) for _ in range(decoder_layers))
         # a pre-norm stack ends with a sum that nothing has normalised
         ends = config.norm == "pre"
         self.encoder_norm = LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
@@ -97,23 +65,29 @@ class Transformer(nn.Module):
         return self.positions.limit
 
     def encode(self, source: Tensor, real: Tensor) -> Tensor:
-        """The encoder's top, b s d; `real` is False where a row is padded."""
+        """The encoder's last layer, b s d; `real` is False where a row is padded."""
         x = self._embed(source, self.target if self.source is None else self.source)
+        context = AttentionContext(real, max_seqlen=source.shape[1], device=source.device)
         for block in self.encoder:
-            x = block(x, real[:, None, None])
+            x = block(x, context)
         return self.encoder_norm(x)
 
     def forward(self, source: Tensor, real: Tensor, inputs: Tensor) -> Tensor:
-        """The decoder's top at every target token (b t d), all in one pass.
+        """The decoder's last layer at every target token (b t d), all in one pass.
 
-        `inputs` are the right words shifted by one, beginning with bos (teacher forcing); the mask
-        keeps each from seeing what comes after it.
+        `inputs` are the target tokens shifted by one, beginning with bos (teacher forcing); the
+        causal mask keeps each from attending to what comes after it.
         """
-        top = self.encode(source, real)
+        context = AttentionContext(
+            max_seqlen=inputs.shape[1],
+            device=inputs.device,
+            is_causal=True,
+            encoder_states=self.encode(source, real),
+            encoder_mask=real,
+        )
         x = self._embed(inputs, self.target)
-        mask = causal(inputs.shape[1], inputs.device)
-        for block in self._decoder:
-            x = block(x, mask, block.look(top), real[:, None, None])
+        for block in self.decoder:
+            x = block(x, context)
         return self.decoder_norm(x)
 
     def logits(self, vectors: Tensor) -> Tensor:
@@ -121,40 +95,42 @@ class Transformer(nn.Module):
         return F.linear(vectors, self.target.weight if self.output is None else self.output.weight)
 
     def start(self, source: Tensor, real: Tensor) -> DecoderState:
-        """Read the sentences; nothing is said yet."""
-        top = self.encode(source, real)
+        """Encode the sentences; no token is generated yet."""
+        states = self.encode(source, real)
+        crosses = [block.cross_attention for block in self.decoder]
         return DecoderState(
-            sources=tuple(block.look(top) for block in self._decoder),
-            real=real[:, None, None],
+            caches=tuple(KVCache(encoder_kv=one.project_encoder(states)) for one in crosses if one),
+            encoder_mask=real,
             owners=torch.arange(len(source), device=source.device),
         )
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities of the next token (b v) after one more (b)."""
+        length = state.length + 1
         x = self._embed(tokens[:, None], self.target, state.length)
-        pasts = []
-        for number_, block in enumerate(self._decoder):
-            past = state.pasts[number_] if state.pasts else None
-            x, seen = block.step(x, past, state.sources[number_], state.real)
-            pasts.append(seen)
+        context = AttentionContext(
+            max_seqlen=length, device=tokens.device, encoder_mask=state.encoder_mask
+        )
+        caches = tuple(replace(cache) for cache in state.caches)  # the state itself is not changed
+        for block, cache in zip(self.decoder, caches, strict=True):
+            x = block(x, context, cache)
         scores = log_softmax(self.logits(self.decoder_norm(x[:, 0])))
-        return scores, replace(state, pasts=tuple(pasts), length=state.length + 1)
+        return scores, replace(state, caches=caches, length=length)
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """The state of other rows: hypotheses that survive, once or several times."""
         kept, counts = state.owners[rows].unique_consecutive(return_counts=True)
         if (counts != counts[0]).any():  # then each row is a sentence of its own
             kept, counts = state.owners[rows], torch.ones_like(rows)
-        sources, real = state.sources, state.real
-        if len(kept) < len(real) or not torch.equal(kept, torch.arange(len(real)).to(kept)):
-            sources = tuple(memory.rows(kept) for memory in sources)
-            real = real[kept]
+        caches, mask = tuple(cache.reorder(rows) for cache in state.caches), state.encoder_mask
+        if len(kept) < len(mask) or not torch.equal(kept, torch.arange(len(mask)).to(kept)):
+            caches = tuple(cache.reorder_encoder(kept) for cache in caches)
+            mask = mask[kept]
         return replace(
             state,
-            sources=sources,
-            real=real,
+            caches=caches,
+            encoder_mask=mask,
             owners=torch.arange(len(kept), device=kept.device).repeat_interleave(counts),
-            pasts=tuple(memory.rows(rows) for memory in state.pasts),
         )
 
     @torch.no_grad()
@@ -178,10 +154,6 @@ class Transformer(nn.Module):
                 if module.bias is not None:
                     module.bias.zero_()
 
-    @property
-    def _decoder(self) -> Iterator[DecoderBlock]:
-        return iter(self.decoder)  # type: ignore[arg-type]
-
     def _embed(self, ids: Tensor, table: nn.Embedding, first: int = 0) -> Tensor:
         most = first + ids.shape[1]
         places = torch.arange(first, most, device=ids.device)
@@ -189,9 +161,28 @@ class Transformer(nn.Module):
         return self.dropout(x + self.positions(places, most).to(x.dtype))
 
 
-def _attention(kind: type[A], config: TransformerConfig) -> A:
-    return kind(config.hidden_size, config.num_heads, config.attention_dropout)
-
-
-def _feed_forward(config: TransformerConfig) -> FeedForward:
-    return FeedForward(config.hidden_size, config.intermediate_size, ACTIVATIONS[config.activation])
+def _block(config: TransformerConfig, *, decoder: bool) -> Block:
+    size = config.hidden_size
+    attention = Attention(size, config.num_heads, config.attention_dropout)
+    cross_attention = (
+        CrossAttention(size, config.num_heads, config.attention_dropout) if decoder else None
+    )
+    ffn = FeedForward(size, config.intermediate_size, ACTIVATIONS[config.activation])
+    if config.norm == "post":
+        return PostNormBlock(
+            attention,
+            ffn,
+            cross_attention=cross_attention,
+            dropout=config.dropout,
+            norm_eps=config.norm_eps,
+        )
+    return PreNormBlock(
+        attention,
+        ffn,
+        cross_attention=cross_attention,
+        attention_norm=LayerNorm(size, eps=config.norm_eps),
+        cross_attention_norm=LayerNorm(size, eps=config.norm_eps) if decoder else None,
+        ffn_norm=LayerNorm(size, eps=config.norm_eps),
+        dropout=config.dropout,
+        ffn_dropout=config.dropout,
+    )

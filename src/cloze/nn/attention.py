@@ -1,94 +1,292 @@
-"""Multi-head self-attention.  b batch, t tokens (n in a packed row), h heads, d head width."""
+"""Multi-head attention, and the keys and values kept while decoding.
+
+b batch, t tokens (n of a flat row), s source tokens, h heads, d head size.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.errors import ConfigError
-from cloze.nn.dropout import dropout
-from cloze.nn.masks import Allowed
-from cloze.nn.packed import Packed
-from cloze.nn.rotary import Turn, parted
-from cloze.nn.varlen import Varlen, attend
+from cloze.nn.context import AttentionContext
+from cloze.nn.layers import dropout
+from cloze.nn.layout import Packed, Varlen
+from cloze.nn.rotary import RotaryTable, apply_rotary
 
 
-def attention_weights(query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
+class KeyValue(NamedTuple):
+    """Keys and values that queries attend to."""
+
+    key: Tensor  # b s h d
+    value: Tensor  # b s h d
+
+    def select(self, rows: Tensor) -> "KeyValue":
+        """Those of other rows of the batch."""
+        return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
+
+
+@dataclass
+class KVCache:
+    """What one block keeps from step to step while decoding."""
+
+    past: KeyValue | None = None  # of the tokens so far
+    encoder_kv: KeyValue | None = None  # of the source, computed once; for cross-attention
+
+    def append(self, key: Tensor, value: Tensor) -> KeyValue:
+        """All keys and values, with those of the newest tokens; none is changed in place."""
+        if self.past is not None:
+            key = torch.cat([self.past.key, key], 1)
+            value = torch.cat([self.past.value, value], 1)
+        self.past = KeyValue(key, value)
+        return self.past
+
+    def reorder(self, rows: Tensor) -> "KVCache":
+        """The cache of other rows; the source stays as it is."""
+        return replace(self, past=self.past and self.past.select(rows))
+
+    def reorder_encoder(self, sources: Tensor) -> "KVCache":
+        """The cache of other sources; the tokens so far stay as they are."""
+        return replace(self, encoder_kv=self.encoder_kv and self.encoder_kv.select(sources))
+
+
+def compute_attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(QKᵀ/√d), masked scores at −∞.  Vaswani et al. 2017, eq. 1."""
     scores = (query / query.shape[-1] ** 0.5) @ key.transpose(-2, -1)  # b h q k
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
     return scores.softmax(-1)
 
 
-class Attention(nn.Module):
-    """softmax(QKᵀ/√d)·V in every head, then one projection of the heads side by side.
+def compute_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
+) -> Tensor:
+    """softmax(QKᵀ/√d)·V of b t h d each, with the heads concatenated: b t (h d)."""
+    query, key, value = (part.transpose(-3, -2) for part in (query, key, value))  # b h t d
+    if dropout_p > 0 and query.device.type == "cpu":  # torch's fused CPU kernel has no dropout
+        weights = compute_attention_weights(query, key, mask)
+        mixed = dropout(weights, dropout_p, training=True) @ value
+    else:
+        mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
+    return mixed.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
 
-    Query, key and value come from one matrix, so that they are one product. The weights are
-    never kept; whoever wants to see them asks `weights` (see `cloze.explain.capture`). With a
-    `turn` queries and keys are rotated by their places.
+
+def compute_varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: AttentionContext,
+    *,
+    window_size: int | None = None,
+    dropout_p: float = 0.0,
+) -> Tensor:
+    """softmax(QKᵀ/√d)·V within each sequence of a `Varlen` row, n h d each.
+
+    On a GPU this is flash attention (Dao 2023), in bfloat16 or float16. Elsewhere the whole square
+    of the row is computed and masked, which is only practical for small rows.
+    """
+    layout = context.layout
+    assert isinstance(layout, Varlen)
+    if query.device.type != "cuda":
+        mask = context.attn_mask(window_size)
+        query, key, value = (part.transpose(0, 1) for part in (query, key, value))  # h n d
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout_p).transpose(0, 1)
+    if query.dtype not in (torch.bfloat16, torch.float16):
+        raise ConfigError(
+            f"attention over variable-length rows on a GPU cannot be computed in {query.dtype}",
+            fix="train in bf16 (--dtype bf16)",
+        )
+    reach = context.reach(window_size)
+    side = -1 if reach is None else reach
+    # the public function that calls this one has no dropout
+    return torch.ops.aten._flash_attention_forward(
+        *(query, key, value),
+        *(layout.cu_seqlens, layout.cu_seqlens),
+        *(layout.max_seqlen, layout.max_seqlen),
+        dropout_p,
+        context.is_causal,
+        False,  # return_debug_mask
+        window_size_left=side,
+        window_size_right=side,
+    )[0]
+
+
+class Attention(nn.Module):
+    """softmax(QKᵀ/√d)·V in every head, then a projection of the concatenated heads.
+
+    Vaswani et al. 2017, §3.2. Query, key and value are one matrix product. Attention weights are
+    not kept; `weights` computes them again (see `cloze.explain.capture`). With a `window_size`
+    tokens attend to half of it on each side.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, *, bias: bool = True) -> None:
-        super().__init__()
-        if width % heads:
-            raise ConfigError(
-                f"hidden_size {width} is not divisible by num_heads {heads}",
-                fix=f"use a multiple of {heads}",
-            )
-        self.heads = heads
-        self.dropout = dropout
-        self.qkv = nn.Linear(width, 3 * width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
-
-    def forward(
+    def __init__(
         self,
-        x: Tensor,
-        allowed: Allowed = None,
-        turn: Turn | None = None,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float = 0.0,
         *,
-        projected: bool = True,
+        bias: bool = True,
+        window_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(hidden_size, num_heads)
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.window_size = window_size
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        self.out = nn.Linear(hidden_size, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        return self.out(self.mix(x, context, cache))
+
+    def prepare(self, context: AttentionContext) -> None:
+        """Compute the mask of this layer ahead, unless another layer has."""
+        if not isinstance(context.layout, Packed | Varlen):
+            context.attn_mask(self.window_size)
+
+    def mix(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        """The concatenated heads, before `out`: b t (h d)."""
+        qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))  # b t 3h d
+        return self.attend(qkv, context, cache)
+
+    def attend(
+        self, qkv: Tensor, context: AttentionContext, cache: KVCache | None = None
     ) -> Tensor:
-        """Without `projected` the heads side by side, as they are before `out`."""
-        mixed = self._mixed(x, allowed, turn)
-        return self.out(mixed) if projected else mixed
+        """B t 3h d -> b t (h d)."""
+        query, key, value = self.split_qkv(qkv, context)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        dropout_p = self.dropout if self.training else 0.0
+        if isinstance(context.layout, Varlen):
+            return compute_varlen_attention(
+                *(query, key, value, context), window_size=self.window_size, dropout_p=dropout_p
+            ).flatten(-2)
+        if isinstance(context.layout, Packed):
+            return self._attend_runs((query, key, value), context, dropout_p)
+        return compute_attention(query, key, value, context.attn_mask(self.window_size), dropout_p)
 
-    def _mixed(self, x: Tensor, allowed: Allowed, turn: Turn | None) -> Tensor:
-        if isinstance(allowed, Varlen):
-            share = self.dropout if self.training else 0.0
-            return attend(self._joined(x), allowed, turn, dropout=share).flatten(-2)
-        parts = self._project(x, turn)
-        if isinstance(allowed, Packed):
-            return self._packed(parts, allowed)
-        return self._attend(*parts, allowed)
+    def split_qkv(self, qkv: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002
+        """Query, key and value, each b t h d, of b t 3h d."""
+        query, key, value = qkv.chunk(3, -2)
+        return query, key, value
 
-    def weights(self, x: Tensor, allowed: Tensor | None = None, turn: Turn | None = None) -> Tensor:
-        """The attention of every head, computed aloud: b h q k."""
-        query, key, _ = self._project(x, turn)
-        return attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), allowed)
+    def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        """The attention weights of every head: b h q k."""
+        qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))
+        query, key, _ = self.split_qkv(qkv, context)
+        if cache is not None and cache.past is not None:  # the newest key is in it by now
+            key = cache.past.key
+        mask = context.attn_mask(self.window_size)
+        return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
 
-    def _project(self, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, each b t h d; or of a packed row n h d, one product for all."""
-        return parted(self._joined(x), turn)
-
-    def _joined(self, x: Tensor) -> Tensor:
-        return self.qkv(x).unflatten(-1, (3 * self.heads, -1))  # b t 3h d
-
-    def _packed(self, parts: tuple[Tensor, ...], packed: Packed) -> Tensor:
-        sizes = [count * length for _, count, length in packed.runs]
+    def _attend_runs(
+        self, parts: tuple[Tensor, ...], context: AttentionContext, dropout_p: float
+    ) -> Tensor:
+        assert isinstance(context.layout, Packed)
+        runs = context.layout.runs
+        sizes = [count * length for _, count, length in runs]
         mixed = []
-        runs = zip(*(part.split(sizes) for part in parts), strict=True)
-        for run, (_, count, length) in zip(runs, packed.runs, strict=True):
+        split = zip(*(part.split(sizes) for part in parts), strict=True)
+        for run, (_, count, length) in zip(split, runs, strict=True):
             query, key, value = (part.unflatten(0, (count, length)) for part in run)  # b t h d
-            mixed.append(self._attend(query, key, value, packed.allowed(length)).flatten(0, 1))
+            mask = context.run_mask(length, self.window_size)
+            mixed.append(compute_attention(query, key, value, mask, dropout_p).flatten(0, 1))
         return torch.cat(mixed)  # n (h d)
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
-        query, key, value = (part.transpose(-3, -2) for part in (query, key, value))  # b h t d
-        dropping = self.training and self.dropout > 0
-        if dropping and query.device.type == "cpu":  # torch's kernel there knows no dropout
-            weights = attention_weights(query, key, allowed)
-            mixed = dropout(weights, self.dropout, training=True) @ value
-        else:
-            share = self.dropout if dropping else 0.0
-            mixed = F.scaled_dot_product_attention(query, key, value, allowed, share)
-        return mixed.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
+
+class RotaryAttention(Attention):
+    """Attention whose queries and keys are rotated by their positions.  Su et al. 2021."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        rope_theta: float,
+        bias: bool = True,
+        window_size: int | None = None,
+    ) -> None:
+        super().__init__(hidden_size, num_heads, dropout, bias=bias, window_size=window_size)
+        self.rope_theta = rope_theta
+
+    def prepare(self, context: AttentionContext) -> None:
+        """Compute the mask and the rotary table of this layer ahead, unless another layer has."""
+        super().prepare(context)
+        self.rotary_table(context)
+
+    def rotary_table(self, context: AttentionContext, *, by_token: bool = True) -> RotaryTable:
+        head_size = self.out.in_features // self.num_heads
+        return context.rotary_table(head_size, self.rope_theta, by_token=by_token)
+
+    def split_qkv(self, qkv: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
+        """Query and key, rotated, and value, each b t h d."""
+        both, value = qkv.split([2 * self.num_heads, self.num_heads], -2)  # rotated in one pass
+        query, key = apply_rotary(both, self.rotary_table(context)).chunk(2, -2)
+        return query, key, value
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder, keys and values from the encoder.  Vaswani et al. 2017, §3.2.3.
+
+    The three matrices lie in one, as in self-attention.
+    """
+
+    def __init__(self, hidden_size: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(hidden_size, num_heads)
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
+        self.out = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        return self.out(self.mix(x, context, cache))
+
+    def mix(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        """The concatenated heads, before `out`: b t (h d).
+
+        There may be fewer sources than rows: then as many rows, beside each other, share each, and
+        attend to it like the tokens of one row.
+        """
+        encoder_kv = self._encoder_kv(context, cache)
+        query = self._query(x.reshape(len(encoder_kv.key), -1, x.shape[-1]))
+        dropout_p = self.dropout if self.training else 0.0
+        mixed = compute_attention(query, *encoder_kv, context.encoder_mask, dropout_p)
+        return mixed.reshape(x.shape)
+
+    def project_encoder(self, states: Tensor) -> KeyValue:
+        """Keys and values of the encoder's output, the same for all decoding steps."""
+        width = self.out.in_features
+        both = F.linear(states, self.qkv.weight[width:], self.qkv.bias[width:])
+        return KeyValue(*both.unflatten(-1, (2 * self.num_heads, -1)).chunk(2, -2))  # b s h d
+
+    def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+        """How much each target token attends to each source token: b h t s."""
+        key = self._encoder_kv(context, cache).key
+        query = self._query(x.reshape(len(key), -1, x.shape[-1]))
+        return compute_attention_weights(
+            query.transpose(-3, -2), key.transpose(-3, -2), context.encoder_mask
+        )
+
+    def _encoder_kv(self, context: AttentionContext, cache: KVCache | None) -> KeyValue:
+        if cache is not None and cache.encoder_kv is not None:
+            return cache.encoder_kv
+        assert context.encoder_states is not None
+        return self.project_encoder(context.encoder_states)
+
+    def _query(self, x: Tensor) -> Tensor:
+        width = self.out.in_features
+        query = F.linear(x, self.qkv.weight[:width], self.qkv.bias[:width])
+        return query.unflatten(-1, (self.num_heads, -1))  # b t h d
+
+
+def check_heads(hidden_size: int, num_heads: int) -> None:
+    """Raise unless the heads divide the width."""
+    if hidden_size % num_heads:
+        raise ConfigError(
+            f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}",
+            fix=f"use a multiple of {num_heads}",
+        )

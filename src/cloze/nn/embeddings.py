@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from cloze.nn.dropout import Dropout
-from cloze.nn.norm import LayerNorm
+from cloze.nn.layers import Dropout, LayerNorm
 
 PAIR = 2
 

@@ -1,35 +1,35 @@
-"""An encoder: embeddings, a stack of blocks, and the heads that read what comes out on top.
+"""An encoder: embeddings, a stack of blocks, and the task heads that read the last layer.
 
-b batch, t tokens (or one flat row of n when packed), d width.
+b batch, t tokens (or one flat row of n), d width.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.errors import InputError
+from cloze.nn.block import Block, BlockList
+from cloze.nn.context import AttentionContext
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.heads import Pooler, WordScores
-from cloze.nn.masks import FLAT, Allowed, allowed_by
+from cloze.nn.layout import FLAT, AttentionLayout
 
 MATRICES = (nn.Linear, nn.Embedding, WordScores)  # a tied head's weight is None
 
 
 class Encoder(nn.Module):
-    """BERT and its kin differ only in the parts they hand in here."""
+    """BERT and its relatives differ only in the parts they pass here."""
 
     HEADS: ClassVar[tuple[str, ...]] = ()  # that a family knows
-    causal = False  # whether no token sees a later one
+    is_causal = False  # whether no token attends to a later one
 
     def __init__(
         self,
         embeddings: Embeddings | WordEmbeddings,
-        blocks: Iterable[nn.Module],
+        blocks: Iterable[Block],
         *,
         positions: int,
         norm: nn.Module | None = None,
@@ -38,62 +38,66 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = BlockList(blocks)
         self.positions = positions  # the most tokens of a sequence
-        self.norm = norm  # of the last layer, where the blocks leave it without one
+        self.norm = norm or nn.Identity()  # of the last layer, where the blocks do not end with one
         self.pooler = pooler
         self.heads = nn.ModuleDict(heads)
-
-    def layers(
-        self,
-        input_ids: Tensor,
-        attention_mask: Allowed = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Iterator[Tensor]:
-        """The embeddings, then the output of each block: layer 0, 1, … of the model, b t d."""
-        flat = attention_mask if isinstance(attention_mask, FLAT) else None
-        longest = input_ids.shape[-1] if flat is None else flat.longest
-        if longest > self.positions:
-            raise InputError(
-                f"a sequence of {longest} tokens, but the model has {self.positions} positions",
-                fix="cut it with a length policy: head, tail, head+tail or window",
-            )
-        allowed = allowed_by(attention_mask)
-        positions = None if flat is None else flat.positions
-        x = self.embeddings(input_ids, token_type_ids, positions)
-        yield x
-        last = self.blocks[-1]
-        handed = self.handed(allowed, longest, input_ids.device)
-        for block, given in zip(self.blocks, handed, strict=False):
-            x = block(x, *given)
-            yield x if self.norm is None or block is not last else self.norm(x)
-
-    def handed(
-        self,
-        allowed: Allowed,
-        longest: int,  # noqa: ARG002 (for those that override it)
-        device: torch.device,  # noqa: ARG002
-    ) -> Iterable[tuple[Any, ...]]:
-        """What each block in turn takes besides the vectors."""
-        return repeat((allowed,))
 
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Allowed = None,
+        attention_mask: AttentionLayout = None,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """The last layer, b t d; with `Packed` lengths for a mask, of one flat row, n d."""
-        # a queue of one: a lower layer's memory is free as soon as the next one is there
-        (last,) = deque(self.layers(input_ids, attention_mask, token_type_ids), maxlen=1)
-        return last
+        """The last layer, b t d; of a flat row (`Packed`, `Varlen`) n d."""
+        context = self.make_context(input_ids, attention_mask)
+        x = self.embeddings(input_ids, token_type_ids, context.position_ids)
+        for block in self.blocks:
+            x = block(x, context)
+        return self.norm(x)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: AttentionLayout = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """The embeddings, then the output of each block: layer 0, 1, … of the model, b t d."""
+        context = self.make_context(input_ids, attention_mask)
+        x = self.embeddings(input_ids, token_type_ids, context.position_ids)
+        yield x
+        *lower, last = self.blocks
+        for block in lower:
+            x = block(x, context)
+            yield x
+        yield self.norm(last(x, context))
+
+    def make_context(self, input_ids: Tensor, attention_mask: AttentionLayout) -> AttentionContext:
+        """What all blocks share; raises if a sequence is longer than the model has positions."""
+        max_seqlen = (
+            attention_mask.max_seqlen if isinstance(attention_mask, FLAT) else input_ids.shape[-1]
+        )
+        if max_seqlen > self.positions:
+            raise InputError(
+                f"a sequence has {max_seqlen} tokens, but the model has {self.positions} positions",
+                fix="truncate it with a length policy: head, tail, head+tail or window",
+            )
+        context = AttentionContext(
+            attention_mask,
+            max_seqlen=max_seqlen,
+            device=input_ids.device,
+            is_causal=self.is_causal,
+        )
+        self.blocks.prepare(context)
+        return context
 
     def gathered(
         self,
         head: str,  # noqa: ARG002 (for those that override it)
         hidden: Tensor,
         places: Tensor,
-        allowed: Allowed,  # noqa: ARG002
+        allowed: AttentionLayout,  # noqa: ARG002
     ) -> Tensor:
         """The vectors that a head reads, m d: those at `places`, counted through all rows.
 

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.nn.activations import Activation
-from cloze.nn.dropout import Dropout
-from cloze.nn.norm import LayerNorm
+from cloze.nn.layers import Activation, Dropout, LayerNorm
 
 
 class Pooler(nn.Module):

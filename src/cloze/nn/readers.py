@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from cloze.nn.dropout import Dropout
+from cloze.nn.layers import Dropout
 
 
 class LinearReader(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.errors import ConfigError
-from cloze.nn.dropout import Dropout
+from cloze.nn.layers import Dropout
 
 State = tuple[Tensor, ...]
 """Hidden states of all layers, l b d; an LSTM's memory beside them."""

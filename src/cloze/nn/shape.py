@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.attention import Attention
-from cloze.nn.blocks import FeedForward, PostNormBlock
+from cloze.nn.block import FeedForward, PostNormBlock
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.heads import MaskedLM
+from cloze.nn.layers import ACTIVATIONS
 
 
 class EncoderShape(Protocol):

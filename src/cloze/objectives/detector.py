@@ -16,11 +16,10 @@ from cloze.errors import ConfigError
 from cloze.models.build import build
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.modernbert import ModernBert
-from cloze.nn.activations import ACTIVATIONS
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import Transform
-from cloze.nn.norm import LayerNorm
+from cloze.nn.layers import ACTIVATIONS, LayerNorm
 
 
 class Detector(nn.Module):

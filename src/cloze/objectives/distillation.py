@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device, weighted
 
 

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from cloze.data.labelled.batch import TaskBatch
 from cloze.nn.encoder import Encoder
-from cloze.nn.masks import Allowed
-from cloze.nn.packed import Packed
+from cloze.nn.layout import AttentionLayout, Packed
 from cloze.objectives.core import Objective, Placed, Terms, correct, exact, on_device
 
 TaskInput = TaskBatch | Placed
@@ -91,7 +90,7 @@ def read(model: Encoder, batch: TaskInput, head: str) -> tuple[Tensor, Mapping[s
         batch = Placed.on(device, batch)
     if isinstance(batch, Placed):
         given = batch.tensors
-        allowed: Allowed = given["real"]
+        allowed: AttentionLayout = given["real"]
         hidden = model(given["ids"], allowed, given["types"])  # b t d
     else:
         arrays = {

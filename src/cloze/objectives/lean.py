@@ -134,7 +134,7 @@ def _judged(
     scores: Tensor, targets: Tensor, draws: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`_judge`, as fast as it goes."""
-    if draws is None and kernels.usable(scores):
+    if draws is None and kernels.is_supported(scores):
         losses, hits, slope = torch.ops.cloze.cross_entropy(scores, targets)
         return losses.sum(), hits.sum(), slope, targets[:0]
     return (_compiled() if scores.is_cuda else _judge)(scores, targets, draws)

@@ -15,7 +15,7 @@ from torch import Tensor
 from cloze.data.batch import NO_LABEL
 from cloze.data.resident import Stretches, TokenRow
 from cloze.nn.encoder import Encoder
-from cloze.nn.varlen import Varlen
+from cloze.nn.layout import Varlen
 from cloze.objectives.core import Terms
 from cloze.objectives.lean import lean_cross_entropy
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from cloze.data.batch import PackedBatch
 from cloze.data.resident import Stretches
 from cloze.nn.encoder import Encoder
-from cloze.nn.packed import Packed
-from cloze.nn.varlen import Varlen
+from cloze.nn.layout import Packed, Varlen
 from cloze.objectives.core import Objective, Terms, correct, cross_entropy, on_device
 from cloze.objectives.lean import lean_cross_entropy
 from cloze.objectives.masking import Masking, mask_row

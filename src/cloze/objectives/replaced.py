@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from cloze.data.batch import NO_LABEL
 from cloze.data.resident import Stretches, TokenRow
-from cloze.nn.varlen import Varlen
+from cloze.nn.layout import Varlen
 from cloze.objectives.core import Objective, Terms, exact, weighted
 from cloze.objectives.detector import Detector
 from cloze.objectives.lean import lean_cross_entropy, lean_samples

@@ -55,5 +55,5 @@ def _refuse(model: object, verb: str) -> None:
     from cloze.checkpoint.model import Model
 
     if isinstance(model, Model):
-        raise cannot("an encoder", verb, verbs_of(model.heads, causal=model.module.causal))
+        raise cannot("an encoder", verb, verbs_of(model.heads, causal=model.module.is_causal))
     raise no_model(model)

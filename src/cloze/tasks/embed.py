@@ -18,7 +18,7 @@ from cloze.config import in_range, one_of
 from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.interop.sentence_transformers import POOLINGS
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.door import open_model
 from cloze.tasks.layers import LayerSelection, select_layers
@@ -139,7 +139,7 @@ def _tell_cuts(readings: dict[int, EncodedText], on_cut: OnTruncated | None) -> 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:
     """Raise where a text's vector would say nothing of the text."""
-    if model.module.causal and "cls" in modes:
+    if model.module.is_causal and "cls" in modes:
         raise InputError(
             "this model reads left to right: its [CLS] comes first and sees nothing of the text",
             fix="pool by mean or max",
@@ -181,7 +181,7 @@ def _rectangles(
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
         packed = Packed.of((len(sequences[n]) for n in batch), model.device)
         flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
-        joined = layers.join(model.module.layers(flat, packed))  # n d
+        joined = layers.join(model.module.hidden_states(flat, packed))  # n d
         first = 0
         for start, count, length in packed.runs:
             rectangle = joined[start : start + count * length].unflatten(0, (count, length))

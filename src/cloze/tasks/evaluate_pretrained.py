@@ -67,7 +67,7 @@ def evaluation_kind(model: Model, *, pair: object = None, label: object = None) 
     words = "mlm" in model.heads and model.pooling is None
     if not words or pair is not None or label is not None:
         return "similarity"
-    return "language" if model.module.causal else "masked"
+    return "language" if model.module.is_causal else "masked"
 
 
 def evaluate_pretrained(

@@ -12,7 +12,7 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import check_pooling, pool
 from cloze.tasks.layers import select_layers
@@ -38,7 +38,7 @@ def extract_features(
         packed = Packed.of((len(items[n].ids) for n in batch), model.device)
         ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
-        joined = layers.join(model.module.layers(ids, packed, types))  # n d
+        joined = layers.join(model.module.hidden_states(ids, packed, types))  # n d
         for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
             vectors = joined[start : start + length]  # t d
             if pooled:

@@ -12,7 +12,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.errors import InputError
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.tasks.door import open_model
 from cloze.tasks.texts import check_texts
 from cloze.text.backends import BYTES
@@ -136,7 +136,7 @@ def check_fill(
             f"this model cannot fill blanks: its head is {model.head or 'missing'}",
             fix="load a folder with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
         )
-    if model.module.causal:
+    if model.module.is_causal:
         raise InputError(
             "this model cannot fill blanks: it reads left to right, and sees nothing after them",
             fix="load one that learned masked words (cloze pretrain, objective.kind mlm)",

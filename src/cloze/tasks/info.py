@@ -117,12 +117,12 @@ def _encoder(folder: Path) -> Info:
             "type_vocab_size": getattr(config, "type_vocab_size", 0),
             "activation": config.activation,
             **{name: getattr(config, name) for name in LOCAL if hasattr(config, name)},
-            **({"sees": "left to right"} if module.causal else {}),
+            **({"sees": "left to right"} if module.is_causal else {}),
         },
         parameters={
             name: sum(weight.numel() for weight in part.parameters())
             for name, part in parts.items()
-            if part is not None
+            if part is not None and next(part.parameters(), None) is not None
         },
         dtypes=_kinds(contents.stored),
         size_bytes=_bytes(contents.stored),
@@ -131,7 +131,7 @@ def _encoder(folder: Path) -> Info:
         labels=_labels(config.labels, heads),
         max_length=token_limit(config, tokenizer, pooling),
         pooling=pooling,
-        capabilities=verbs_of(heads, causal=module.causal),
+        capabilities=verbs_of(heads, causal=module.is_causal),
     )
 
 

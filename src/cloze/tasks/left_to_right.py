@@ -18,8 +18,8 @@ from torch import nn
 from cloze.checkpoint.model import Model
 from cloze.errors import InputError
 from cloze.models.language import LanguageModel, batches
+from cloze.nn.layout import Packed
 from cloze.nn.modes import eval_mode
-from cloze.nn.packed import Packed
 from cloze.objectives.core import exact
 from cloze.tasks.batches import batch_by_tokens
 
@@ -137,9 +137,9 @@ def language_model(model: LanguageModel | Model) -> LanguageModel:
     """What is a language model as it is, and an encoder as one; one that cannot be is an error."""
     if not isinstance(model, Model):
         return model
-    if not model.module.causal or "mlm" not in model.heads:
+    if not model.module.is_causal or "mlm" not in model.heads:
         head = model.head or "missing"
-        why = f"its head is {head}" if model.module.causal else "it reads texts both ways"
+        why = f"its head is {head}" if model.module.is_causal else "it reads texts both ways"
         raise InputError(
             f"this model cannot say what comes next: {why}",
             fix="load a language model: one that cloze pretrain made with --model ngram, nnlm or "

@@ -18,8 +18,8 @@ from cloze.config import in_range
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
+from cloze.nn.layout import Packed
 from cloze.nn.modes import eval_mode
-from cloze.nn.packed import Packed
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.features import apply_reader, extract_features

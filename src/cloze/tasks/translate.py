@@ -17,7 +17,7 @@ from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
 from cloze.explain.capture import capture
 from cloze.models.seq2seq import Seq2Seq
-from cloze.nn.decoder import CrossAttention
+from cloze.nn.attention import CrossAttention
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.door import open_model
 from cloze.tasks.pieces import join_words

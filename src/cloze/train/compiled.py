@@ -5,6 +5,7 @@ from torch import nn
 from torch.compiler import config as compiler
 
 from cloze.nn.encoder import Encoder
+from cloze.nn.fuse import fuse
 from cloze.objectives.detector import Detector
 
 FORMS = 32  # of one piece of code, as compiled for different shapes and uses
@@ -18,6 +19,7 @@ def compile_parts(learning: nn.Module) -> None:
     """
     # a first block, one that sees all and one that sees near by, learning and judged, of a model
     # and of a narrower generator: past its limit torch would go on without compiling
+    fuse(learning)
     compiler.recompile_limit = max(compiler.recompile_limit, FORMS)
     for part in learning.modules():
         if isinstance(part, Encoder):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from cloze.nn.attention import Attention
-from cloze.nn.blocks import GatedFeedForward
+from cloze.nn.attention import Attention, CrossAttention
+from cloze.nn.block import GatedFeedForward
 from cloze.train.config import OptimizerConfig, OptimizerName
 from cloze.train.muon import Muon
 
@@ -60,8 +60,8 @@ def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Opt
         f"{name}.{weight}": parts
         for name, module in model.named_modules()
         for kind, weight, parts in (
-            (Attention, "qkv.weight", 3),
-            (GatedFeedForward, "inner.weight", 2),
+            (Attention | CrossAttention, "qkv.weight", 3),
+            (GatedFeedForward, "up.weight", 2),
         )
         if isinstance(module, kind)
     }

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cloze.config import one_of
 from cloze.device import resolve_device
+from cloze.nn.fuse import fuse, move_to_device
 from cloze.train.config import Parallelism
 
 T = TypeVar("T")
@@ -118,15 +119,18 @@ def distribute(
     """
     one_of("parallel", way, get_args(Parallelism))
     if team.world == 1:
-        return learner.to(team.device)
+        return move_to_device(learner, team.device)
     if way == "ddp":
-        joined = DistributedDataParallel(learner.to(team.device), gradient_as_bucket_view=True)
+        moved = move_to_device(learner, team.device)
+        joined = DistributedDataParallel(moved, gradient_as_bucket_view=True)
         if team.device.type == "cpu":
             joined.register_comm_hook(team, _join_bucket)
         return joined
     from torch.distributed.device_mesh import init_device_mesh  # slow to import, seldom needed
     from torch.distributed.fsdp import fully_shard
 
+    if team.device.type == "cuda":
+        fuse(learner)
     mesh = init_device_mesh(team.device.type, (team.world,))
     for block in blocks:
         fully_shard(block, mesh=mesh)

@@ -10,7 +10,7 @@ from cloze.data.resident import Resident, ResidentBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.objectives.masking import Masking, mask_row
 from cloze.objectives.pretraining import resident_pretraining
 from corpora import numbered_tokenizer, small_corpus, some_documents
@@ -41,7 +41,7 @@ def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
         size = len(plain.input_ids)
         assert row.ids[:size].tolist() == plain.input_ids.tolist()
         assert row.types[:size].tolist() == plain.token_type_ids.tolist()
-        assert row.positions[:size].tolist() == Packed.of(plain.lengths).positions.tolist()
+        assert row.positions[:size].tolist() == Packed.of(plain.lengths).position_ids.tolist()
         assert row.maskable[:size].tolist() == plain.maskable.tolist()
         assert (row.ids[size:] == 0).all()
         assert not row.maskable[size:].any()

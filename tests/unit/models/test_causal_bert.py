@@ -16,8 +16,8 @@ from cloze.make.extend_model import grown
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.attention import Attention
-from cloze.nn.packed import Packed
-from cloze.nn.varlen import Varlen
+from cloze.nn.context import AttentionContext
+from cloze.nn.layout import Packed
 from cloze.tasks.features import extract_features
 from helpers import PIECES, raises, scramble, tiny_tokenizer
 
@@ -63,13 +63,13 @@ def test_a_mask_of_queries_is_kept_beside_it():
     torch.testing.assert_close(both, before, rtol=0, atol=0)
 
 
-def test_a_window_and_the_past_go_together():
-    packed = Packed.of([5]).near(2).past()
-    seen = packed.allowed(5)
-    assert torch.equal(seen, torch.ones(5, 5).tril().triu(-2).bool())
-    assert torch.equal(Packed.of([5]).past().allowed(3), torch.ones(3, 3).tril().bool())
-    row = Varlen(torch.tensor([0, 5]).int(), torch.arange(5), 5)
-    assert (row.past().causal, row.near(2).past().window, row.causal) == (True, 2, False)
+def test_a_window_and_a_causal_mask_go_together():
+    for layout in (Packed.of([5]), None):
+        context = AttentionContext(layout, max_seqlen=5, device=torch.device("cpu"), is_causal=True)
+        expected = torch.ones(5, 5).tril().triu(-2).bool()
+        assert torch.equal(context.attn_mask(4), expected)
+        assert torch.equal(context.run_mask(5, 4), expected)
+        assert torch.equal(context.run_mask(3), torch.ones(3, 3).tril().bool())
 
 
 @pytest.mark.parametrize("head", ["sequence", "choice"])
@@ -102,7 +102,7 @@ def test_a_folder_keeps_it(tmp_path):
     opened = cloze.load(model.save(tmp_path / "m"))
     assert opened.config == CONFIG
     assert not opened.report
-    assert opened.module.causal
+    assert opened.module.is_causal
     assert json.loads((tmp_path / "m" / "config.json").read_text())["is_decoder"] is True
     texts = ["the cat sat", "a b c d e"]
     assert (cloze.embed(opened, texts) == cloze.embed(model, texts)).all()
@@ -126,7 +126,7 @@ def test_others_are_as_they_were(said, tmp_path):
 def test_what_goes_on_from_it_is_causal_too():
     model = grown(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
     assert model.config.is_causal
-    assert model.module.causal
+    assert model.module.is_causal
 
 
 def test_it_fills_no_blanks():

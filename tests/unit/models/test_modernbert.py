@@ -8,7 +8,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.make.finetune.transfer import depth_of
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from helpers import raises, scramble, tiny_model
 
 SHAPE = {
@@ -101,12 +101,12 @@ def test_local_layers_pass_on_what_is_near_and_no_more():
     changed = ids.clone()
     changed[0, 10] = 4
     # the first layer is global, so look from its output on
-    x, y = (list(module.layers(row))[1] for row in (ids, ids))
+    x, y = (list(module.hidden_states(row))[1] for row in (ids, ids))
     y = y.clone()
     y[0, 10] += 1.0
-    handed = list(module.handed(None, 20, ids.device))
+    context = module.make_context(ids, None)
     for layer in (1, 2):
-        x, y = (module.blocks[layer](z, *handed[layer]) for z in (x, y))
+        x, y = (module.blocks[layer](z, context) for z in (x, y))
         moved = (x != y).any(-1)[0].nonzero().flatten().tolist()
         assert moved == list(range(10 - layers[layer], 11 + layers[layer]))
     assert (module(ids) != module(changed)).any(-1).all()  # by the global layer everyone hears
@@ -125,8 +125,8 @@ def test_the_first_weights_of_what_is_added_up_are_smaller():
     for weight, expected in (
         (block.attention.qkv.weight, 0.02),
         (block.attention.out.weight, 0.02 / 4),
-        (block.feed_forward.inner.weight, 0.02),
-        (block.feed_forward.outer.weight, 0.02 / 4),
+        (block.ffn.up.weight, 0.02),
+        (block.ffn.down.weight, 0.02 / 4),
         (module.embeddings.word.weight, 0.02),
     ):
         assert weight.std().item() == pytest.approx(expected, rel=0.05)
@@ -214,7 +214,8 @@ def test_attention_dropout_is_also_on_what_attention_gives():
     """As in the published model, and not on the weights alone."""
     module = scramble(built(attention_dropout=1.0, attention_bias=True)).train()
     block, x = module.blocks[1], torch.ones(1, 3, 16)
-    assert torch.equal(block(x), x + block.feed_forward(block.feed_forward_norm(x)))
+    context = module.make_context(torch.zeros(1, 3, dtype=torch.long), None)
+    assert torch.equal(block(x, context), x + block.ffn(block.ffn_norm(x)))
 
 
 def test_it_learns_from_the_mean_as_it_reads_the_mean():

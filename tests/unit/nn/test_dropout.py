@@ -5,8 +5,9 @@ import torch
 from scipy.stats import binom
 
 from cloze.nn.attention import Attention
-from cloze.nn.dropout import Dropout, dropout
-from cloze.nn.packed import Packed
+from cloze.nn.context import AttentionContext
+from cloze.nn.layers import Dropout, dropout
+from cloze.nn.layout import Packed
 
 SURE = 1e-9  # of a false alarm
 
@@ -64,10 +65,10 @@ def test_attention_drops_weights(dtype):
     torch.manual_seed(0)
     layer = Attention(8, 2, dropout=0.2).to(dtype)
     x = torch.randn(9, 8, dtype=dtype)
-    packed = Packed.of([3, 3, 3])
-    plain = layer.eval()(x, packed).float()
+    context = AttentionContext(Packed.of([3, 3, 3]), max_seqlen=3, device=x.device)
+    plain = layer.eval()(x, context).float()
     layer.train()
-    drawn = torch.stack([layer(x, packed).float() for _ in range(4000)])
+    drawn = torch.stack([layer(x, context).float() for _ in range(4000)])
     assert not torch.allclose(drawn[0], plain, atol=1e-2)
     error = drawn.std(0) / 4000**0.5
     assert ((drawn.mean(0) - plain).abs() <= 6 * error + 1e-2 * (dtype == torch.bfloat16)).all()

@@ -13,10 +13,12 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 from cloze.nn import kernels
-from cloze.nn.attention import Attention
-from cloze.nn.blocks import FeedForward, GatedFeedForward, PostNormBlock
-from cloze.nn.rotary import parted, turn_of
-from cloze.nn.varlen import Varlen, masked_attention
+from cloze.nn.attention import Attention, RotaryAttention
+from cloze.nn.block import FeedForward, GatedFeedForward, PostNormBlock
+from cloze.nn.context import AttentionContext
+from cloze.nn.fuse import fuse
+from cloze.nn.layout import Varlen
+from cloze.nn.rotary import compute_rotary_table
 
 pytestmark = [
     pytest.mark.gpu,
@@ -82,9 +84,9 @@ def test_gelu_is_exact_to_a_millionth():
 @pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
 def test_a_net_is_the_same_with_kernels(kind, monkeypatch):
     net, x, found = kind(48, 80, F.gelu).to(DEVICE), drawn(13, 48), []
-    for usable in (False, True):
-        monkeypatch.setattr(kernels, "usable", lambda *_, answer=usable: answer)
-        net.zero_grad()
+    monkeypatch.setattr(kernels, "is_supported", lambda *_: True)
+    for change in (lambda net: net, fuse):
+        change(net).zero_grad()
         out = net(x)
         out.backward(drawn(13, 48, seed=1).detach())
         found.append([out.detach(), *(one.grad.clone() for one in net.parameters())])
@@ -114,39 +116,56 @@ LENGTHS = (7, 128, 1, 50, 0, 0)
 LONG = (7, 300, 1, 0, 129, 0)
 
 
-def row_of(lengths=LENGTHS, window=None, causal=False):
-    bounds = torch.tensor([0, *lengths]).cumsum(0).int().to(DEVICE)
+def row_of(lengths=LENGTHS, is_causal=False):
+    """A context of sequences in a flat row."""
+    cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).int().to(DEVICE)
     positions = torch.cat([torch.arange(length) for length in lengths]).to(DEVICE)
-    return Varlen(bounds, positions, max(lengths), window, causal)
+    layout = Varlen(cu_seqlens, positions, max(lengths))
+    device = torch.device(DEVICE)
+    return AttentionContext(layout, max_seqlen=max(lengths), device=device, is_causal=is_causal)
 
 
-def attended(qkv, row, turn=None, share=0.0):
+def attended(qkv, row, *, table=None, window=None, share=0.0):
     none = qkv.new_empty(0)
-    cos, sin = (none, none) if turn is None else turn
-    window = row.longest if row.window is None else row.window
+    cos, sin = (none, none) if table is None else table
+    reach = row.reach(window)
+    reach = row.max_seqlen if reach is None else reach
     return torch.ops.cloze.attention(
-        qkv, row.bounds, cos, sin, seed(), row.longest, window, share, row.causal
+        qkv, row.layout.cu_seqlens, cos, sin, seed(), row.max_seqlen, reach, share, row.is_causal
     )[0]
 
 
-def compare_attention(row, turns, width, dtype):
-    turn = turn_of(row.longest, width, device=DEVICE) if turns else None
-    qkv = drawn(len(row.positions), 6, width, dtype=dtype)
+def plain_attention(qkv, row, *, rotary=False, window=None):
+    """The whole square of the row, masked."""
+    heads, width = qkv.shape[1] // 3, qkv.shape[2]
+    if rotary:
+        layer = RotaryAttention(heads * width, heads, rope_theta=10_000.0)
+        query, key, value = layer.split_qkv(qkv, row)
+    else:
+        query, key, value = qkv.chunk(3, 1)
+    query, key, value = (part.transpose(0, 1) for part in (query, key, value))
+    mask = row.attn_mask(window)
+    return F.scaled_dot_product_attention(query, key, value, mask).transpose(0, 1)
 
-    def plain(qkv):
-        return masked_attention(*parted(qkv, turn and turn.at(row.positions)), row, 0.0)
 
-    for a, b in both_ways(lambda x: attended(x, row, turn), plain, qkv):
+def compare_attention(row, rotary, width, dtype, window=None):
+    table = compute_rotary_table(row.max_seqlen, width, device=DEVICE) if rotary else None
+    qkv = drawn(len(row.position_ids), 6, width, dtype=dtype)
+    for a, b in both_ways(
+        lambda x: attended(x, row, table=table, window=window),
+        lambda x: plain_attention(x, row, rotary=rotary, window=window),
+        qkv,
+    ):
         torch.testing.assert_close(a, b, **CLOSE[dtype])
 
 
 @pytest.mark.parametrize("dtype", KINDS)
-@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("window", [None, 10])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
 def test_attention(lengths, turns, causal, window, dtype):
-    compare_attention(row_of(lengths, window, causal), turns, 64, dtype)
+    compare_attention(row_of(lengths, causal), turns, 64, dtype, window)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
@@ -155,11 +174,11 @@ def test_attention_of_small_chips(lengths, monkeypatch):
     compare_attention(row_of(lengths), True, 64, KINDS[0])
 
 
-@pytest.mark.parametrize("window", [None, 70])
+@pytest.mark.parametrize("window", [None, 140])
 @pytest.mark.parametrize("width", [32, 128])
 @pytest.mark.parametrize("lengths", [(40, 64), (130, 200)])
 def test_attention_of_heads_of_any_width(lengths, width, window):
-    compare_attention(row_of(lengths, window), True, width, KINDS[0])
+    compare_attention(row_of(lengths), True, width, KINDS[0], window)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of keys past the end
@@ -168,9 +187,7 @@ def test_attention_of_very_low_scores(lengths):
     row = row_of(lengths)
     qkv = drawn(sum(lengths), 6, 64, dtype=KINDS[0]).detach()
     qkv[:, :2], qkv[:, 2:4] = -30.0, 1.0  # all at −240
-    for a, b in both_ways(
-        lambda x: attended(x, row), lambda x: masked_attention(*parted(x, None), row, 0.0), qkv
-    ):
+    for a, b in both_ways(lambda x: attended(x, row), lambda x: plain_attention(x, row), qkv):
         torch.testing.assert_close(a, b, **CLOSE[KINDS[0]])
 
 
@@ -178,9 +195,10 @@ def learnt(block, x, row, slope):
     """Gradients of the input and of all weights; in bfloat16 unless on a CPU."""
     device = next(block.parameters()).device
     x = x.detach().to(device).requires_grad_()
-    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in row)
+    layout = Varlen(row.layout[0].to(device), row.layout[1].to(device), row.max_seqlen)
+    context = AttentionContext(layout, max_seqlen=row.max_seqlen, device=device)
     with torch.autocast(device.type, torch.bfloat16, enabled=x.dtype == torch.bfloat16):
-        out = block(x, Varlen(*moved))
+        out = block(x, context)
     (out.float() * slope.to(device)).sum().backward()
     return [x.grad, *(weight.grad for weight in block.parameters())]
 
@@ -195,14 +213,14 @@ def test_a_block(longest):
     )
     slope = drawn(20 + longest, 128, seed=4).detach()
     exact = learnt(deepcopy(block), x.float(), row, slope)
-    for ours, plain in zip(learnt(block.to(DEVICE), x, row, slope), exact, strict=True):
+    for ours, plain in zip(learnt(fuse(block.to(DEVICE)), x, row, slope), exact, strict=True):
         assert (ours.float().cpu() - plain.cpu()).norm() < 0.03 * plain.norm()
 
 
 def kept_places(row, share, width, dtype):
     """Which places are not dropped, n h k: with rows of 1 as values the result is the weights."""
-    qkv = drawn(len(row.positions), 6, width, dtype=dtype, seed=3).detach()
-    qkv[:, 4:] = torch.eye(width, device=DEVICE, dtype=dtype)[row.positions][:, None]
+    qkv = drawn(len(row.position_ids), 6, width, dtype=dtype, seed=3).detach()
+    qkv[:, 4:] = torch.eye(width, device=DEVICE, dtype=dtype)[row.position_ids][:, None]
     return attended(qkv, row, share=share) != 0
 
 
@@ -210,7 +228,8 @@ def kept_places(row, share, width, dtype):
 @pytest.mark.parametrize("longest", [128, 200])  # back in one kernel, or in two
 def test_attention_drops_the_same_both_ways(longest, causal):
     lengths, width, share, dtype = (20, 128, 77), 128, 0.3, KINDS[0]
-    row = row_of(lengths, causal=causal)._replace(longest=longest)
+    row = row_of(lengths, causal)
+    row.max_seqlen = longest
     kept = kept_places(row, share, width, dtype)
     seen = sum(n * (n + 1) / 2 if causal else n * n for n in lengths) * 2
     assert kept.sum().item() / seen == pytest.approx(0.7, abs=0.01)
@@ -315,8 +334,8 @@ def test_dropout_is_as_if_drawn():
 def test_where_they_are_used():
     qkv = torch.empty(3, 6, 64, device=DEVICE, dtype=torch.bfloat16)
     there = DEVICE == "cuda"
-    assert kernels.usable(qkv) == there
-    assert not kernels.usable(qkv.float())
-    assert kernels.attends(qkv, kernels.LONGEST) == there
-    assert not kernels.attends(qkv, kernels.LONGEST + 1)
-    assert not kernels.attends(torch.empty_like(qkv)[..., :48], 128)
+    assert kernels.is_supported(qkv) == there
+    assert not kernels.is_supported(qkv.float())
+    assert kernels.can_attend(qkv, kernels.MAX_SEQLEN) == there
+    assert not kernels.can_attend(qkv, kernels.MAX_SEQLEN + 1)
+    assert not kernels.can_attend(torch.empty_like(qkv)[..., :48], 128)

@@ -8,8 +8,8 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.attention import Attention
-from cloze.nn.masks import allowed_by, causal
-from cloze.nn.packed import Packed
+from cloze.nn.context import AttentionContext
+from cloze.nn.layout import Packed, causal_mask, expand_mask
 from cloze.nn.positions import sinusoids
 from helpers import raises
 
@@ -19,7 +19,8 @@ def test_causal_mask_lets_no_one_look_ahead():
     attention = Attention(8, 2).double().eval()
     changed = x.clone()
     changed[:, 3:] += 1.0
-    before, after = attention(x, causal(6)), attention(changed, causal(6))
+    context = AttentionContext(max_seqlen=6, device=x.device, is_causal=True)
+    before, after = attention(x, context), attention(changed, context)
     assert torch.equal(before[:, :3], after[:, :3])
     assert not torch.equal(before[:, 3:], after[:, 3:])
 
@@ -31,20 +32,20 @@ def test_a_mask_of_queries_and_keys_is_taken_as_it_is():
         rng=rng,
     ).eval()
     ids = torch.arange(10)[None]
-    left = module(ids, causal(10)[None])
-    assert torch.allclose(left[:, :4], module(ids[:, :4], causal(4)[None]), atol=1e-6)
+    left = module(ids, causal_mask(10)[None])
+    assert torch.allclose(left[:, :4], module(ids[:, :4], causal_mask(4)[None]), atol=1e-6)
 
 
 def test_a_mask_of_one_dimension_is_refused():
     with raises(InputError, "mask", "1", fix="(batch, keys)"):
-        allowed_by(torch.ones(4))
+        expand_mask(torch.ones(4))
 
 
 def test_packed_runs_join_neighbours_of_equal_length():
     packed = Packed.of([3, 3, 1, 3])
     assert packed.runs == ((0, 2, 3), (6, 1, 1), (7, 1, 3))
     assert packed.starts.tolist() == [0, 3, 6, 7]
-    assert packed.positions.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2]
+    assert packed.position_ids.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2]
 
 
 def test_sinusoids_shift_is_linear():

@@ -5,50 +5,86 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cloze.nn.attention import Attention
-from cloze.nn.blocks import GatedFeedForward, PreNormBlock
-from cloze.nn.masks import allowed_by, near
-from cloze.nn.packed import Packed, band
-from cloze.nn.rotary import THETA, rotate, turn_of
+from cloze.nn.attention import Attention, RotaryAttention
+from cloze.nn.block import GatedFeedForward, PreNormBlock
+from cloze.nn.context import AttentionContext
+from cloze.nn.layout import Packed, apply_sliding_window, expand_mask, window_mask
+from cloze.nn.rotary import THETA, apply_rotary, compute_rotary_table
+
+CPU = torch.device("cpu")
+
+
+def context_of(length, mask=None):
+    return AttentionContext(mask, max_seqlen=length, device=CPU)
 
 
 def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_a_turn_is_a_rotation_of_complex_numbers():
+def test_it_is_a_rotation_of_complex_numbers():
     """The same by Euler: (a + bi)·exp(im·theta^(−2i/d))."""
     x, width = random(7, 2, 6), 6
     angle = torch.arange(7.0)[:, None, None] * 500 ** (-torch.arange(0, width, 2.0) / width)
-    turned = torch.complex(x[..., :3], x[..., 3:]) * torch.polar(torch.ones(1), angle)
-    ours = rotate(x, turn_of(7, width, theta=500.0))
-    torch.testing.assert_close(ours, torch.cat([turned.real, turned.imag], -1))
-    assert torch.equal(ours[0], x[0])  # place 0 is not turned
+    rotated = torch.complex(x[..., :3], x[..., 3:]) * torch.polar(torch.ones(1), angle)
+    ours = apply_rotary(x, compute_rotary_table(7, width, theta=500.0))
+    torch.testing.assert_close(ours, torch.cat([rotated.real, rotated.imag], -1))
+    assert torch.equal(ours[0], x[0])  # position 0 is not rotated
 
 
-def test_a_turn_keeps_the_precision_of_what_it_turns():
-    turn = turn_of(4, 8)
-    assert turn.cos.dtype == torch.float32
+def test_the_result_has_the_dtype_of_the_input():
+    table = compute_rotary_table(4, 8)
+    assert table.cos.dtype == torch.float32
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
-        assert rotate(random(4, 1, 8).to(dtype), turn).dtype == dtype
-    # a bfloat16 model is turned by exact angles: only the result is rounded
-    exact = rotate(random(4, 1, 8).bfloat16().float(), turn)
-    assert torch.equal(rotate(random(4, 1, 8).bfloat16(), turn), exact.bfloat16())
+        assert apply_rotary(random(4, 1, 8).to(dtype), table).dtype == dtype
+    # a bfloat16 model is rotated by exact angles: only the result is rounded
+    exact = apply_rotary(random(4, 1, 8).bfloat16().float(), table)
+    assert torch.equal(apply_rotary(random(4, 1, 8).bfloat16(), table), exact.bfloat16())
 
 
-def test_places_are_looked_up_in_a_row():
-    turn, places = turn_of(9, 4, theta=THETA), torch.tensor([0, 1, 2, 0, 1])
-    assert torch.equal(turn.at(places).sin[3:], turn.sin[:2])
+def test_positions_are_selected_from_a_table():
+    table, positions = compute_rotary_table(9, 4, theta=THETA), torch.tensor([0, 1, 2, 0, 1])
+    assert torch.equal(table.select(positions).sin[3:], table.sin[:2])
 
 
-def test_attention_sees_distances_and_not_places():
-    attention = Attention(16, 2, bias=False).eval()
-    x, turn = random(1, 5, 16), turn_of(40, 8)
-    here = attention.weights(x, None, turn.at(torch.arange(5)))
-    there = attention.weights(x, None, turn.at(torch.arange(30, 35)))
-    apart = attention.weights(x, None, turn.at(torch.arange(0, 10, 2)))
+def test_attention_sees_distances_and_not_positions(monkeypatch):
+    attention = RotaryAttention(16, 2, bias=False, rope_theta=THETA).eval()
+    x, table = random(1, 5, 16), compute_rotary_table(40, 8)
+
+    def weights(positions):
+        selected = table.select(positions)
+        monkeypatch.setattr(AttentionContext, "rotary_table", lambda *_, **__: selected)
+        return attention.weights(x, context_of(5))
+
+    here, there = weights(torch.arange(5)), weights(torch.arange(30, 35))
+    apart = weights(torch.arange(0, 10, 2))
     torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-6)
     assert (here - apart).abs().max() > 1e-3
+
+
+def test_masks_and_tables_are_computed_once_for_all_layers_of_a_kind():
+    layers = [
+        RotaryAttention(16, 2, rope_theta=theta, window_size=window)
+        for theta, window in ((160_000.0, None), (THETA, 4), (THETA, 4))
+    ]
+    context = context_of(9, torch.ones(2, 9))
+    for layer in layers:
+        layer.prepare(context)
+    assert context.attn_mask(4) is context.attn_mask(4)
+    assert context.attn_mask(None) is context.layout
+    assert layers[1].rotary_table(context) is layers[2].rotary_table(context)
+    assert layers[0].rotary_table(context) is not layers[1].rotary_table(context)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_plain_layer_reads_no_rotary_table(layout, monkeypatch):
+    monkeypatch.delattr(AttentionContext, "rotary_table")
+    mask = Packed.of([5, 5]) if layout == "packed" else None
+    x = random(10, 8) if layout == "packed" else random(2, 5, 8)
+    context = context_of(5, mask)
+    attention = Attention(8, 2)
+    attention.prepare(context)
+    assert attention(x, context).shape == x.shape
 
 
 def test_without_a_bias_there_is_none():
@@ -58,7 +94,7 @@ def test_without_a_bias_there_is_none():
 
 
 def test_a_window_is_inclusive_on_both_sides():
-    assert band(5, 1).int().tolist() == [
+    assert window_mask(5, 1).int().tolist() == [
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
         [0, 1, 1, 1, 0],
@@ -68,54 +104,56 @@ def test_a_window_is_inclusive_on_both_sides():
 
 
 def test_a_window_within_a_mask():
-    device = torch.device("cpu")
     mask = torch.tensor([[1, 1, 1, 0, 0, 0]])
-    allowed = near(allowed_by(mask), 1, 6, device)
-    assert allowed[0, 0].int().tolist() == [
+    windowed = apply_sliding_window(expand_mask(mask), 1, 6, CPU)
+    assert windowed[0, 0].int().tolist() == [
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
         [0, 1, 1, 0, 0, 0],
-        *[[1, 1, 1, 0, 0, 0]] * 3,  # padding must see something, or it is NaN
+        *[[1, 1, 1, 0, 0, 0]] * 3,  # padding must attend to something, or it is NaN
     ]
     full = torch.ones(1, 6, 6)
-    assert torch.equal(near(allowed_by(full), 2, 6, device)[0, 0], band(6, 2))
-    assert torch.equal(near(None, 2, 6, device), band(6, 2))
-    # who is never further away than the window needs no other mask
-    same = allowed_by(mask)
-    assert near(same, 5, 6, device) is same
-    assert near(None, 5, 6, device) is None
+    windowed = apply_sliding_window(expand_mask(full), 2, 6, CPU)
+    assert torch.equal(windowed[0, 0], window_mask(6, 2))
+    assert torch.equal(apply_sliding_window(None, 2, 6, CPU), window_mask(6, 2))
+    # a window that shows everything needs no other mask
+    same = expand_mask(mask)
+    assert apply_sliding_window(same, 5, 6, CPU) is same
+    assert apply_sliding_window(None, 5, 6, CPU) is None
 
 
 def test_a_window_within_a_packed_row():
-    packed = Packed.of([2, 5])
-    assert near(packed, 4, 5, torch.device("cpu")) is packed
-    assert packed.allowed(5) is None
-    close = near(packed, 1, 5, torch.device("cpu"))
-    assert close.lengths == packed.lengths
-    assert close.allowed(2) is None
-    assert torch.equal(close.allowed(5), band(5, 1))
+    context = context_of(5, Packed.of([2, 5]))
+    assert context.run_mask(5, 8) is None
+    assert context.run_mask(2, 2) is None
+    assert torch.equal(context.run_mask(5, 2), window_mask(5, 1))
+
+
+def test_the_mask_of_a_flat_row_keeps_sequences_apart():
+    mask = context_of(3, Packed.of([2, 3])).attn_mask(2)
+    assert torch.equal(mask, torch.block_diag(window_mask(2, 1), window_mask(3, 1)).bool())
 
 
 def test_long_padding_beside_a_window_is_no_nan():
     """A query that sees nothing is NaN, and as a value it would spoil every other token."""
-    attention = Attention(8, 2).eval()
-    mask = allowed_by(torch.tensor([[1, 1] + [0] * 8]))
-    assert attention(random(1, 10, 8), near(mask, 1, 10, torch.device("cpu"))).isfinite().all()
+    attention = Attention(8, 2, window_size=2).eval()
+    context = context_of(10, torch.tensor([[1, 1] + [0] * 8]))
+    assert attention(random(1, 10, 8), context).isfinite().all()
 
 
 def test_the_first_half_is_activated_and_the_second_gates():
     net = GatedFeedForward(4, 3, F.silu, bias=False)
     x = random(2, 4)
-    upper, lower = net.inner.weight[:3], net.inner.weight[3:]
-    expected = (F.silu(x @ upper.T) * (x @ lower.T)) @ net.outer.weight.T
+    upper, lower = net.up.weight[:3], net.up.weight[3:]
+    expected = (F.silu(x @ upper.T) * (x @ lower.T)) @ net.down.weight.T
     torch.testing.assert_close(net(x), expected)
-    assert net.inner.bias is None
+    assert net.up.bias is None
 
 
 def test_dropout_of_a_gated_net_is_on_its_inner_numbers():
     net = GatedFeedForward(4, 3, F.gelu, dropout=1.0)
-    assert torch.equal(net.train()(random(2, 4)), net.outer.bias.expand(2, 4))
-    assert not torch.equal(net.eval()(random(2, 4)), net.outer.bias.expand(2, 4))
+    assert torch.equal(net.train()(random(2, 4)), net.down.bias.expand(2, 4))
+    assert not torch.equal(net.eval()(random(2, 4)), net.down.bias.expand(2, 4))
 
 
 @pytest.mark.parametrize("normed", [True, False])
@@ -123,12 +161,17 @@ def test_a_pre_norm_block_adds_to_what_comes_in(normed):
     attention, net = Attention(8, 2), GatedFeedForward(8, 4, F.gelu)
     first = nn.LayerNorm(8) if normed else nn.Identity()
     block = PreNormBlock(
-        attention, net, attention_norm=first, feed_forward_norm=nn.LayerNorm(8), dropout=0.0
+        attention,
+        net,
+        attention_norm=first,
+        ffn_norm=nn.LayerNorm(8),
+        dropout=0.0,
+        ffn_dropout=0.0,
     )
-    x = 3 + random(1, 5, 8)
-    middle = x + attention(F.layer_norm(x, (8,)) if normed else x)
-    torch.testing.assert_close(block(x), middle + net(F.layer_norm(middle, (8,))))
+    x, context = 3 + random(1, 5, 8), context_of(5)
+    middle = x + attention(F.layer_norm(x, (8,)) if normed else x, context)
+    torch.testing.assert_close(block(x, context), middle + net(F.layer_norm(middle, (8,))))
     with torch.no_grad():
         attention.out.weight.zero_(), attention.out.bias.zero_()
-        net.outer.weight.zero_(), net.outer.bias.zero_()
-    assert torch.equal(block(x), x)
+        net.down.weight.zero_(), net.down.bias.zero_()
+    assert torch.equal(block(x, context), x)

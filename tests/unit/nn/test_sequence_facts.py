@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cloze.errors import ConfigError
 from cloze.nn.alignment import SCORES, Additive, Cosine, Dot, General, align, context
-from cloze.nn.attention import attention_weights
-from cloze.nn.masks import causal
+from cloze.nn.attention import compute_attention_weights
+from cloze.nn.layout import causal_mask
 from cloze.nn.positions import LearnedPositions, Sinusoids, sinusoids
 from cloze.nn.recurrent import NETS, Bridge, Cells, RecurrentEncoder
 from helpers import raises
@@ -47,7 +47,7 @@ def test_the_variance_of_a_dot_product_is_its_width(width):
     rng = torch.Generator().manual_seed(0)
     q, k = (torch.randn(40_000, width, generator=rng) for _ in range(2))
     assert (q * k).sum(1).var().item() == pytest.approx(width, rel=0.05)
-    scores = attention_weights(q[:, None], k[:, None], None)  # one key: all weight is on it
+    scores = compute_attention_weights(q[:, None], k[:, None], None)  # one key: all weight is on it
     assert torch.equal(scores, torch.ones_like(scores))
     assert ((q / width**0.5) * k).sum(1).var().item() == pytest.approx(1.0, rel=0.05)
 
@@ -102,7 +102,7 @@ def test_robot_must_obey_orders():
         ],
         dtype=torch.float64,
     )
-    weights = scores.masked_fill(~causal(4), -torch.inf).softmax(-1)
+    weights = scores.masked_fill(~causal_mask(4), -torch.inf).softmax(-1)
     assert [round(100 * x) for x in weights[0].tolist()] == [100, 0, 0, 0]
     robot, must, *later = weights[words.index("must")].tolist()
     assert later == [0.0, 0.0]
@@ -112,7 +112,7 @@ def test_robot_must_obey_orders():
     keys = torch.tensor(
         [[0.0, 0.0], [float(np.log(52 / 48)), 0.0], [9.0, 0.0], [9.0, 0.0]], dtype=torch.float64
     )
-    (shares,) = attention_weights(query, keys, causal(4)[1]).tolist()
+    (shares,) = compute_attention_weights(query, keys, causal_mask(4)[1]).tolist()
     assert shares == pytest.approx([0.48, 0.52, 0.0, 0.0])
 
 

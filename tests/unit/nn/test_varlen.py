@@ -7,16 +7,24 @@ from torch.nn import functional as F
 from cloze.errors import ConfigError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
-from cloze.nn.packed import Packed
-from cloze.nn.varlen import Varlen, attend
+from cloze.nn.attention import compute_varlen_attention
+from cloze.nn.context import AttentionContext
+from cloze.nn.layout import Packed, Varlen
 from helpers import ENCODERS, raises, scramble
 
 LENGTHS = (7, 1, 12, 4)
 
 
-def row_of(lengths, *, empty=0, window=None):
-    bounds = torch.tensor([0, *lengths, *[0] * empty]).cumsum(0).int()
-    return Varlen(bounds, Packed.of(lengths).positions, max(lengths), window)
+def row_of(lengths, *, empty=0, device="cpu"):
+    cu_seqlens = torch.tensor([0, *lengths, *[0] * empty]).cumsum(0).int().to(device)
+    return Varlen(cu_seqlens, Packed.of(lengths).position_ids.to(device), max(lengths))
+
+
+def attend(qkv, row, window=None, is_causal=False):
+    context = AttentionContext(
+        row, max_seqlen=row.max_seqlen, device=qkv.device, is_causal=is_causal
+    )
+    return compute_varlen_attention(*qkv.chunk(3, 1), context, window_size=window)
 
 
 @pytest.mark.parametrize("empty", [0, 3])
@@ -31,13 +39,13 @@ def test_each_sequence_sees_itself_alone(empty):
         at += length
 
 
-@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("window", [None, 6])
 def test_no_one_looks_ahead_where_that_is_said(window):
     qkv = torch.randn(sum(LENGTHS), 6, 8, generator=torch.Generator().manual_seed(0))
     changed = qkv.clone()
     changed[14:20] += 1.0  # the end of the third sequence
-    row = row_of(LENGTHS, window=window).past()
-    before, after = attend(qkv, row), attend(changed, row)
+    row = row_of(LENGTHS)
+    before, after = (attend(one, row, window, is_causal=True) for one in (qkv, changed))
     assert torch.equal(before[:14], after[:14])
     assert torch.equal(before[20:], after[20:])
     assert not torch.isclose(before[14:20], after[14:20]).all(-1).any()
@@ -77,14 +85,13 @@ def test_a_window_is_kept():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("window", [None, 80])
 def test_long_sequences_on_a_gpu_are_those_of_the_plain_way(window, causal):
     lengths = (300, 7, 150)
-    row = row_of(lengths, window=window)._replace(causal=causal)
     qkv = torch.randn(sum(lengths), 6, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
-    there = row._replace(bounds=row.bounds.cuda(), positions=row.positions.cuda())
-    found = attend(qkv.cuda(), there).cpu()
-    torch.testing.assert_close(found, attend(qkv, row), rtol=2e-2, atol=2e-2)
+    there, here = row_of(lengths, device="cuda"), row_of(lengths)
+    found = attend(qkv.cuda(), there, window, causal).cpu()
+    torch.testing.assert_close(found, attend(qkv, here, window, causal), rtol=2e-2, atol=2e-2)
 
 
 def test_float32_on_a_gpu_is_refused():

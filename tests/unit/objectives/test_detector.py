@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from cloze.errors import ConfigError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.objectives.detector import detector
 from cloze.train.config import OptimizerConfig
 from cloze.train.optim import build_optimizer

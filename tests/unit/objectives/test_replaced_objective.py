@@ -14,7 +14,7 @@ from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
-from cloze.nn.packed import Packed
+from cloze.nn.layout import Packed
 from cloze.objectives.detector import detector
 from cloze.objectives.masking import Masking, mask_row
 from cloze.objectives.pretraining import resident_pretraining

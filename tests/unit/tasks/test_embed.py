@@ -42,7 +42,7 @@ def model():
 def layers_of(model, text):
     ids = torch.tensor([model.tokenizer.encode(text).ids])
     with torch.no_grad():
-        return [layer[0].numpy() for layer in model.module.layers(ids)]
+        return [layer[0].numpy() for layer in model.module.hidden_states(ids)]
 
 
 EXPECTED = {

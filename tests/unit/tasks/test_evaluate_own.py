@@ -84,7 +84,7 @@ def test_a_translator_by_length_too(tmp_path):
 
 def test_a_translator_that_says_nothing_is_found_out():
     model, side = translator("transformer"), [*TEXTS[:3], " "]
-    norm = model.module.decoder[-1].feed_forward_residual.norm
+    norm = model.module.decoder[-1].ffn_norm
     with torch.no_grad():  # whatever it reads, the sentence ends
         norm.weight.zero_()
         norm.bias.copy_(100 * model.module.target.weight[model.tokenizer.eos_id])

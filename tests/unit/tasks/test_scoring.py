@@ -80,7 +80,7 @@ def test_a_reader_in_place_of_a_head():
     items = items_of(model, ["the cat sat", "a"])
     found = compute_logits(model, items, head="sequence")
     for item, scores in zip(items, found, strict=True):
-        layers = list(model.module.layers(torch.tensor([item.ids])))
+        layers = list(model.module.hidden_states(torch.tensor([item.ids])))
         vector = torch.cat([layers[1], layers[2]], -1).mean(1)
         torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
     assert reader.training

@@ -225,7 +225,7 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
 
     def looking(model, batch, rng):
         terms = pretraining(model, batch, rng)
-        seen.append(model.blocks[0].feed_forward.inner(torch.zeros(1, 16)).dtype)
+        seen.append(model.blocks[0].ffn.up(torch.zeros(1, 16)).dtype)
         return terms
 
     half, full = new_state(objective=looking, dtype="bf16"), new_state()

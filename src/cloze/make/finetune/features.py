@@ -31,6 +31,7 @@ from cloze.make.finetune.job import Tuned, count_cut, tell, weights_of
 from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.run import Watch
+from cloze.nn.fuse import move_to_device
 from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
 from cloze.nn.readers import LinearReader
@@ -107,7 +108,7 @@ def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem_type=data.problem)
     device = resolve_device(recipe.run.device)
-    body.module.to(device)
+    move_to_device(body.module, device)
     with keyed(torch.device("cpu"), recipe.run.seed):
         reader = new_reader(spec, len(data.labels)).to(device)
     return replace(body, task=replace(data.task, features=spec), reader=reader.eval())

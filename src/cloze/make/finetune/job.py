@@ -22,6 +22,7 @@ from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.finetune.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
 from cloze.make.run import DATA_FACTS, METRICS, Watch
 from cloze.make.threshold import with_threshold
+from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.report.page import write_report
@@ -110,7 +111,7 @@ def headed(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
         changes |= {"dropout": share, "attention_dropout": share}
     rng = torch.Generator().manual_seed(recipe.run.seed)
     model = grown(base, tokenizer, (data.task.head,), rng=rng, **changes)
-    model.module.to(resolve_device(recipe.run.device))
+    move_to_device(model.module, resolve_device(recipe.run.device))
     return replace(model, task=data.task, reader=None)
 
 

@@ -111,12 +111,12 @@ def _check_base(recipe: Recipe, config: EncoderConfig, module: Encoder) -> None:
             f"samples.pairs is {pairs!r}, and a {config.family} has no head for pairs",
             fix='set samples.pairs to "none" (--pairs none)',
         )
-    if recipe.objective.causal and not module.causal:
+    if recipe.objective.causal and not module.is_causal:
         raise ConfigError(
             f"objective.kind is {kind!r}, and the model to go on from sees what comes next",
             fix="go on from one that learned left to right, or begin a new one without --from",
         )
-    if module.causal and not recipe.objective.causal:
+    if module.is_causal and not recipe.objective.causal:
         raise ConfigError(
             f"objective.kind is {kind!r}, and the model to go on from reads left to right",
             fix='set objective.kind to "left-to-right", or take a model that sees both sides',

@@ -29,6 +29,7 @@ from cloze.metrics.held_out import (
     make_evaluation_masking,
 )
 from cloze.nn.embeddings import Embeddings
+from cloze.nn.fuse import move_to_device
 from cloze.nn.positions import sinusoids
 from cloze.objectives.core import Objective
 from cloze.objectives.detector import detector
@@ -115,7 +116,7 @@ class Workshop:
             )
         if self.teacher is None or self.recipe.distill is None:
             return pretraining
-        teacher = self.teacher.module.to(device).requires_grad_(False).eval()
+        teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
         return self.recipe.distill.objective(teacher)
 
     def learning(self) -> nn.Module:

@@ -36,6 +36,7 @@ from cloze.make.run import (
 )
 from cloze.make.translation.evaluation import Judge
 from cloze.make.translation.recipe import DEFAULT, TranslateRecipe, translate_recipe
+from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
@@ -263,7 +264,7 @@ def _model(
 ) -> Translator:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     made = base or Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
-    made.module.to(resolve_device(recipe.run.device))
+    move_to_device(made.module, resolve_device(recipe.run.device))
     return replace(made, longest=max(fitting.longest, made.longest))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 from cloze.config import Choices, Config, Help, Range, in_range, one_of
 from cloze.errors import ConfigError
 
-# The keys of `cloze.nn.activations.ACTIVATIONS`, known without importing torch.
+# The keys of `cloze.nn.layers.ACTIVATIONS`, known without importing torch.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
 # Far above any published model: a folder that exceeds them is broken or hostile and is rejected

@@ -1,8 +1,8 @@
-"""Kernels for NVIDIA GPUs, where torch's own pieces leave half of the time on the table.
+"""Kernels for NVIDIA GPUs, where torch's own operators leave half of the time unused.
 
 Each is an operator of torch (`torch.ops.cloze.…`) with its gradient, so that it runs eagerly,
-compiled and recorded alike, and each has a plain equal beside the place where it is called. They
-are written in Triton, which comes with torch for CUDA and only with it.
+compiled and in CUDA graphs. `cloze.nn.fuse` calls them, beside the plain computation of the same.
+They are written in Triton, which comes with torch for CUDA and only with it.
 """
 
 from importlib.util import find_spec
@@ -10,13 +10,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-_AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
-_HALF = (torch.bfloat16, torch.float16)
-_WIDTHS = 32, 64, 128  # of a head that `attention` can hold
-# tokens of a sequence: beyond, where ours is not timed, torch's flash attention takes over
-LONGEST = 512
+AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
+HALF = (torch.bfloat16, torch.float16)
+HEAD_SIZES = 32, 64, 128  # that `attention` can hold
+# longest sequence: beyond it, where ours was not timed, torch's flash attention takes over
+MAX_SEQLEN = 512
 
-if _AVAILABLE:
+if AVAILABLE:
     from cloze.nn.kernels import (  # noqa: F401 (registers the operators)
         add_norm,
         attention,
@@ -25,11 +25,16 @@ if _AVAILABLE:
     )
 
 
-def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels are there for numbers such as these."""
-    return _AVAILABLE and all(one.is_cuda and one.dtype in _HALF for one in tensors)
+def is_supported(*tensors: Tensor) -> bool:
+    """Whether the kernels can compute with these tensors."""
+    return AVAILABLE and all(one.is_cuda and one.dtype in HALF for one in tensors)
 
 
-def attends(qkv: Tensor, longest: int) -> bool:
-    """Whether `attention` is there for sequences of up to so many tokens; qkv is n 3h d."""
-    return longest <= LONGEST and qkv.shape[-1] in _WIDTHS and usable(qkv)
+def fits(head_size: int, max_seqlen: int) -> bool:
+    """Whether `attention` can compute with heads and sequences of these sizes."""
+    return AVAILABLE and max_seqlen <= MAX_SEQLEN and head_size in HEAD_SIZES
+
+
+def can_attend(qkv: Tensor, max_seqlen: int) -> bool:
+    """Whether `attention` can compute with n 3h d and sequences of up to this length."""
+    return fits(qkv.shape[-1], max_seqlen) and is_supported(qkv)

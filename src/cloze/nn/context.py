@@ -1,0 +1,127 @@
+"""What all blocks of one forward pass share: which tokens may attend to which, and their positions.
+
+b batch, h heads, q queries, k keys; n tokens of a flat row, s source tokens, d width.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.nn.layout import (
+    FLAT,
+    AttentionLayout,
+    Packed,
+    apply_causal_mask,
+    apply_sliding_window,
+    expand_mask,
+)
+from cloze.nn.rotary import RotaryTable, compute_rotary_table
+
+
+class AttentionContext:
+    """Made once by the model and passed to every block.
+
+    Attention modules ask it for their mask (by their window) and their rotary table (by their
+    base). Both are computed once for all layers of a kind and kept here. A model calls
+    `Attention.prepare` for its layers beforehand, so that compiled blocks only read.
+    """
+
+    def __init__(
+        self,
+        attention_mask: AttentionLayout = None,
+        *,
+        max_seqlen: int,
+        device: torch.device,
+        is_causal: bool = False,
+        encoder_states: Tensor | None = None,
+        encoder_mask: Tensor | None = None,
+    ) -> None:
+        """`attention_mask` is what callers pass to a model.
+
+        `encoder_states` (b s d) and `encoder_mask` (b s, True for real tokens) are what
+        cross-attention attends to.
+        """
+        self.layout = (
+            expand_mask(attention_mask) if isinstance(attention_mask, Tensor) else attention_mask
+        )
+        self.max_seqlen = max_seqlen
+        self.device = device
+        self.is_causal = is_causal
+        self.encoder_states = encoder_states
+        self.encoder_mask = None if encoder_mask is None else expand_mask(encoder_mask)
+        self._computed: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def position_ids(self) -> Tensor | None:
+        """0, 1, 2 … within each sequence of a flat row, n; None: those of a rectangle's columns."""
+        return self.layout.position_ids if isinstance(self.layout, FLAT) else None
+
+    def reach(self, window_size: int | None) -> int | None:
+        """How many positions to each side a window shows; None if it shows every sequence whole."""
+        if window_size is None or self.max_seqlen <= window_size // 2 + 1:
+            return None
+        return window_size // 2
+
+    def attn_mask(self, window_size: int | None = None) -> Tensor | None:
+        """Which query may attend to which key, True where it may; None: all to all.
+
+        It broadcasts to b h q k, or for a flat row to h n n.
+        """
+        key = ("mask", self.reach(window_size))
+        if key not in self._computed:
+            make = self._flat_mask if isinstance(self.layout, FLAT) else self._padded_mask
+            self._computed[key] = make(self.reach(window_size))
+        mask: Tensor | None = self._computed[key]
+        return mask
+
+    def run_mask(self, length: int, window_size: int | None = None) -> Tensor | None:
+        """The mask within a sequence of a length, for the runs of a `Packed` row: q k."""
+        reach = self.reach(window_size)
+        key = ("run", length, reach)
+        if key not in self._computed:
+            self._computed[key] = self._whole_mask(None, length, reach)
+        mask: Tensor | None = self._computed[key]
+        return mask
+
+    def rotary_table(self, head_size: int, theta: float, *, by_token: bool = True) -> RotaryTable:
+        """The angles of every token (n d/2), or of the positions of a sequence (`by_token=False`).
+
+        In a rectangle both are the same.
+        """
+        position_ids = self.position_ids if by_token else None
+        key = ("rotary", head_size, theta, position_ids is not None)
+        if key not in self._computed:
+            self._computed[key] = (
+                compute_rotary_table(self.max_seqlen, head_size, theta=theta, device=self.device)
+                if position_ids is None
+                else self.rotary_table(head_size, theta, by_token=False).select(position_ids)
+            )
+        table: RotaryTable = self._computed[key]
+        return table
+
+    def _padded_mask(self, reach: int | None) -> Tensor | None:
+        assert not isinstance(self.layout, FLAT)
+        return self._whole_mask(self.layout, self.max_seqlen, reach)
+
+    def _whole_mask(self, mask: Tensor | None, length: int, reach: int | None) -> Tensor | None:
+        if reach is not None:
+            mask = apply_sliding_window(mask, reach, length, self.device)
+        return apply_causal_mask(mask, length, self.device) if self.is_causal else mask
+
+    def _flat_mask(self, reach: int | None) -> Tensor:
+        """Every token with every other one of the row: n n."""
+        assert isinstance(self.layout, FLAT)
+        token = torch.arange(len(self.layout.position_ids), device=self.device)
+        ends = (
+            self.layout.starts[1:]
+            if isinstance(self.layout, Packed)
+            else self.layout.cu_seqlens[1:]
+        )
+        sequence = torch.searchsorted(ends.long(), token, right=True)  # the one of each token
+        mask = sequence[:, None] == sequence
+        if reach is not None:
+            mask &= (token[:, None] - token).abs() <= reach
+        if self.is_causal:
+            mask &= token[:, None] >= token
+        return mask
