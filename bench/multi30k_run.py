@@ -16,12 +16,12 @@ import torch
 
 import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
-from cloze.make.run import Say, Watch
 from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heat
 from cloze.tasks.translate import translate
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.fit import Callbacks
 from cloze.train.records import Records
 
 BEAM = 4
@@ -182,7 +182,7 @@ def worker(name: str, given: argparse.Namespace) -> None:
         dev=data["val"],
         settings=settings(run, given, device),
         force=True,
-        watch=watch(name),
+        callbacks=watch(name),
     )
     model = cloze.load(folder, device=device)
     search, val = chosen_search(model, data["val"], run)
@@ -222,7 +222,7 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
     ]
 
 
-def watch(name: str) -> Watch:
+def watch(name: str) -> Callbacks:
     def steps(some: Iterator[Any], _: Any) -> Iterator[Any]:
         for step in some:
             if step.scores:
@@ -230,7 +230,7 @@ def watch(name: str) -> Watch:
                 tell(run=name, step=step.number, seconds=round(step.seconds, 1), **scores)
             yield step
 
-    return Watch(say=Say(text=lambda text: tell(run=name, says=text)), steps=steps)
+    return Callbacks(log=lambda text: tell(run=name, says=text), steps=steps)
 
 
 def said_by(model: Translator, source: list[str], search: dict[str, Any]) -> list[str]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cloze.make.pretrain.dispatch import pretrain
     from cloze.make.pretrain.recipe import recipe
     from cloze.make.resume import resume
-    from cloze.make.translation.job import train_translator
     from cloze.make.vocabulary import vocabulary
     from cloze.report.page import report
     from cloze.tasks.answer import answer
@@ -69,7 +68,6 @@ _HOMES = {
     "report": "cloze.report.page",
     "resume": "cloze.make.resume",
     "finetune": "cloze.make.finetune.dispatch",
-    "train_translator": "cloze.make.translation.job",
     "vocabulary": "cloze.make.vocabulary",
     "answer": "cloze.tasks.answer",
     "choose": "cloze.tasks.choose",
@@ -129,7 +127,6 @@ __all__ = [
     "suggest",
     "tag",
     "tokenize",
-    "train_translator",
     "translate",
     "vocabulary",
 ]

@@ -26,10 +26,10 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
+from cloze.train.fit import Callbacks
 from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
@@ -349,9 +349,9 @@ def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
             yield step
 
-    watch = Watch(steps=interrupted)
+    watch = Callbacks(steps=interrupted)
     monkeypatch.setattr(
-        cloze.sklearn, "finetune_encoder", lambda *given: finetune_encoder(*given, watch=watch)
+        cloze.sklearn, "finetune_encoder", lambda *given: finetune_encoder(*given, callbacks=watch)
     )
     classifier = Classifier(folder, epochs=9)
     with raises(KeyboardInterrupt, "SIGINT"):

@@ -30,8 +30,10 @@ def demo(
     """See the built-in model, then train a small BERT on Python's own documentation."""
     from cloze.make.demo import demo
 
-    with watching(str(out), quiet=quiet, display=True) as watch:
-        made = demo(out, minutes=minutes, seed=seed, force=force, device=device, watch=watch)
+    with watching(str(out), quiet=quiet, display=True) as callbacks:
+        made = demo(
+            out, minutes=minutes, seed=seed, force=force, device=device, callbacks=callbacks
+        )
     if made.look is not None:
         _show_look(made.look)
     print_end(made.trained, as_json=False)

@@ -31,9 +31,7 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune.encoder import Finetuned
-    from cloze.make.run import Pretrained
-    from cloze.make.translation.job import Trained
+    from cloze.train.fit import RunResult
 
 
 def distill(
@@ -118,11 +116,11 @@ def distill(
     from cloze.make.pretrain.recipe import recipe as make_recipe
     from cloze.make.resume import resume as go_on
 
-    ended: Pretrained | Finetuned | Trained
-    with watching(str(out), quiet=quiet, display=not as_json) as watch:
+    ended: RunResult
+    with watching(str(out), quiet=quiet, display=not as_json) as callbacks:
         if resume:
             changed = for_resuming(flags, settings, recipe, may="distill.teacher")
-            ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
+            ended = go_on(out, sources=inputs or [], settings=changed, callbacks=callbacks)
         else:
             assert teacher is not None
             texts = inputs or []
@@ -131,5 +129,5 @@ def distill(
                 raise typer.BadParameter(
                     "no text: name files, folders or globs", param_hint="INPUT"
                 )
-            ended = distill(teacher, texts, out, made, force=force, watch=watch)
+            ended = distill(teacher, texts, out, made, force=force, callbacks=callbacks)
     print_end(ended, as_json, verb="distill")

@@ -1,6 +1,5 @@
 """How a run ended, for every command that makes a model or goes on with a run."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,39 +11,30 @@ from cloze.plot.numbers import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cloze.make.finetune.encoder import Finetuned
-    from cloze.make.run import Pretrained
-    from cloze.make.translation.job import Trained
+    from cloze.train.fit import RunResult
 
 
-def print_end(
-    ended: "Pretrained | Finetuned | Trained", as_json: bool, verb: str = "pretrain"
-) -> None:
+def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None:
     """The scores of a run, and how to go on with one that was stopped.
 
     Such a command fails as if the signal had ended it, so that what a script does next is not done
     with half a model.
     """
-    from cloze.make.finetune.encoder import Finetuned
-    from cloze.make.run import Pretrained
     from cloze.train.signals import status
 
     if as_json:
-        mean = {}
-        if isinstance(ended, Finetuned) and ended.trials:
-            mean = {"mean": ended.mean, "deviation": ended.deviation}
-        print_json({**dataclasses.asdict(ended), **mean, "folder": str(ended.folder)})
-    elif isinstance(ended, Finetuned):
-        _finetuned(ended)
-    elif isinstance(ended, Pretrained):
+        print_json(ended.to_dict())
+    elif ended.task is None:
         _pretrained(ended, verb)
-    else:
+    elif ended.task == "translate":
         _translator(ended)
+    else:
+        _finetuned(ended)
     if ended.stopped:
         raise typer.Exit(status(ended.stopped))
 
 
-def _pretrained(ended: "Pretrained", verb: str) -> None:
+def _pretrained(ended: "RunResult", verb: str) -> None:
     rows: list[tuple[str, object]] = [
         *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
         ("time", duration(ended.seconds)),
@@ -66,7 +56,7 @@ def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
             yield name, f"{value:,.0f}"
 
 
-def _translator(ended: "Trained") -> None:
+def _translator(ended: "RunResult") -> None:
     rows: list[tuple[str, Any]] = [
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
         _kept(ended),
@@ -79,13 +69,21 @@ def _translator(ended: "Trained") -> None:
     _again(ended, "finetune")
 
 
-def _finetuned(ended: "Finetuned") -> None:
+def _finetuned(ended: "RunResult") -> None:
     if ended.trials:
         rows = [
-            (t.name, f"{t.rate:g}", t.batch, t.epochs or "", f"{t.score:.4f}", duration(t.seconds))
+            (
+                t.name,
+                *(
+                    f"{t.settings[key]:g}" if t.settings[key] else ""
+                    for key in ("lr", "batch_size", "epochs")
+                ),
+                f"{t.score:.4f}",
+                duration(t.seconds),
+            )
             for t in ended.trials
         ]
-        print_table(("trial", "rate", "batch", "epochs", ended.measure, "time"), rows)
+        print_table(("trial", "lr", "batch", "epochs", ended.metric or "score", "time"), rows)
     rows_: list[tuple[str, Any]] = [
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
         _kept(ended),
@@ -93,24 +91,24 @@ def _finetuned(ended: "Finetuned") -> None:
         ("time", duration(ended.seconds)),
         ("report", str(ended.folder / "report.html")),
     ]
-    if ended.deviation is not None:
+    if ended.score_std is not None:
         which = "finished" if ended.stopped else "all"
         rows_.insert(
-            0, (f"{ended.measure}, {which} seeds", f"{ended.mean:.4f} ± {ended.deviation:.4f}")
+            0, (f"{ended.metric}, {which} seeds", f"{ended.mean_score:.4f} ± {ended.score_std:.4f}")
         )
     print_table(("fine-tuned", str(ended.folder)), rows_)
-    done = f" after {len(ended.trials)} of {ended.runs} runs" if ended.runs > 1 else ""
+    done = "" if ended.trials is None else f" after {len(ended.trials)} of {ended.num_trials} runs"
     _again(ended, "finetune", done)
 
 
-def _kept(ended: "Finetuned | Trained") -> tuple[str, Any]:
+def _kept(ended: "RunResult") -> tuple[str, Any]:
     """Which of the models that a run went through its folder holds."""
     if ended.score is None:
         return "kept", "the last, as nothing was held out"
     return "best after step", ended.best_step
 
 
-def _again(ended: "Pretrained | Finetuned | Trained", verb: str, done: str = "") -> None:
+def _again(ended: "RunResult", verb: str, done: str = "") -> None:
     if ended.stopped:
         again = f"cloze {verb} --resume --out {ended.folder}"
         typer.echo(f"stopped by {ended.stopped}{done} and saved; to go on: {again}", err=True)

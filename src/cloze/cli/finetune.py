@@ -40,9 +40,7 @@ from cloze.cli.training import (
 )
 
 if TYPE_CHECKING:
-    from cloze.make.finetune.encoder import Finetuned
-    from cloze.make.run import Pretrained
-    from cloze.make.translation.job import Trained
+    from cloze.train.fit import RunResult
 
 
 def finetune(
@@ -179,18 +177,20 @@ def finetune(
     from cloze.make.finetune.dispatch import complete
     from cloze.make.resume import resume as go_on
 
-    ended: Pretrained | Finetuned | Trained
-    with watching(str(out), quiet=quiet, display=not as_json) as watch:
+    ended: RunResult
+    with watching(str(out), quiet=quiet, display=not as_json) as callbacks:
         if resume:
             changed = for_resuming(flags, settings, task, model, train, dev, recipe)
-            ended = go_on(out, settings=changed, watch=watch)
+            ended = go_on(out, settings=changed, callbacks=callbacks)
         else:
             own = nested(_own(flags, task, recipe))
             kind, made = complete(
                 recipe, task=task, model=model, flags=own, settings=settings or []
             )
             files = {"train": train or [], "dev": dev or []}
-            ended = kind.make(task, model, out=out, recipe=made, **files, force=force, watch=watch)
+            ended = kind.make(
+                task, model, out=out, recipe=made, **files, force=force, callbacks=callbacks
+            )
     print_end(ended, as_json, verb="finetune")
 
 

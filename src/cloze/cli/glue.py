@@ -20,14 +20,13 @@ from cloze.cli.training import (
     Settings,
     TaskRecipe,
     given,
+    log_to_stderr,
     nested,
-    say_on,
     shown,
 )
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
-    from cloze.make.run import Watch
 
 
 def glue(
@@ -78,13 +77,13 @@ def glue(
 
     from cloze.make.finetune.recipe import DEFAULT, finetune_recipe
     from cloze.make.glue import glue
-    from cloze.make.run import Watch
+    from cloze.train.fit import Callbacks
     from cloze.train.signals import status
 
-    def watch(task: str) -> "Watch":
+    def callbacks(task: str) -> "Callbacks":
         title = task if out is None else str(out / task)
-        return Watch(
-            say=say_on(lambda _stage, _done, _total: None, quiet),
+        return Callbacks(
+            log=log_to_stderr(quiet),
             steps=partial(shown, before=ExitStack(), title=title, quiet=quiet or as_json),
         )
 
@@ -96,7 +95,7 @@ def glue(
         tasks=[name.strip() for name in tasks.split(",") if name.strip()],
         limit=limit,
         force=force,
-        watch=watch,
+        callbacks=callbacks,
     )
     if as_json:
         print_json({**dataclasses.asdict(made), "score": made.score})

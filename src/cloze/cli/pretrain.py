@@ -36,11 +36,9 @@ from cloze.plot.numbers import duration, percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cloze.make.finetune.encoder import Finetuned
     from cloze.make.pretrain.dispatch import AnyRecipe
     from cloze.make.pretrain.plan import Plan
-    from cloze.make.run import Pretrained, Watch
-    from cloze.make.translation.job import Trained
+    from cloze.train.fit import Callbacks, RunResult
 
 # flags of every command, which have nothing to change in some kinds of models
 ANYONES = ("run.device", "run.seed", "run.dtype", "run.threads")
@@ -182,11 +180,11 @@ def pretrain(
     from cloze.make.pretrain.dispatch import complete, pretrain
     from cloze.make.resume import resume as go_on
 
-    ended: Pretrained | Finetuned | Trained
-    with watching(str(out), quiet=quiet, display=not as_json) as watch:
+    ended: RunResult
+    with watching(str(out), quiet=quiet, display=not as_json) as callbacks:
         if resume:
             changed = for_resuming(flags, settings, recipe, model)
-            ended = go_on(out, sources=inputs or [], settings=changed, watch=watch)
+            ended = go_on(out, sources=inputs or [], settings=changed, callbacks=callbacks)
         else:
             texts = inputs or []
             # no setting of a run that goes on: the libraries have heard of it already
@@ -197,9 +195,9 @@ def pretrain(
                     "no text: name files, folders or globs", param_hint="INPUT"
                 )
             if plan:
-                _plan(texts, out, made, watch, as_json)
+                _plan(texts, out, made, callbacks, as_json)
                 return
-            ended = pretrain(texts, out, made, force=force, watch=watch)
+            ended = pretrain(texts, out, made, force=force, callbacks=callbacks)
     print_end(ended, as_json)
 
 
@@ -227,13 +225,15 @@ def _own(flags: "Mapping[str, Any]", model: str | None, recipe: str | None) -> d
     return own
 
 
-def _plan(texts: list[str], out: Path, recipe: "AnyRecipe", watch: "Watch", as_json: bool) -> None:
+def _plan(
+    texts: list[str], out: Path, recipe: "AnyRecipe", callbacks: "Callbacks", as_json: bool
+) -> None:
     from cloze.make.pretrain.plan import plan
     from cloze.make.pretrain.recipe import Recipe
 
     if not isinstance(recipe, Recipe):
         raise typer.BadParameter("only an encoder is planned", param_hint="--plan")
-    _print_plan(plan(texts, out, recipe, say=watch.say), as_json)
+    _print_plan(plan(texts, out, recipe, callbacks=callbacks), as_json)
 
 
 def _print_plan(made: "Plan", as_json: bool) -> None:

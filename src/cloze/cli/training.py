@@ -12,7 +12,7 @@ from cloze.cli.common import progress
 from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cloze.make.run import Say, Watch
+    from cloze.train.fit import Callbacks
     from cloze.train.step import Step
     from cloze.train.step_metrics import Meter
 
@@ -93,24 +93,19 @@ def for_resuming(
 
 
 @contextmanager
-def watching(title: str, *, quiet: bool, display: bool) -> "Iterator[Watch]":
+def watching(title: str, *, quiet: bool, display: bool) -> "Iterator[Callbacks]":
     """Bars while a run is prepared, and the live display once it trains."""
-    from cloze.make.run import Watch
+    from cloze.train.fit import Callbacks
 
     with ExitStack() as stack:
-        say = say_on(stack.enter_context(progress(quiet)), quiet)
         steps = partial(shown, before=stack, title=title, quiet=quiet or not display)
-        yield Watch(say=say, steps=steps)
+        show = stack.enter_context(progress(quiet))
+        yield Callbacks(log=log_to_stderr(quiet), progress=show, steps=steps)
 
 
-def say_on(show: "Callable[[str, int, int | None], None]", quiet: bool) -> "Say":
-    from cloze.make.run import Say
-
-    return Say(
-        text=(lambda _: None) if quiet else (lambda text: typer.echo(text, err=True)),
-        progress=show,
-        corpus=lambda done: show("documents prepared", done.documents, None),
-    )
+def log_to_stderr(quiet: bool) -> "Callable[[str], None]":
+    """Print log lines, unless `quiet`."""
+    return (lambda _: None) if quiet else (lambda text: typer.echo(text, err=True))
 
 
 def shown(

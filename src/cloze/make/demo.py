@@ -14,9 +14,10 @@ from cloze.files import read_json, write_json, write_text
 from cloze.make.look import Look, Near, Ranked, look, neighbours
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import recipe
-from cloze.make.run import FILLS, NEIGHBOURS, Pretrained, Watch
 from cloze.report.page import write_report
 from cloze.text.sentences import sentences
+from cloze.train.fit import Callbacks, RunResult
+from cloze.train.run_files import FILLS, NEIGHBOURS
 
 BUILT_IN, TOPICS = "cloze-en", "topics"
 TEXT = "python-documentation.txt"
@@ -43,7 +44,7 @@ class Learned:
 class Demo:
     """What the demo made and saw."""
 
-    trained: Pretrained
+    trained: RunResult
     fills: list[Learned]
     neighbours: list[Near]
     look: Look | None  # at the built-in model, where there is one
@@ -56,24 +57,24 @@ def demo(
     seed: int = 0,
     force: bool = False,
     device: str | None = None,
-    watch: Watch | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Demo:
     """A vocabulary, a small BERT with both of its tasks, fills and neighbours: no download.
 
     Before that, a look at what the built-in model can do, where there is one. The run is an
     ordinary one (recipe `demo`); its folder opens in every verb.
     """
-    folder, watch = fresh_path(out, force), watch or Watch()
+    folder, callbacks = fresh_path(out, force), callbacks or Callbacks()
     folder.mkdir(parents=True, exist_ok=True)
     seen = None
     if BUILT_IN in builtin():
-        watch.say.text(f"looking at {BUILT_IN}, which came with the package")
+        callbacks.log(f"looking at {BUILT_IN}, which came with the package")
         seen = look(builtin()[BUILT_IN], folder / TOPICS, device=device)
-    watch.say.text("reading the documentation that Python carries")
+    callbacks.log("reading the documentation that Python carries")
     texts = [text for document in documents() if (text := paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
     made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
-    trained = pretrain_encoder(file, folder, made, force=True, watch=watch)
+    trained = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)
     model = load(folder, device=device)
     every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
     found = neighbours(model, QUERIES, some(every, seed=seed))

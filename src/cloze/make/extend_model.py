@@ -1,20 +1,21 @@
-"""A model with rows for new words and with the heads it lacks, everything else as it was."""
+"""Give a model rows for new tokens and the heads that it lacks, and keep everything else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.models.build import build
 from cloze.text.tokenizer import Tokenizer
 
-LABELLED = ("heads.sequence.", "heads.token.")  # heads with an output for each label
+LABEL_HEADS = ("heads.sequence.", "heads.token.")  # heads with one output per label
 
 
 @torch.no_grad()
-def grown(
+def extend_model(
     base: Model,
     tokenizer: Tokenizer,
     heads: Iterable[str],
@@ -22,30 +23,36 @@ def grown(
     rng: torch.Generator,
     **changes: Any,  # noqa: ANN401
 ) -> Model:
-    """`base` for a tokenizer whose new pieces come after the old ones, with exactly these heads.
+    """`base` with exactly these heads, for a tokenizer whose new tokens follow the old ones.
 
-    A new word begins as the mean of the old pieces it was cut into, so that the model understands
-    it about as before. A head that `base` lacks, or has for other labels, is drawn anew. `changes`
-    are settings of its configuration.
+    A head that `base` lacks, or has for other labels, is initialised at random. `changes` are
+    fields of the configuration.
     """
-    old_size = base.config.vocab_size
-    config = replace(base.config, vocab_size=max(old_size, tokenizer.size), **changes)
+    vocab_size = max(base.config.vocab_size, tokenizer.size)
+    config = replace(base.config, vocab_size=vocab_size, **changes)
     module = build(config, heads, rng=rng)
     ours, theirs = module.state_dict(), base.module.state_dict()
     if config.labels != base.config.labels:
-        theirs = {name: weight for name, weight in theirs.items() if not name.startswith(LABELLED)}
+        theirs = {name: w for name, w in theirs.items() if not name.startswith(LABEL_HEADS)}
     for name, weight in theirs.items():
         if name in ours and ours[name].shape == weight.shape:
             ours[name].copy_(weight)
-    tables = [
-        name
-        for name, weight in ours.items()
-        if name in theirs and weight.shape != theirs[name].shape
-    ]
-    first_new = base.tokenizer.size
-    for name in tables:  # the embedding table, the masked-LM bias, an untied masked-LM table
-        ours[name][:old_size] = theirs[name]
-        for id_ in range(first_new, tokenizer.size):
-            pieces = base.tokenizer.ids([tokenizer.decode([id_])], special=False)[0]
-            ours[name][id_] = theirs[name][pieces].mean(0)
+    resize_token_embeddings(ours, theirs, base.tokenizer, tokenizer)
     return replace(base, module=module.eval(), tokenizer=tokenizer, config=config, pooling=None)
+
+
+def resize_token_embeddings(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], old: Tokenizer, new: Tokenizer
+) -> None:
+    """Copy the weights that have a row per token: embeddings, masked-LM bias, untied LM head.
+
+    A new token starts as the mean of the old tokens that spell it, so that the model treats it
+    about as before.
+    """
+    for name, weight in ours.items():
+        if name not in theirs or weight.shape == theirs[name].shape:
+            continue
+        weight[: len(theirs[name])] = theirs[name]
+        for id_ in range(old.size, new.size):
+            spelled = old.ids([new.decode([id_])], special=False)[0]
+            weight[id_] = theirs[name][spelled].mean(0)

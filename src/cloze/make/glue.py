@@ -21,11 +21,14 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_texts
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json, write_json
-from cloze.make.finetune.encoder import Finetuned, finetune_encoder, resume_finetune
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
-from cloze.make.run import DATA_FACTS, RECIPE, UNNAMED, Watch
+from cloze.make.finetune.trials import is_seed_trial
+from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
 from cloze.tasks.evaluate import evaluate_labelled
+from cloze.train.fit import Callbacks, RunResult
+from cloze.train.run_files import DATA_FACTS, RECIPE
 
 FILE = "glue.json"
 
@@ -88,7 +91,7 @@ def glue(
     settings: Sequence[str] = (),
     limit: int | None = None,
     force: bool = False,
-    watch: Callable[[str], Watch] | None = None,
+    callbacks: Callable[[str], Callbacks] | None = None,
 ) -> GlueTable:
     """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.
 
@@ -104,7 +107,7 @@ def glue(
         settings: such as "optimizer.lr=3e-5", on top of the recipe.
         limit: only the first so many examples of each file, for a quick look.
         force: overwrite what `out` holds.
-        watch: who wants to see the run of a task.
+        callbacks: for logging and progress, by the name of the task.
     """
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)
@@ -123,7 +126,7 @@ def glue(
                 lacking = "training" if files.train is None else "dev"
                 rows.append(GlueRow(task=name, metrics={}, score=None, note=f"no {lacking} data"))
                 continue
-            seen = watch(name) if watch else Watch()
+            seen = callbacks(name) if callbacks else Callbacks()
             row = _row(plan, files, place / name, seen)
             if isinstance(row, str):
                 return GlueTable(rows=tuple(rows), stopped=row)
@@ -183,18 +186,18 @@ def _scored(files: GlueFiles, models: Mapping[str, Path], limit: int | None) -> 
     )
 
 
-def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow | str:
+def _row(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> GlueRow | str:
     """The row of a task, by a run if need be; the signal that ended it, if one did."""
     task = files.task
     asked = plan.asked(task)
     begun, row = (False, None) if plan.force else _begun(folder, asked)
     if row is not None:
         return replace(row, note="; ".join(filter(None, ["from before", row.note])))
-    watch.say.text(f"{task.name}:")
+    callbacks.log(f"{task.name}:")
     write_json(folder / FILE, {"asked": asked, "row": None})
     named = plan.limit is None and not isinstance(plan.model, Model)
     if begun and named and (folder / RECIPE).is_file():
-        ended = resume_finetune(folder, watch=watch)
+        ended = resume_finetune(folder, callbacks=callbacks)
     else:
         ended = finetune_encoder(
             "classify",
@@ -204,7 +207,7 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, watch: Watch) -> GlueRow |
             _for(task, plan.recipe),
             dev=_source(task, files.dev, plan.limit),
             force=True,  # what may not be overwritten was found above
-            watch=watch,
+            callbacks=callbacks,
         )
     if ended.stopped:
         return ended.stopped
@@ -231,10 +234,10 @@ def _begun(folder: Path, asked: Mapping[str, Any]) -> tuple[bool, GlueRow | None
     return True, made
 
 
-def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None) -> GlueRow:
+def _learned(files: GlueFiles, folder: Path, ended: RunResult, limit: int | None) -> GlueRow:
     task = files.task
     counts = read_json(folder / DATA_FACTS)
-    seeds = [t.scores for t in ended.trials if t.of_a_seed] or [ended.scores]
+    seeds = [t.scores for t in ended.trials or () if is_seed_trial(t)] or [ended.scores]
     scores = [task.score([one]) for one in seeds]
     metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}
     score = fmean(scores)
@@ -247,7 +250,7 @@ def _learned(files: GlueFiles, folder: Path, ended: Finetuned, limit: int | None
         deviation=stdev(scores) if len(scores) > 1 else None,
         train=counts["training"],
         dev=counts["dev"],
-        seconds=sum(t.seconds for t in ended.trials) or ended.seconds,
+        seconds=sum(t.seconds for t in ended.trials or ()) or ended.seconds,
         note=_limited(limit),
     )
 

@@ -1,4 +1,4 @@
-"""Going on from a model of our own families, which brings its shape and its vocabulary."""
+"""Continue a language model or a translator, which keeps its configuration and its vocabulary."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -6,57 +6,79 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cloze.checkpoint.abilities import OWN, own_family
+from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.body import optional_json
 from cloze.checkpoint.own import CONFIG
 from cloze.checkpoint.source import existing, find_folder, model_in
 from cloze.config import to_mapping
 from cloze.errors import ConfigError
-from cloze.make.folder import check_apart
 from cloze.make.recipe.run import StartTable
-from cloze.make.run import placed
+from cloze.make.sources import resolve_model_name
+from cloze.text.tokenizer import Tokenizer
 
 B = TypeVar("B")
 
 
-def family_in(start: object) -> str | None:
-    """Which of our own families lies in a folder, if one does."""
-    place = existing(start) if isinstance(start, str) else None
-    if place is None or not place.is_dir():
+def find_own_family(model: object) -> str | None:
+    """The name of our own family that a model folder belongs to; None for any other model."""
+    folder = existing(model) if isinstance(model, str) else None
+    if folder is None or not folder.is_dir():
         return None
-    return own_family(optional_json(model_in(place), CONFIG))
+    return own_family(optional_json(model_in(folder), CONFIG))
 
 
-def base_of(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401 (of any such family)
-    """The model that a recipe goes on from, on the processor; it must be one for its kind."""
-    start = recipe.model.init_from
-    if start is None:
+def open_base(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401 (any such recipe)
+    """The model that a recipe continues, on the CPU; its family must be that of the recipe."""
+    init_from = recipe.model.init_from
+    if init_from is None:
         return None
-    folder, family = find_folder(start), family_in(str(start))
+    folder, family = find_folder(init_from), find_own_family(str(init_from))
     if getattr(recipe, family or "", None) is None:
         wanted = next(name for name in OWN if getattr(recipe, name, None) is not None)
-        held = "no such model" if family is None else OWN[family].name
+        found = "no such model" if family is None else OWN[family].name
         raise ConfigError(
-            f"the recipe is one for {wanted}, and {start} holds {held}",
-            fix="go on with the recipe of its kind, or leave the model out",
+            f"the recipe is for {wanted}, but {init_from} contains {found}",
+            fix="use the recipe of its family, or train a new model",
         )
     return open_(folder, device="cpu")
 
 
-def fitted(recipe: Any, base: Any, out: Path) -> Any:  # noqa: ANN401
-    """The recipe with the shape of the model it goes on from, and no vocabulary of its own."""
+def inherit_config(recipe: Any, base: Any) -> Any:  # noqa: ANN401
+    """The recipe with the configuration of the model it continues and no vocabulary of its own."""
     if base is None:
         return recipe
-    check_apart(out, recipe.model.init_from)
     family = base.config.family
-    shape = getattr(recipe, family)
-    values = {one.name: getattr(base.config, one.name) for one in fields(shape)}
-    changes = {family: replace(shape, **values), "vocabulary": type(recipe.vocabulary)()}
-    return replace(recipe, model=StartTable(init_from=placed(recipe.model.init_from)), **changes)
+    config = getattr(recipe, family)
+    values = {one.name: getattr(base.config, one.name) for one in fields(config)}
+    init_from = resolve_model_name(recipe.model.init_from)
+    return replace(
+        recipe,
+        model=StartTable(init_from=init_from),
+        vocabulary=type(recipe.vocabulary)(),
+        **{family: replace(config, **values)},
+    )
 
 
-def said(recipe: Any) -> dict[str, Any]:  # noqa: ANN401
-    """As the run's file says it: nothing of a vocabulary that another model brings."""
+def recipe_values(recipe: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The recipe as its run stores it: without the vocabulary table if a model is continued."""
     values = to_mapping(recipe)
     if recipe.model.init_from is not None:
         del values["vocabulary"]
     return values
+
+
+def load_or_train_tokenizer(
+    folder: Path,
+    base: Any,  # noqa: ANN401
+    train: Callable[[], Tokenizer],
+) -> Tokenizer:
+    """The tokenizer of the base model, or that in the run's folder, or a new one stored there."""
+    if base is not None:
+        tokenizer: Tokenizer = base.tokenizer
+        return tokenizer
+    if folder.is_dir():  # of the same run before it was resumed
+        return Tokenizer.load(folder)
+    tokenizer = train()
+    with whole_folder(folder) as work:
+        tokenizer.save(work)
+    return tokenizer

@@ -1,7 +1,9 @@
-"""`pretrain --model ngram`: running text to an n-gram model."""
+"""Train an n-gram model on running text, one sentence per line."""
 
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -11,12 +13,15 @@ from cloze.checkpoint.words import Vocabulary
 from cloze.config import in_range, one_of
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, check_rereadable, rows
-from cloze.make.folder import alone, replaced
+from cloze.make.language_model.recipe import NGramRecipe
+from cloze.make.run_folder import lock_folder, replace_model, write_recipe
+from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
 from cloze.text.counting import Told
 from cloze.text.learn import learn
 from cloze.text.spaced import learn_spaced
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.ngram import fit
 
 VOCABULARY_KINDS = ("word", "spaced", "wordpiece", "bpe", "char")
@@ -25,6 +30,40 @@ _MIB = 1 << 20
 
 
 def pretrain_ngram(
+    sources: Source | list[Source],
+    out: str | PathLike[str],
+    recipe: NGramRecipe,
+    *,
+    force: bool = False,
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Train an n-gram model as a recipe says; the scores are the numbers of n-grams."""
+    started, vocabulary = time.monotonic(), recipe.vocabulary
+    texts = resolve_sources(sources, recipe.corpus.sources)
+    model = train_ngram(
+        texts,
+        out,
+        order=recipe.ngram.order,
+        tokenizer=vocabulary.folder,
+        kind=vocabulary.kind,
+        size=vocabulary.size,
+        min_count=vocabulary.min_count,
+        lowercase=vocabulary.lowercase,
+        memory=recipe.ngram.memory,
+        column=recipe.corpus.column,
+        force=force,
+        progress=(callbacks or Callbacks()).progress,
+    )
+    corpus = replace(recipe.corpus, sources=name_sources(texts))
+    write_recipe(Path(out), replace(recipe, corpus=corpus))
+    counts = {
+        f"{order}-grams": float(len(level.keys))
+        for order, level in enumerate(model.module.levels, 1)
+    }
+    return RunResult(folder=Path(out), scores=counts, seconds=time.monotonic() - started)
+
+
+def train_ngram(
     sources: Source | list[Source],
     out: str | PathLike[str],
     *,
@@ -39,22 +78,22 @@ def pretrain_ngram(
     force: bool = False,
     progress: Told | None = None,
 ) -> NGramModel:
-    """Count an n-gram model of a text and save it in a folder. A line is a sentence.
+    """Count the n-grams of a text and save the model in a folder.
 
     Args:
         sources: what `cloze.data.streams.rows` reads; twice, unless a tokenizer is given.
         out: the folder to save in.
-        order: the words of the longest n-grams, 1 to 5.
-        tokenizer: whose pieces are counted, or the folder of one; else one is learned.
-        kind: what to learn: `word`, `wordpiece`, `bpe`, `char`, or `spaced`, the words as they
-            stand between white space, for text that is split already.
-        size: of the vocabulary that is learned.
-        min_count: rarer words are counted as <unk>, so that its probability is a measured one.
-        lowercase: drop case and accents; by default so for word and wordpiece, never for spaced.
-        memory: MiB for the counting to work in; what does not fit goes to files beside `out`.
-        column: where the text of a table is; found by name when left out.
-        force: overwrite what lies in `out`.
-        progress: called with (stage, done, of how many) as the work goes on.
+        order: length of the longest n-grams, 1 to 5.
+        tokenizer: a tokenizer or its folder (default: one is trained on the text).
+        kind: kind of the trained tokenizer: `word`, `wordpiece`, `bpe`, `char`, or `spaced` for
+            text that is tokenized already, with spaces between the tokens.
+        size: vocabulary size of the trained tokenizer.
+        min_count: rarer words are counted as <unk>, so that its probability is estimated.
+        lowercase: remove case and accents (default: for word and wordpiece only).
+        memory: MiB of memory for counting; the rest is stored in temporary files beside `out`.
+        column: text column of tables (default: found by its name).
+        force: overwrite what is in `out`.
+        progress: called with (stage, done, total).
     """
     in_range("order", order, 1, MAX_ORDER)  # before the work, not after it
     in_range("memory", memory, 1, 1 << 30)
@@ -64,12 +103,12 @@ def pretrain_ngram(
     def texts() -> Iterator[str]:
         return _texts(rows(sources, column=column), progress)
 
-    with alone(target):
+    with lock_folder(target):
         if tokenizer is None:
             check_rereadable(
                 sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
             )
-            tokenizer = learn_words(
+            tokenizer = train_tokenizer(
                 texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
             )
         elif not isinstance(tokenizer, Tokenizer):
@@ -85,12 +124,12 @@ def pretrain_ngram(
                 progress=progress,
             )
             made = NGramModel(module=module, tokenizer=tokenizer)
-            with replaced(target) as work:
+            with replace_model(target) as work:
                 made.save(work, overwrite=True)
     return open_ngram(target)
 
 
-def learn_words(
+def train_tokenizer(
     texts: Iterable[str],
     *,
     kind: str,
@@ -99,7 +138,7 @@ def learn_words(
     lowercase: bool | None = None,
     progress: Told | None = None,
 ) -> Tokenizer:
-    """The vocabulary of a language model, of any of the kinds."""
+    """Train the tokenizer of a language model."""
     one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
     options = {"size": size, "min_count": min_count, "progress": progress}
     if kind == "spaced":

@@ -7,10 +7,9 @@ from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
 from cloze.make.finetune.dispatch import TASK_MAKERS, task_of
-from cloze.make.finetune.encoder import Finetuned
 from cloze.make.pretrain.dispatch import MODEL_MAKERS, kind_of
-from cloze.make.run import Pretrained, Watch, recipe_in
-from cloze.make.translation.job import Trained
+from cloze.make.run_folder import find_run_recipe
+from cloze.train.fit import Callbacks, RunResult
 
 
 def resume(
@@ -18,8 +17,8 @@ def resume(
     *,
     sources: Source | list[Source] = (),
     settings: Sequence[str] = (),
-    watch: Watch | None = None,
-) -> Pretrained | Finetuned | Trained:
+    callbacks: Callbacks | None = None,
+) -> RunResult:
     """Go on with the run in a folder: of `pretrain`, `finetune` or `distill`.
 
     It ends as if it had never stopped, exactly where the budget is in epochs, steps or tokens.
@@ -29,9 +28,9 @@ def resume(
         sources: the text of `pretrain` and `distill` again, where it must be read again and has
             moved, or the recipe could not name it; it must be the same.
         settings: may change where it runs and what it shows, not what it computes.
-        watch: who wants to see it.
+        callbacks: for logging and progress.
     """
-    path = recipe_in(out)
+    path = find_run_recipe(out)
     task = task_of(path)
     name = kind_of(path) if task is None else task
     again = (MODEL_MAKERS if task is None else TASK_MAKERS)[name].resume
@@ -46,5 +45,5 @@ def resume(
             "only runs on raw text can be given their text again",
             fix="put the data back where the recipe says",
         )
-    ended: Pretrained | Finetuned | Trained = again(out, **text, settings=settings, watch=watch)
+    ended: RunResult = again(out, **text, settings=settings, callbacks=callbacks)
     return ended

@@ -1,23 +1,53 @@
-"""`pretrain` for word2vec: running text to word vectors."""
+"""Train word vectors (word2vec) on running text."""
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cloze.checkpoint.vectors import WordModel
 from cloze.data.files import PathLike, fresh_path
 from cloze.data.streams import Source, check_rereadable, rows
-from cloze.make.folder import alone, replaced
+from cloze.make.language_model.recipe import Word2VecRecipe
+from cloze.make.run_folder import lock_folder, replace_model, write_recipe
+from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.word2vec import WordVectors
 from cloze.text.counting import Told
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.word2vec.corpus import encode
 from cloze.train.word2vec.settings import Settings, Text
 from cloze.train.word2vec.trainer import learn, need_kernel
 
 
 def pretrain_word2vec(
+    sources: Source | list[Source],
+    out: PathLike,
+    recipe: Word2VecRecipe,
+    *,
+    force: bool = False,
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Train word vectors as a recipe says; the only score is the number of words."""
+    started = time.monotonic()
+    texts = resolve_sources(sources, recipe.corpus.sources)
+    vectors = train_word2vec(
+        texts,
+        out,
+        settings=recipe.word2vec,
+        text=recipe.text,
+        column=recipe.corpus.column,
+        force=force,
+        progress=(callbacks or Callbacks()).progress,
+    )
+    corpus = replace(recipe.corpus, sources=name_sources(texts))
+    write_recipe(Path(out), replace(recipe, corpus=corpus))
+    words = {"words": float(len(vectors.words))}
+    return RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
+
+
+def train_word2vec(
     sources: Source | list[Source],
     out: PathLike | None = None,
     *,
@@ -27,16 +57,16 @@ def pretrain_word2vec(
     force: bool = False,
     progress: Told | None = None,
 ) -> WordVectors:
-    """Learn word vectors from files, folders, globs or data sets, and save them in a folder.
+    """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads. They are read at least twice, so not `-`.
-        out: the folder to save in; nothing is written without one.
-        settings: how vectors are learned.
-        text: how text becomes words.
-        column: where the text of a table is; found by name when left out.
-        force: overwrite what lies in `out`.
-        progress: called with (stage, done, of how many) as the work goes on.
+        sources: what `cloze.data.streams.rows` reads; not `-`, as it is read at least twice.
+        out: the folder to save in (default: nothing is saved).
+        settings: hyperparameters of the training.
+        text: how text is split into words.
+        column: text column of tables (default: found by its name).
+        force: overwrite what is in `out`.
+        progress: called with (stage, done, total).
     """
     settings, text = settings or Settings(), text or Text()
     folder = None if out is None else fresh_path(out, force)  # before the work, not after it
@@ -48,7 +78,7 @@ def pretrain_word2vec(
 
     with ExitStack() as stack:
         if folder is not None:
-            stack.enter_context(alone(folder))
+            stack.enter_context(lock_folder(folder))
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
         encoded = encode(texts, text, Path(temporary), progress=progress)
         learned = learn(encoded, settings, progress)
@@ -62,6 +92,6 @@ def pretrain_word2vec(
             training={"settings": asdict(settings), "text": asdict(text)},
         )
         if folder is not None:
-            with replaced(folder) as work:
+            with replace_model(folder) as work:
                 vectors.save(work, overwrite=True)
     return vectors

@@ -53,6 +53,7 @@ class TrainState:
     progress: Progress = field(default_factory=Progress)
     limit: int | None = None  # most tokens of a micro-batch, once the memory has set one
     notes: dict[str, Any] = field(default_factory=dict)  # JSON: what consumers must remember
+    extra: dict[str, Tensor] = field(default_factory=dict)  # tensors of consumers: an average …
     skipped: int = 0  # bad steps in a row
 
     def __post_init__(self) -> None:
@@ -141,12 +142,15 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
         for key, value in state.optimizer.state.get(weight, {}).items()
         if isinstance(value, Tensor)
     }
+    extra = {name: _keep(tensor, team) for name, tensor in state.extra.items()}
     if not team.first:
         return None
-    guard = {"norms": state.norms.cpu()}
+    tensors = {"model": model, "optimiser": moments, "guard": {"norms": state.norms.cpu()}}
+    if extra:
+        tensors["extra"] = extra
     return SavedState(
         step=state.progress.step,
-        tensors={"model": model, "optimiser": moments, "guard": guard},
+        tensors=tensors,
         facts={
             "run": _plain(run),
             "progress": asdict(state.progress),
@@ -173,6 +177,8 @@ def restore(state: TrainState, saved: SavedState, run: Mapping[str, Any]) -> Non
     state.streak.fill_(state.skipped)
     state.limit = saved.facts["limit"]
     state.notes = dict(saved.facts["notes"])
+    extra = saved.tensors.get("extra", {})
+    state.extra = {name: tensor.to(state.device) for name, tensor in extra.items()}
 
 
 def _restore_optimiser(state: TrainState, saved: SavedState) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.data.samples import Pairs
 from cloze.metrics.names import MEASURES
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
@@ -18,10 +17,15 @@ class Meter:
     """Turns steps into rows; between two rows it measures the speed."""
 
     def __init__(
-        self, budget: Budget, real_share: float, since: Progress, pairs: Pairs = "nsp"
+        self,
+        budget: Budget,
+        start: Progress,
+        *,
+        non_padding: float = 1.0,
+        metric_names: Mapping[str, str] | None = None,
     ) -> None:
-        self._budget, self._real_share, self._pairs = budget, real_share, pairs
-        self._tokens, self._seconds = since.tokens, since.seconds
+        self._budget, self._non_padding, self._names = budget, non_padding, metric_names or {}
+        self._tokens, self._seconds = start.tokens, start.seconds
 
     def rows(self, step: Step) -> list[dict[str, Any]]:
         """A row about the step and, if there was an evaluation after it, one about that."""
@@ -37,10 +41,10 @@ class Meter:
             "fraction": self._budget.fraction(progress),
             "lr": step.rate,
             "loss": sum(value for name, value in step.means.items() if "." not in name),
-            **_keyed(step.means, _TRAIN, self._pairs),
+            **_rename(step.means, _TRAIN, self._names),
             "grad_norm": step.norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,
-            "real_share": self._real_share,
+            "real_share": self._non_padding,
             **({"skipped": True} if step.bad else {}),
         }
         return [row, *([eval_row(step.number, step.scores)] if step.scores else [])]
@@ -56,13 +60,19 @@ def kept_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     return {"kind": KEPT, "step": step, **scores}
 
 
-def scores_of(terms: Mapping[str, float], pairs: Pairs = "nsp") -> dict[str, float]:
+def held_out_scores(
+    terms: Mapping[str, float], metric_names: Mapping[str, str] | None = None
+) -> dict[str, float]:
     """What an objective measured on held-out text, by the names of metrics.jsonl."""
-    return _keyed(terms, _HELD_OUT, pairs)
+    return _rename(terms, _HELD_OUT, metric_names or {})
 
 
-def _keyed(terms: Mapping[str, float], names: Mapping[str, str], pairs: Pairs) -> dict[str, float]:
-    """One head, nsp, learns about pairs; what it learns is what the pairs are made for."""
-    own = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"} if pairs == "sop" else {}
-    told = {own.get(name, name): value for name, value in terms.items()}
-    return {names.get(name, name): value for name, value in told.items()}
+def _rename(
+    terms: Mapping[str, float], names: Mapping[str, str], metric_names: Mapping[str, str]
+) -> dict[str, float]:
+    """Terms by the names of metrics; `metric_names` gives some terms another name first.
+
+    Of a sentence-order job, `nsp` is reported as `sop`: the head is the same, the pairs are not.
+    """
+    renamed = {metric_names.get(term, term): value for term, value in terms.items()}
+    return {names.get(term, term): value for term, value in renamed.items()}

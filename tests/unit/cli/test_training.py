@@ -28,14 +28,14 @@ def steps(count):
 
 
 def watched(source, *, quiet=False):
-    meter = Meter(Budget(steps=100), 1.0, Progress())
+    meter = Meter(Budget(steps=100), Progress())
     return shown(source, meter, before=ExitStack(), title="a run", quiet=quiet)
 
 
 def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
     bars, closed = ExitStack(), []
     bars.callback(lambda: closed.append(True))
-    meter = Meter(Budget(steps=100), 1.0, Progress())
+    meter = Meter(Budget(steps=100), Progress())
     passed = shown(steps(3), meter, before=bars, title="a run", quiet=False)
     assert [step.number for step in passed] == [1, 2, 3]
     assert closed

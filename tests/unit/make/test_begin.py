@@ -15,7 +15,7 @@ from cloze.make.pretrain.dispatch import complete
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
-from cloze.make.run import Say, Watch
+from cloze.train.fit import Callbacks
 from helpers import files_of, raises
 from smallruns import SMALL, stories
 
@@ -260,8 +260,8 @@ def test_a_shared_corpus_is_not_replaced_in_silence(text, tmp_path):
     shared, said = f"corpus.folder={tmp_path / 'shared'}", []
     for number, source in enumerate((text, text, other)):
         said.append([])
-        watch = Watch(say=Say(text=said[-1].append))
-        train(source, tmp_path / str(number), shared, watch=watch)
+        watch = Callbacks(log=said[-1].append)
+        train(source, tmp_path / str(number), shared, callbacks=watch)
     first, same, new = ("\n".join(lines) for lines in said)
     assert "preparing" in first
     assert "the corpus is there already" in same

@@ -18,11 +18,11 @@ from cloze.make.distill.job import distill
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import recipe
-from cloze.make.run import Say, Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.report.panel import Seen, held_out_line, panel
+from cloze.train.fit import Callbacks
 from helpers import raises, scramble
 
 QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
@@ -240,7 +240,7 @@ def killed_run(teacher, text, out):
                 raise Killed
 
     with pytest.raises(Killed):
-        taught(teacher, text, out, "run.save_every=3", watch=Watch(steps=kill_after_five))
+        taught(teacher, text, out, "run.save_every=3", callbacks=Callbacks(steps=kill_after_five))
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, tmp_path):
@@ -273,8 +273,8 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
 def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     said = []
     settings = ["run.steps=60", "optimizer.lr=3e-3"]
-    watch = Watch(say=Say(text=said.append))
-    ended = taught(embedder, text, tmp_path / "m", *settings, family=family, watch=watch)
+    watch = Callbacks(log=said.append)
+    ended = taught(embedder, text, tmp_path / "m", *settings, family=family, callbacks=watch)
     assert any("no masked-LM head: its vectors alone are learned" in line for line in said)
     assert set(ended.scores) == {"cosine_loss"}
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))

@@ -9,8 +9,8 @@ import torch
 import cloze
 from cloze.data.labelled.examples import TextExample
 from cloze.make.finetune.features import VectorBatch, tagging
-from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
+from cloze.train.fit import Callbacks
 from tunings import body, changed, questions, tagged, texts, tune
 
 
@@ -138,10 +138,10 @@ def test_words_by_features_with_another_loss(base, tmp_path, setting):
 
 def test_features_say_what_was_cut(base, tmp_path):
     said = []
-    watch = Watch(say=type(Watch().say)(text=said.append))
+    watch = Callbacks(log=said.append)
     long = [TextExample(text="b " * 40, label="no"), *texts(20)]
-    ended = tune(base, tmp_path / "m", "transfer.kind=features", train=long, watch=watch)
-    assert ended.cut == 1
+    ended = tune(base, tmp_path / "m", "transfer.kind=features", train=long, callbacks=watch)
+    assert ended.truncated == 1
     assert "1 sequences are too long and are cut (head)" in said
     assert json.loads((tmp_path / "m" / "data.json").read_text())["cut"] == 1
 

@@ -12,11 +12,11 @@ from cloze.errors import ConfigError
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.finetune.transfer import rates
-from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import report
 from cloze.train.config import OptimizerConfig
+from cloze.train.fit import Callbacks
 from cloze.train.optim import build_optimizer
 from helpers import raises
 from tunings import FAST, body, changed, metrics, picks, questions, tagged, texts, tune, weights
@@ -35,7 +35,7 @@ def trained(base, tmp_path_factory):
 
 def test_a_text_is_told_from_another(trained):
     ended, out = trained
-    assert ended.measure == "accuracy"
+    assert ended.metric == "accuracy"
     assert ended.score == ended.scores["accuracy"] == 1.0
     assert ended.labels == ("no", "yes")
     model = cloze.load(out)
@@ -92,7 +92,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
             **given,
             out=tmp_path / "b",
             settings=[*FAST, "run.save_every=7"],
-            watch=Watch(steps=kill_after_thirty),
+            callbacks=Callbacks(steps=kill_after_thirty),
         )
     resumed = cloze.resume(tmp_path / "b")
     assert (resumed.score, resumed.best_step) == (straight.score, straight.best_step)
@@ -111,7 +111,7 @@ def test_numbers_are_learned(base, tmp_path):
 
     data = {"train": counted(160, 0), "dev": counted(40, 1)}
     ended = tune(base, tmp_path / "m", "run.epochs=10.0", **data)
-    assert ended.measure == "pearson"
+    assert ended.metric == "pearson"
     assert ended.score > 0.95
     model = cloze.load(tmp_path / "m")
     assert model.config.problem_type == "number"
@@ -121,7 +121,7 @@ def test_numbers_are_learned(base, tmp_path):
 @pytest.mark.parametrize("family", [BertConfig, DistilBertConfig])
 def test_tags_are_learned(family, tmp_path):
     ended = tune(body(family), tmp_path / "m", task="tag", train=tagged(160), dev=tagged(40, 1))
-    assert ended.measure == "f1"
+    assert ended.metric == "f1"
     assert ended.score > 0.95
     assert ended.labels == ("O", "B-X", "I-X")
     (span,) = cloze.tag(cloze.load(tmp_path / "m"), "c a b d").spans
@@ -137,7 +137,7 @@ def test_answers_are_learned(base, tmp_path):
         train=questions(300),
         dev=questions(60, 1),
     )
-    assert ended.measure == "f1"
+    assert ended.metric == "f1"
     assert ended.score > 0.9
     model = cloze.load(tmp_path / "m")
     assert model.task.none
@@ -180,7 +180,7 @@ def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
     data.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": asked}]}))
     given = {"task": "answer", "model": tmp_path / "base", "train": data, "dev": data}
     out = tmp_path / "m"
-    ended = finetune_encoder(**given, out=out, settings=FAST, watch=Watch(steps=stop))
+    ended = finetune_encoder(**given, out=out, settings=FAST, callbacks=Callbacks(steps=stop))
     assert (ended.stopped, ended.steps) == ("SIGTERM", 30)
     assert cloze.load(out).task.threshold == 0.0
     assert cloze.resume(out).stopped is None
@@ -208,8 +208,8 @@ def test_choices_are_learned(base, tmp_path):
 
 def test_dev_data_are_held_out_when_there_are_none(base, tmp_path):
     said = []
-    watch = Watch(say=type(Watch().say)(text=said.append))
-    ended = tune(base, tmp_path / "m", "run.epochs=1.0", dev=[], watch=watch)
+    watch = Callbacks(log=said.append)
+    ended = tune(base, tmp_path / "m", "run.epochs=1.0", dev=[], callbacks=watch)
     assert "held out of the training data" in said[0]
     summary = json.loads((tmp_path / "m" / "data.json").read_text())
     assert summary["training"] + summary["dev"] == 160
@@ -283,7 +283,7 @@ def test_the_best_is_kept_and_patience_ends(base, tmp_path):
 
 def test_other_measures_may_choose(base, tmp_path):
     ended = tune(base, tmp_path / "m", "run.epochs=1.0", 'run.measures=["f1", "matthews"]')
-    assert ended.measure == "f1 and matthews"
+    assert ended.metric == "f1 and matthews"
     assert ended.score == pytest.approx((ended.scores["f1"] + ended.scores["matthews"]) / 2)
     with raises(ConfigError, "run.measures", "f2", fix="accuracy"):
         tune(base, tmp_path / "n", "run.epochs=1.0", 'run.measures=["f2"]')

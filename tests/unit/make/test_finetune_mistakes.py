@@ -8,8 +8,9 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.make.run import Watch, recipe_in, write_recipe
+from cloze.make.run_folder import find_run_recipe, write_recipe
 from cloze.models.configs.bert import BertConfig
+from cloze.train.fit import Callbacks
 from helpers import raises
 from tunings import body, picks, questions, tagged, texts, tune
 
@@ -30,7 +31,7 @@ def no_step(steps, _):
     yield from steps
 
 
-IDLE = Watch(steps=no_step)
+IDLE = Callbacks(steps=no_step)
 
 
 def test_mistakes(base, trained, tmp_path):
@@ -44,13 +45,13 @@ def test_mistakes(base, trained, tmp_path):
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
     for kind in ("full", "features"):
         with raises(InputError, "dev.tsv:7", "perhaps"):
-            tune(base, out, f"transfer.kind={kind}", dev=unseen, force=True, watch=IDLE)
+            tune(base, out, f"transfer.kind={kind}", dev=unseen, force=True, callbacks=IDLE)
     odd = [replace(tagged(1)[0], origin=Origin(file="dev.txt", line=3), tags=("B-Y",) * 9)]
     with raises(InputError, "dev.txt:3", "B-Y"):
-        tune(base, out, task="tag", train=tagged(9), dev=odd, force=True, watch=IDLE)
+        tune(base, out, task="tag", train=tagged(9), dev=odd, force=True, callbacks=IDLE)
     blank = [TextExample(text="b", origin=Origin(file="dev.tsv", line=8))]
     with raises(InputError, "dev.tsv:8", "label"):
-        tune(base, out, dev=blank, force=True, watch=IDLE)
+        tune(base, out, dev=blank, force=True, callbacks=IDLE)
     with raises(InputError, "label"):
         tune(base, out, train=[TextExample(text="b")], force=True)
     with raises(InputError, "train"):
@@ -128,7 +129,7 @@ def test_what_changes_nothing_is_refused(base, tmp_path, task, settings, message
     data = {"answer": questions(9), "choose": picks(9), "number": numbers}.get(task, texts(9))
     name = "classify" if task == "number" else task
     with raises(ConfigError, message):
-        tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, watch=IDLE)
+        tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, callbacks=IDLE)
     assert not (tmp_path / "m").exists()
 
 
@@ -145,6 +146,6 @@ def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):
     """Else a run that began with --steps could not be resumed: epochs would come back beside it."""
     made = finetune_recipe(settings=["run.steps=7"])
     write_recipe(tmp_path, made)
-    again = finetune_recipe(recipe_in(tmp_path))
+    again = finetune_recipe(find_run_recipe(tmp_path))
     assert again == made
     assert (again.run.steps, again.run.epochs) == (7, None)

@@ -12,8 +12,8 @@ import cloze
 from cloze.errors import ConfigError, FolderError
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
+from cloze.train.fit import Callbacks
 from helpers import files_of, raises
 from tunings import FAST, body, texts, tune, weights
 
@@ -29,10 +29,10 @@ def test_seeds_give_mean_and_deviation(base, tmp_path):
     ended = tune(base, tmp_path / "m", "run.epochs=1.0", "run.seeds=3")
     assert [trial.name for trial in ended.trials] == ["seed-0", "seed-1", "seed-2"]
     scores = [trial.score for trial in ended.trials]
-    assert ended.mean == pytest.approx(np.mean(scores))
-    assert ended.deviation == pytest.approx(np.std(scores, ddof=1))
+    assert ended.mean_score == pytest.approx(np.mean(scores))
+    assert ended.score_std == pytest.approx(np.std(scores, ddof=1))
     assert ended.score == max(scores)
-    assert ended.runs == 3
+    assert ended.num_trials == 3
     assert cloze.load(tmp_path / "m").labels == ("no", "yes")
     assert len(json.loads((tmp_path / "m" / "trials.json").read_text())) == 3
     kept = {"recipe.toml", "metrics.jsonl", "report.html", "data.json"}
@@ -67,9 +67,9 @@ def search(base, out, *settings):
 
 def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
     ended = search(base, tmp_path / "m")
-    assert len(ended.trials) == ended.runs == 4
+    assert len(ended.trials) == ended.num_trials == 4
     best = max(ended.trials, key=lambda trial: trial.score)
-    assert best.rate == 5e-3
+    assert best.settings["lr"] == 5e-3
     assert ended.score == best.score
     assert cloze.load(tmp_path / "m").task.name == "classify"
     left = list((tmp_path / "m").glob("rate-*/model.safetensors"))
@@ -97,7 +97,7 @@ def test_what_is_given_is_not_searched(base, tmp_path, grid, setting, names):
 
 def test_a_batch_that_is_given_is_not_searched(base, tmp_path, grid):
     ended = search(base, tmp_path / "m", "run.batch=16", "run.steps=1")
-    assert {trial.batch for trial in ended.trials} == {16}
+    assert {trial.settings["batch_size"] for trial in ended.trials} == {16}
     with raises(ConfigError, "search"):
         search(base, tmp_path / "n", "run.batch=16", "run.steps=1", "optimizer.lr=1e-3")
 
@@ -125,7 +125,7 @@ def stopping(*at):
                 signal.raise_signal(signal.SIGTERM)
             yield step
 
-    return Watch(steps=steps)
+    return Callbacks(steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +154,15 @@ def straight(files, tmp_path_factory):
 @pytest.mark.parametrize(("at", "finished"), [(3, 0), (15, 0), (27, 1), (59, 2)])
 def test_a_signal_ends_all_runs(files, straight, tmp_path, at, finished):
     out = tmp_path / "m"
-    ended = finetune_encoder(**files, out=out, settings=SEEDS, watch=stopping(at))
-    assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", finished, 3)
+    ended = finetune_encoder(**files, out=out, settings=SEEDS, callbacks=stopping(at))
+    assert (ended.stopped, len(ended.trials), ended.num_trials) == ("SIGTERM", finished, 3)
     scores = [trial.score for trial in straight.trials[:finished]]
-    assert ended.mean == (pytest.approx(np.mean(scores)) if scores else None)
+    assert ended.mean_score == (pytest.approx(np.mean(scores)) if scores else None)
     assert not (out / f"seed-{finished + 1}").exists() or finished == 2
     assert cloze.load(out).labels == ("no", "yes")  # what there is can be used
 
-    again = resume_finetune(out, watch=stopping())
-    assert (again.stopped, again.runs) == (None, 3)
+    again = resume_finetune(out, callbacks=stopping())
+    assert (again.stopped, again.num_trials) == (None, 3)
     assert [(t.name, t.score) for t in again.trials] == [(t.name, t.score) for t in straight.trials]
     assert again.score == straight.score
     ours, theirs = (weights(cloze.load(folder)) for folder in (out, straight.folder))
@@ -175,7 +175,7 @@ def test_a_finished_run_is_not_repeated(files, straight):
         pytest.fail("it should not have begun")
         yield from steps
 
-    again = resume_finetune(straight.folder, watch=Watch(steps=no_step))
+    again = resume_finetune(straight.folder, callbacks=Callbacks(steps=no_step))
     assert (again.score, again.steps, again.trials) == (
         straight.score,
         straight.steps,
@@ -196,24 +196,24 @@ def test_a_broken_list_of_runs_is_told(files, straight, tmp_path, content, said)
 
 def test_a_stopped_search_goes_on(files, tmp_path, grid):
     settings = [*QUICK, "run.search=true", "run.seeds=2", "run.steps=4"]
-    ended = finetune_encoder(**files, out=tmp_path / "m", settings=settings, watch=stopping(6))
-    assert (ended.stopped, len(ended.trials), ended.runs) == ("SIGTERM", 1, 4)
-    assert ended.mean is None  # of no seed
-    ended = resume_finetune(tmp_path / "m", watch=stopping(3))  # in the first seed
+    ended = finetune_encoder(**files, out=tmp_path / "m", settings=settings, callbacks=stopping(6))
+    assert (ended.stopped, len(ended.trials), ended.num_trials) == ("SIGTERM", 1, 4)
+    assert ended.mean_score is None  # of no seed
+    ended = resume_finetune(tmp_path / "m", callbacks=stopping(3))  # in the first seed
     assert (ended.stopped, len(ended.trials)) == ("SIGTERM", 2)
     ended = resume_finetune(tmp_path / "m")
     names = ["rate-1e-06-batch-8", "rate-0.005-batch-8", "seed-0", "seed-1"]
     assert [trial.name for trial in ended.trials] == names
-    assert {trial.rate for trial in ended.trials[2:]} == {
-        max(ended.trials[:2], key=lambda trial: trial.score).rate
+    assert {trial.settings["lr"] for trial in ended.trials[2:]} == {
+        max(ended.trials[:2], key=lambda trial: trial.score).settings["lr"]
     }
     assert not list((tmp_path / "m").glob("*-*/model.safetensors"))
 
 
 def test_another_begins_anew_where_one_was_stopped(files, straight, tmp_path):
-    finetune_encoder(**files, out=tmp_path / "m", settings=SEEDS, watch=stopping(27))
+    finetune_encoder(**files, out=tmp_path / "m", settings=SEEDS, callbacks=stopping(27))
     anew = finetune_encoder(
-        **files, out=tmp_path / "m", settings=SEEDS, force=True, watch=stopping()
+        **files, out=tmp_path / "m", settings=SEEDS, force=True, callbacks=stopping()
     )
     assert [t.score for t in anew.trials] == [t.score for t in straight.trials]
     rows = (tmp_path / "m" / "seed-1" / "metrics.jsonl").read_text().splitlines()

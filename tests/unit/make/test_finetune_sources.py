@@ -13,7 +13,7 @@ from cloze.errors import ClozeError, InputError
 from cloze.make.finetune.encoder import resume_finetune
 from cloze.make.finetune.labelled import gather
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.make.run import UNNAMED
+from cloze.make.sources import UNNAMED
 from cloze.models.configs.bert import BertConfig
 from helpers import raises
 from translators import TEXTS

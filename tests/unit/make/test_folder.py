@@ -16,15 +16,15 @@ from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.folder import LOCK, alone, clear
 from cloze.make.language_model.job import pretrain_language, resume_language
-from cloze.make.ngram import pretrain_ngram
+from cloze.make.ngram import train_ngram
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
-from cloze.make.run import Watch
+from cloze.make.run_folder import LOCK, clear_run, lock_folder
 from cloze.make.translation.job import resume_translator, train_translator
-from cloze.make.word2vec import pretrain_word2vec
+from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
+from cloze.train.fit import Callbacks
 from cloze.train.word2vec.settings import Settings, Text
 from grams import TEXT, text_model
 from helpers import files_of, raises, tiny_model
@@ -71,7 +71,7 @@ def files(tmp_path_factory):
 def word_vectors(out, **how):
     pytest.importorskip("numba")
     settings = Settings(width=8, epochs=1, threads=1)
-    return pretrain_word2vec([TEXT], out, settings=settings, text=Text(min_count=1), **how)
+    return train_word2vec([TEXT], out, settings=settings, text=Text(min_count=1), **how)
 
 
 def several(files, out, count, **how):
@@ -95,7 +95,7 @@ MAKERS = {
     "transformer": lambda files, out, **how: train_translator(
         files / "a.en", files / "a.de", out, settings=QUICK["transformer"], **how
     ),
-    "ngram": lambda _, out, **how: pretrain_ngram([TEXT], out, order=2, **how),
+    "ngram": lambda _, out, **how: train_ngram([TEXT], out, order=2, **how),
     "word2vec": lambda _, out, **how: word_vectors(out, **how),
 }
 STEPPED = ("bert", "lstm", "classify", "transformer")
@@ -165,7 +165,7 @@ def test_nothing_of_a_model_before_is_left(kind, tmp_path):
     SAVED[kind](folder)
     (folder / "notes.md").write_text("mine")
     (folder / "pytorch_model.bin").write_text("mine")
-    clear(folder)
+    clear_run(folder)
     assert {path.name for path in folder.iterdir()} == {"notes.md", "pytorch_model.bin"}
 
 
@@ -186,17 +186,17 @@ def test_nothing_of_a_run_before_is_left(tmp_path):
     for name in (*ours, *theirs):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    clear(tmp_path)
+    clear_run(tmp_path)
     assert files_of(tmp_path) == {*theirs}
     assert not [path for path in tmp_path.rglob("*") if path.is_dir() and not any(path.iterdir())]
-    clear(tmp_path / "nowhere")
+    clear_run(tmp_path / "nowhere")
 
 
 def test_runs_of_their_own_are_no_trials(tmp_path):
     """Folders named so are of one run only where it was one of several."""
     (tmp_path / "seed-0").mkdir()
     (tmp_path / "seed-0" / "recipe.toml").write_text("")
-    clear(tmp_path)
+    clear_run(tmp_path)
     assert files_of(tmp_path) == {"seed-0/recipe.toml"}
 
 
@@ -204,7 +204,7 @@ def test_states_behind_a_link_go_too(tmp_path):
     (tmp_path / "disk" / "000001-step-1").mkdir(parents=True)
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "state").symlink_to(tmp_path / "disk")
-    clear(tmp_path / "m")
+    clear_run(tmp_path / "m")
     assert not list((tmp_path / "disk").iterdir())
 
 
@@ -228,7 +228,7 @@ def test_a_forced_run_that_is_killed_shows_no_older_model(kind, files, tmp_path)
     out = tmp_path / "m"
     tiny_model("sequence").save(out)
     with pytest.raises(Killed):
-        MAKERS[kind](files, out, force=True, watch=Watch(steps=kill))
+        MAKERS[kind](files, out, force=True, callbacks=Callbacks(steps=kill))
     assert not {"config.json", "model.safetensors", "tokenizer.json"} & files_of(out)
 
 
@@ -244,7 +244,7 @@ def test_fewer_seeds_leave_no_older_ones(files, tmp_path):
 def test_seeds_that_were_killed_in_the_first_leave_none_either(files, tmp_path):
     out = tmp_path / "m"
     with pytest.raises(Killed):
-        several(files, out, 2, watch=Watch(steps=kill))
+        several(files, out, 2, callbacks=Callbacks(steps=kill))
     assert (out / "seed-0").is_dir()
     MAKERS["classify"](files, out, force=True)
     assert not (out / "seed-0").exists()
@@ -283,13 +283,13 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
 def test_a_second_process_is_refused(kind, files, tmp_path):
     """A lock is of an open file, so one process can hold two of them against each other."""
     out = tmp_path / "m"
-    with alone(out), raises(FolderError, "process", fix="wait"):
+    with lock_folder(out), raises(FolderError, "process", fix="wait"):
         MAKERS[kind](files, out, force=True)
     assert not out.exists(), "nothing was written"
     MAKERS[kind](files, out)
     assert not (out / LOCK).exists()
     before = files_of(out)
-    with alone(out):
+    with lock_folder(out):
         with raises(FolderError, "process"):
             MAKERS[kind](files, out, force=True)
         if kind in STEPPED:
@@ -300,7 +300,7 @@ def test_a_second_process_is_refused(kind, files, tmp_path):
 
 def test_a_plan_waits_its_turn(files, tmp_path):
     out = tmp_path / "m"
-    with alone(out), raises(FolderError, "process"):
+    with lock_folder(out), raises(FolderError, "process"):
         plan(files / "a.txt", out, settings=QUICK["bert"])
 
 
@@ -316,7 +316,7 @@ def test_one_of_several_runs_is_held_too(files, tmp_path):
                     seen.append(error)
             yield step
 
-    several(files, out, 2, watch=Watch(steps=look))
+    several(files, out, 2, callbacks=Callbacks(steps=look))
     assert len(seen) == 2
     assert not list(out.rglob(LOCK))
 
@@ -338,9 +338,9 @@ def test_a_lock_that_goes_as_it_is_asked_for(tmp_path, monkeypatch):
         plain(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with alone(tmp_path):
+    with lock_folder(tmp_path):
         assert (tmp_path / LOCK).exists()
-        with raises(FolderError, "process"), alone(tmp_path):
+        with raises(FolderError, "process"), lock_folder(tmp_path):
             pass
     assert not (tmp_path / LOCK).exists()
 
@@ -350,9 +350,9 @@ def test_disks_and_systems_without_locks(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with alone(tmp_path), alone(tmp_path):
+    with lock_folder(tmp_path), lock_folder(tmp_path):
         pass
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    with alone(tmp_path / "a" / "b"):
+    with lock_folder(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b").is_dir()
     assert not (tmp_path / "a").exists(), "nothing came of it"

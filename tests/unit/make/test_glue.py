@@ -12,9 +12,9 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make import glue as room
 from cloze.make.glue import glue
-from cloze.make.run import Watch
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.evaluate import evaluate
+from cloze.train.fit import Callbacks
 from helpers import raises, tiny_tokenizer
 
 FAST = ["run.device=cpu", "run.batch=8", "run.epochs=1.0", "optimizer.lr=5e-3"]
@@ -148,9 +148,9 @@ def test_several_runs_go_on_too(base, data, tmp_path, monkeypatch):
             yield step
 
     def watch(_):
-        return Watch(steps=stopping)
+        return Callbacks(steps=stopping)
 
-    cut = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings, watch=watch)
+    cut = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings, callbacks=watch)
     assert (cut.rows, cut.stopped) == ((), "SIGTERM")
     monkeypatch.setattr(room, "finetune_encoder", None)  # calling it would be an error
     (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings).rows

@@ -11,8 +11,8 @@ import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.language_model.recipe import LanguageRun, language_recipe
-from cloze.make.run import Watch
 from cloze.metrics.language import score_language
+from cloze.train.fit import Callbacks
 from grams import TEXT
 from helpers import raises
 
@@ -37,7 +37,7 @@ def trained(text, out, kind, *settings, **options):
 @pytest.mark.parametrize("kind", TINY)
 def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     said = []
-    watch = Watch(say=type(Watch().say)(text=said.append))
+    watch = Callbacks(log=said.append)
     ended = trained(
         text,
         tmp_path / "run",
@@ -45,7 +45,7 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
         "run.epochs=12",
         f"{kind}.dropout=0.0",
         f'corpus.dev=["{text}"]',
-        watch=watch,
+        callbacks=watch,
     )
     assert "tokens to learn from, 13 words" in said[0]
     model = cloze.load(tmp_path / "run", device="cpu")
@@ -81,8 +81,8 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
     settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3", *own)
     straight = trained(text, tmp_path / "straight", kind, *settings)
-    kill = Watch(steps=lambda steps, _: islice(steps, 4))
-    trained(text, tmp_path / "cut", kind, *settings, watch=kill)
+    kill = Callbacks(steps=lambda steps, _: islice(steps, 4))
+    trained(text, tmp_path / "cut", kind, *settings, callbacks=kill)
     resumed = resume_language(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (9, 9)
     assert resumed.scores == straight.scores
@@ -127,9 +127,9 @@ def test_subwords(text, tmp_path):
 
 
 def test_texts_in_python_must_be_given_again(tmp_path):
-    kill = Watch(steps=lambda steps, _: islice(steps, 1))
+    kill = Callbacks(steps=lambda steps, _: islice(steps, 1))
     settings = ("run.steps=2", "run.save_every=1")
-    trained([TEXT], tmp_path / "run", "nnlm", *settings, watch=kill)
+    trained([TEXT], tmp_path / "run", "nnlm", *settings, callbacks=kill)
     with raises(InputError, "pipe", "Python", fix="cloze.resume(out, sources=…)"):
         cloze.resume(tmp_path / "run")
     assert cloze.resume(tmp_path / "run", sources=[TEXT]).steps == 2

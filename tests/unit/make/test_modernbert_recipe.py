@@ -106,10 +106,12 @@ def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
 
 
 def test_new_words_and_heads_are_grown(made):
-    from cloze.make.extend_model import grown
+    from cloze.make.extend_model import extend_model
 
     base = cloze.load(made)
-    model = grown(base, base.tokenizer, ("token",), rng=torch.Generator(), labels=("a", "b", "c"))
+    model = extend_model(
+        base, base.tokenizer, ("token",), rng=torch.Generator(), labels=("a", "b", "c")
+    )
     ids = torch.tensor([[2, 7, 8, 3]])
     assert torch.equal(model.module(ids), base.module(ids))
     assert model.module.logits("token", model.module(ids)).shape == (1, 4, 3)

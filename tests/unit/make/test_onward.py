@@ -7,7 +7,7 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.run import Watch
+from cloze.train.fit import Callbacks
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
 from languages import language_model
@@ -71,7 +71,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
         return cloze.finetune("translate", base, files, out, settings=settings, **options)
 
     straight = trained(tmp_path / "straight")
-    trained(tmp_path / "cut", watch=Watch(steps=lambda steps, _: islice(steps, 2)))
+    trained(tmp_path / "cut", callbacks=Callbacks(steps=lambda steps, _: islice(steps, 2)))
     resumed = cloze.resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (5, 5)
     one, other = weights(tmp_path / "straight"), weights(tmp_path / "cut")

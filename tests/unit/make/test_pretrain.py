@@ -18,9 +18,9 @@ from cloze.make.pretrain.dispatch import kind_of
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import Recipe, recipe, recipes
-from cloze.make.run import Say, Watch
 from cloze.make.translation.recipe import RECIPES as TRANSLATORS
 from cloze.text.extend import extend
+from cloze.train.fit import Callbacks
 from helpers import raises, tiny_tokenizer
 
 SMALL = [
@@ -131,7 +131,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path)
                 raise Killed
 
     with pytest.raises(Killed):
-        train(text, tmp_path / "run", "run.save_every=3", watch=Watch(steps=kill_after_five))
+        train(
+            text, tmp_path / "run", "run.save_every=3", callbacks=Callbacks(steps=kill_after_five)
+        )
     ended = resume_encoder(tmp_path / "run", settings=["run.guard=skip", "run.keep_states=1"])
     assert ended.steps == 8
     assert_same_weights(trained[1], tmp_path / "run")
@@ -198,11 +200,11 @@ def test_a_model_to_go_on_from_has_its_own_positions(trained, text, tmp_path):
 
 
 def test_new_rows_begin_as_the_mean_of_their_pieces(trained):
-    from cloze.make.extend_model import grown
+    from cloze.make.extend_model import extend_model
 
     base = cloze.load(trained[1])
     wider = extend(base.tokenizer, ["kingfish doghouse"] * 9, 2)
-    model = grown(base, wider, ("mlm", "nsp"), rng=torch.Generator())
+    model = extend_model(base, wider, ("mlm", "nsp"), rng=torch.Generator())
     pieces = base.tokenizer.ids(["kingfish"], special=False)[0]
     table = base.module.embeddings.word.weight
     assert torch.allclose(
@@ -271,16 +273,16 @@ def test_a_loss_beyond_all_perplexities_ends_no_run(text, tmp_path):
 
 def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
     said = []
-    say = Say(text=said.append)
+    callbacks = Callbacks(log=said.append)
     out = tmp_path / "m"
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     plan(text, out, small("vocabulary.size=80"))
-    plan(text, out, small(), say=say)
+    plan(text, out, small(), callbacks=callbacks)
     assert cloze.Tokenizer.load(out / "tokenizer").size > 80  # learned again: other settings
-    assert any("learning a vocabulary" in line for line in said)
+    assert any("training a tokenizer" in line for line in said)
     said.clear()
-    assert train(text, out, "run.steps=1", watch=Watch(say=say)).steps == 1
-    assert not any("learning" in line for line in said)
+    assert train(text, out, "run.steps=1", callbacks=callbacks).steps == 1
+    assert not any("tokenizer" in line for line in said)
 
 
 # What a user can get wrong

@@ -14,8 +14,8 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.probes import probes
 from cloze.make.pretrain.recipe import recipe
 from cloze.make.pretrain.setup import described
-from cloze.make.run import Say, Watch
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.fit import Callbacks
 from cloze.train.guard import BadStepError
 from corpora import LINES, small_corpus, write_documents
 from helpers import SPECIAL, raises
@@ -33,7 +33,7 @@ def half(text, out, *settings):
 
     made = recipe(settings=[*SMALL, "run.save_every=2", *settings])
     with pytest.raises(KeyboardInterrupt):
-        pretrain_encoder(text, out, made, watch=Watch(steps=kill))
+        pretrain_encoder(text, out, made, callbacks=Callbacks(steps=kill))
     return out
 
 
@@ -64,7 +64,7 @@ def test_a_run_goes_on_from_its_corpus_and_reads_no_text(shared, straight, tmp_p
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     said = []
-    check(tmp_path / "m", straight, watch=Watch(say=Say(text=said.append)))
+    check(tmp_path / "m", straight, callbacks=Callbacks(log=said.append))
     assert any("no text is read" in line for line in said)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

@@ -5,7 +5,7 @@ import pytest
 import cloze
 from cloze.data.streams import rows
 from cloze.errors import ConfigError, InputError
-from cloze.make.ngram import pretrain_ngram
+from cloze.make.ngram import train_ngram
 from cloze.metrics.language import score_language
 from grams import TEXT
 from helpers import files_of, raises
@@ -21,7 +21,7 @@ def corpus(tmp_path):
 @pytest.mark.parametrize("kind", ["word", "spaced", "wordpiece", "bpe", "char"])
 def test_every_kind_of_vocabulary(corpus, tmp_path, kind):
     size = 300 if kind == "bpe" else 40
-    model = pretrain_ngram(corpus, tmp_path / "out", order=3, kind=kind, size=size, min_count=1)
+    model = train_ngram(corpus, tmp_path / "out", order=3, kind=kind, size=size, min_count=1)
     assert files_of(tmp_path / "out") >= {"config.json", "model.safetensors", "tokenizer.json"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text.txt"]  # nothing left over
     found = cloze.suggest(model, "the cat", top=3)
@@ -30,32 +30,32 @@ def test_every_kind_of_vocabulary(corpus, tmp_path, kind):
 
 
 def test_rare_words_are_counted_as_unknown(corpus, tmp_path):
-    often = pretrain_ngram(corpus, tmp_path / "a", order=2, min_count=2)
-    every = pretrain_ngram(corpus, tmp_path / "b", order=2, min_count=1)
+    often = train_ngram(corpus, tmp_path / "a", order=2, min_count=2)
+    every = train_ngram(corpus, tmp_path / "b", order=2, min_count=1)
     assert set(every.words) - set(often.words) == {"zebra"}
     assert cloze.suggest(often, "").unk_probability > cloze.suggest(every, "").unk_probability
 
 
 def test_a_given_tokenizer_needs_one_reading(corpus, tmp_path):
-    first = pretrain_ngram(corpus, tmp_path / "a", order=2)
+    first = train_ngram(corpus, tmp_path / "a", order=2)
     for given in (first.tokenizer, tmp_path / "a"):
-        again = pretrain_ngram(iter(TEXT), tmp_path / "b", order=2, tokenizer=given, force=True)
+        again = train_ngram(iter(TEXT), tmp_path / "b", order=2, tokenizer=given, force=True)
         assert cloze.suggest(again, "the") == cloze.suggest(first, "the")
 
 
 def test_text_that_can_be_read_once(tmp_path):
     with raises(InputError, "more than once", fix="tokenizer"):
-        pretrain_ngram(iter(TEXT), tmp_path / "a")
+        train_ngram(iter(TEXT), tmp_path / "a")
     with raises(InputError, "more than once"):
-        pretrain_ngram(["-"], tmp_path / "a")
+        train_ngram(["-"], tmp_path / "a")
 
 
 def test_blank_text(tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n")
     with raises(InputError, "empty"):
-        pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a")
+        train_ngram(tmp_path / "blank.txt", tmp_path / "a")
     with raises(InputError, "empty"):
-        pretrain_ngram(tmp_path / "blank.txt", tmp_path / "a", kind="spaced")
+        train_ngram(tmp_path / "blank.txt", tmp_path / "a", kind="spaced")
     assert not (tmp_path / "a").exists()
 
 
@@ -66,12 +66,12 @@ def test_settings_out_of_range(corpus, tmp_path):
         ({"kind": "wrd"}, ("wrd", "word")),
     ]:
         with raises(ConfigError, problem):
-            pretrain_ngram(corpus, tmp_path / "a", **wrong)
+            train_ngram(corpus, tmp_path / "a", **wrong)
 
 
 def test_it_overwrites_nothing_unasked(corpus, tmp_path):
     with raises(InputError, "exists"):
-        pretrain_ngram(corpus, corpus.parent)
+        train_ngram(corpus, corpus.parent)
 
 
 @pytest.mark.data
@@ -79,7 +79,7 @@ def test_penn_treebank_has_its_published_perplexity(data_dir, tmp_path):
     """Modified Kneser–Ney of order 5 is published with about 148 on the validation part."""
     ptb = data_dir / "ptb"
     train = ptb / "ptb.train.txt.xz"
-    model = pretrain_ngram(train, tmp_path / "a", kind="spaced", min_count=1, memory=16)
+    model = train_ngram(train, tmp_path / "a", kind="spaced", min_count=1, memory=16)
     valid = (row.text for row in rows(ptb / "ptb.valid.txt.xz"))
     found = score_language(model, valid)
     assert (found.tokens, found.words) == (73_760, 73_760)

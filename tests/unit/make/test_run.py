@@ -10,8 +10,9 @@ from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import recipes
-from cloze.make.run import RECIPE, named, placed
+from cloze.make.sources import name_sources, resolve_model_name
 from cloze.make.translation.job import resume_translator, train_translator
+from cloze.train.run_files import RECIPE
 from helpers import raises
 
 BEGIN = {
@@ -62,9 +63,9 @@ def test_so_it_is_when_a_run_is_resumed(recipe, tmp_path, monkeypatch):
 def test_places_are_named_so_that_they_are_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").mkdir()
-    assert named(["a.txt", "b/../c*.txt", "-", [{"text": "x"}]]) == (
+    assert name_sources(["a.txt", "b/../c*.txt", "-", [{"text": "x"}]]) == (
         *(str(tmp_path / name) for name in ("a.txt", "c*.txt")),
         *("-", "<objects in Python>"),
     )
-    assert placed("m") == str(tmp_path / "m")
-    assert placed("org/name") == "org/name", "a model of the hub"
+    assert resolve_model_name("m") == str(tmp_path / "m")
+    assert resolve_model_name("org/name") == "org/name", "a model of the hub"

@@ -10,10 +10,11 @@ import torch
 import cloze
 from cloze.config import to_mapping
 from cloze.errors import ConfigError, InputError
-from cloze.make.run import Watch
+from cloze.make.translation.job import train_translator
 from cloze.make.translation.recipe import TranslateRun, translate_recipe
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.transformer import Transformer
+from cloze.train.fit import Callbacks
 from helpers import raises
 from translators import TEXTS
 
@@ -46,7 +47,7 @@ def files(tmp_path_factory):
 
 
 def trained(files, out, recipe="transformer", *settings, dev=True, **options):
-    return cloze.train_translator(
+    return train_translator(
         files / "train.en",
         files / "train.de",
         out,
@@ -60,8 +61,8 @@ def trained(files, out, recipe="transformer", *settings, dev=True, **options):
 @pytest.mark.parametrize("recipe", TINY)
 def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
     said = []
-    watch = Watch(say=type(Watch().say)(text=said.append))
-    ended = trained(files, tmp_path / "run", recipe, "run.epochs=2", watch=watch)
+    watch = Callbacks(log=said.append)
+    ended = trained(files, tmp_path / "run", recipe, "run.epochs=2", callbacks=watch)
     assert ended.left_out == 1
     assert "60 pairs to learn from; left out: 1 blank on one side" in said
     assert ended.score is not None
@@ -85,8 +86,8 @@ def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
 @pytest.mark.parametrize("recipe", TINY)
 def test_a_run_that_stopped_goes_on_exactly(recipe, files, tmp_path):
     straight = trained(files, tmp_path / "straight", recipe, "run.steps=8")
-    kill = Watch(steps=lambda steps, _: islice(steps, 3))
-    trained(files, tmp_path / "cut", recipe, "run.steps=8", "run.save_every=1", watch=kill)
+    kill = Callbacks(steps=lambda steps, _: islice(steps, 3))
+    trained(files, tmp_path / "cut", recipe, "run.steps=8", "run.save_every=1", callbacks=kill)
     resumed = cloze.resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (8, 8)
     assert resumed.score == straight.score
@@ -129,7 +130,7 @@ def test_without_dev_data_the_last_model_is_kept(files, tmp_path):
 
 
 def test_sentences_in_python_and_long_ones_left_out(tmp_path):
-    ended = cloze.train_translator(
+    ended = train_translator(
         [*TEXTS, " ".join(TEXTS)],
         [*TEXTS, "kurz"],
         tmp_path / "run",
@@ -142,7 +143,7 @@ def test_sentences_in_python_and_long_ones_left_out(tmp_path):
 
 def test_what_a_user_can_get_wrong(files, tmp_path):
     with raises(InputError, "train.en", "61", "dev.de", "6"):
-        cloze.train_translator(files / "train.en", files / "dev.de", tmp_path / "a")
+        train_translator(files / "train.en", files / "dev.de", tmp_path / "a")
     with raises(InputError, "pair", "2"):
         trained(files, tmp_path / "b", "transformer", "data.limit=2")
     trained(files, tmp_path / "c", "transformer", "run.steps=1", dev=False)

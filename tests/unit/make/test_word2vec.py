@@ -11,7 +11,7 @@ from helpers import raises
 
 pytest.importorskip("numba")
 
-from cloze.make.word2vec import pretrain_word2vec
+from cloze.make.word2vec import train_word2vec
 
 LINES = "The cat sat on the mat.\n\nThe dog sat on the log!\na cat and a dog\n" * 40
 SMALL = Settings(width=8, epochs=1, threads=1)
@@ -27,7 +27,7 @@ def source(tmp_path):
 
 def test_text_to_a_folder(source, tmp_path):
     stages = set()
-    made = pretrain_word2vec(
+    made = train_word2vec(
         source,
         tmp_path / "words",
         settings=SMALL,
@@ -42,13 +42,13 @@ def test_text_to_a_folder(source, tmp_path):
     assert opened.training["text"]["min_count"] == 1
     assert stages >= {"words written", "words trained on"}
     with raises(InputError, "exists"):
-        pretrain_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL)
-    pretrain_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL, force=True)
+        train_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL)
+    train_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL, force=True)
 
 
 def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
     settings = Settings(width=8, epochs=1, threads=1, grams=Grams(buckets=100))
-    made = pretrain_word2vec(source, tmp_path / "words", settings=settings, text=ALL)
+    made = train_word2vec(source, tmp_path / "words", settings=settings, text=ALL)
     opened = cloze.load(tmp_path / "words")
     assert (opened["doggy"] == made["doggy"]).all()
     # a known word's vector is the mean of its own row and its n-grams', which is not theirs alone
@@ -56,21 +56,21 @@ def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
 
 
 def test_texts_in_memory_are_rows(tmp_path):
-    made = pretrain_word2vec([LINES.splitlines()], settings=SMALL, text=ALL)
+    made = train_word2vec([LINES.splitlines()], settings=SMALL, text=ALL)
     from_file = tmp_path / "text.txt"
     from_file.write_text(LINES)
-    same = pretrain_word2vec(from_file, settings=SMALL, text=ALL)
+    same = train_word2vec(from_file, settings=SMALL, text=ALL)
     assert (made.vectors == same.vectors).all()
 
 
 @pytest.mark.parametrize("stream", ["-", iter(["a b"])])
 def test_what_can_be_read_only_once_is_refused(stream):
     with raises(InputError, "more than once", fix="file"):
-        pretrain_word2vec(["x", stream] if stream == "-" else stream, settings=SMALL)
+        train_word2vec(["x", stream] if stream == "-" else stream, settings=SMALL)
 
 
 def test_a_bad_row_is_told(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "the cat the cat"}\nnot json\n' * 3)
     with raises(InputError, "JSON"):
-        pretrain_word2vec(path, settings=SMALL, text=ALL)
+        train_word2vec(path, settings=SMALL, text=ALL)

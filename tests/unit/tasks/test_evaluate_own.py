@@ -11,7 +11,7 @@ import cloze
 from cloze.checkpoint.ngram import load_arpa
 from cloze.checkpoint.vectors import WordModel, import_vectors
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.make.ngram import pretrain_ngram
+from cloze.make.ngram import train_ngram
 from cloze.metrics.language import score_language
 from cloze.plot.numbers import percent
 from cloze.tasks.evaluate_own import evaluate_own
@@ -217,7 +217,7 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
     """An ARPA file has the words of its model, and splits at white space alone."""
     path = tmp_path / "text.txt"
     path.write_text("".join(f"{one}.\n" for one in TEXT), encoding="utf-8")
-    model = pretrain_ngram(path, tmp_path / "run", order=2, min_count=1)  # parts full stops
+    model = train_ngram(path, tmp_path / "run", order=2, min_count=1)  # parts full stops
     same = load_arpa(cloze.export("arpa", model, tmp_path / "x.arpa"))
     assert set(same.words) == set(model.words)
     made = cloze.compare({"folder": model, "file": same, "again": model}, path)

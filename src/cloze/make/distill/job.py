@@ -13,7 +13,7 @@ from cloze.make.distill.student import student_shape
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.recipe import recipe as complete
-from cloze.make.run import Pretrained, Watch
+from cloze.train.fit import Callbacks, RunResult
 
 DEFAULT = "distill"
 
@@ -29,8 +29,8 @@ def distill(
     temperature: float | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
-    watch: Watch | None = None,
-) -> Pretrained:
+    callbacks: Callbacks | None = None,
+) -> RunResult:
     """Train a student on text to say and think what its teacher does.
 
     It begins with every second layer of the teacher, and learns from the teacher's guesses and the
@@ -48,7 +48,7 @@ def distill(
         temperature: of both's guesses when they are compared.
         settings: such as "run.minutes=30", on top of the recipe.
         force: overwrite what is there.
-        watch: who wants to see it.
+        callbacks: for logging and progress.
     """
     asked = {"layers": layers, "family": family, "temperature": temperature}
     table = {"teacher": str(teacher)} | {k: v for k, v in asked.items() if v is not None}
@@ -59,4 +59,4 @@ def distill(
     student_shape(
         published.config, published.heads, layers=made.distill.layers, family=made.distill.family
     )
-    return pretrain_encoder(sources, out, made, force=force, watch=watch)
+    return pretrain_encoder(sources, out, made, force=force, callbacks=callbacks)

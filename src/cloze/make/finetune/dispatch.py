@@ -8,7 +8,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from cloze.checkpoint import translator
 from cloze.checkpoint.model import Model
@@ -16,16 +16,16 @@ from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import InputError
-from cloze.make.finetune.encoder import Finetuned, finetune_encoder, resume_finetune
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.labelled import listed_sources
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
-from cloze.make.init_from import family_in
+from cloze.make.init_from import find_own_family
 from cloze.make.pretrain.recipe import values_of
 from cloze.make.recipe.maker import Maker
-from cloze.make.run import Watch
-from cloze.make.translation.job import Trained, resume_translator, train_translator
+from cloze.make.translation.job import resume_translator, train_translator
 from cloze.make.translation.recipe import DEFAULT as TRANSLATOR
 from cloze.make.translation.recipe import TranslateRecipe, translate_recipe
+from cloze.train.fit import Callbacks, RunResult
 
 TRANSLATE, FEATURES = "translate", "features"
 _SIDES = 2
@@ -34,32 +34,6 @@ TaskRecipe = FinetuneRecipe | TranslateRecipe
 Data = PathLike | Iterable[Any]
 
 
-@overload
-def finetune(  # type: ignore[overload-overlap]  # a task that is no literal is not known
-    task: Literal["translate"],
-    model: PathLike | None,
-    train: Sequence[Any],
-    out: PathLike,
-    recipe: TranslateRecipe | PathLike | None = None,
-    *,
-    dev: Sequence[Any] = (),
-    settings: Sequence[str] = (),
-    force: bool = False,
-    watch: Watch | None = None,
-) -> Trained: ...
-@overload
-def finetune(
-    task: str,
-    model: Model | PathLike,
-    train: Data,
-    out: PathLike,
-    recipe: FinetuneRecipe | PathLike | None = None,
-    *,
-    dev: Data = (),
-    settings: Sequence[str] = (),
-    force: bool = False,
-    watch: Watch | None = None,
-) -> Finetuned: ...
 def finetune(
     task: str,
     model: Model | PathLike | None,
@@ -70,31 +44,31 @@ def finetune(
     dev: Data = (),
     settings: Sequence[str] = (),
     force: bool = False,
-    watch: Watch | None = None,
-) -> Finetuned | Trained:
-    """Teach a model a task: classify, tag, answer or choose; or make a translator.
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Fine-tune a model for a task (classify, tag, answer, choose), or train a translator.
 
-    The best one by the dev data is what the folder holds in the end. SIGTERM and Ctrl-C save and
-    end it; `resume` goes on.
+    The folder contains the best model on the dev data at the end. SIGTERM and Ctrl-C save the
+    state and end the run; `resume` continues it.
 
     Args:
-        task: what it is to learn.
-        model: that it begins with; for a new translator None.
+        task: classify, tag, answer, choose or translate.
+        model: the model to start from; None for a new translator.
         train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
-            or a list of mappings with the same columns; or examples of `cloze.data.labelled`; of a
-            translator two, the source and its translation: files, or lists of sentences.
+            or a list of mappings with the same columns; or examples of `cloze.data.labelled`; for
+            a translator two of them, source and target: files, or lists of sentences.
         out: the run's and the model's folder.
-        recipe: one, the name of one, or its file; unsaid, the task's own.
-        dev: what it is judged by; left out, a tenth of the training data, of a translator nothing.
-        settings: such as "optimizer.lr=3e-5", on top of the recipe.
-        force: overwrite what is there.
-        watch: who wants to see it.
+        recipe: a recipe, the name of one, or its file (default: the task's own).
+        dev: data to evaluate on (default: a tenth of the training data; for a translator, none).
+        settings: such as "optimizer.lr=3e-5", applied on top of the recipe.
+        force: overwrite what is in `out`.
+        callbacks: for logging and progress.
     """
     maker, made = complete(recipe, task=task, model=model, settings=settings)
-    ended: Finetuned | Trained = maker.make(
-        task, model, train, out, made, dev=dev, force=force, watch=watch
+    result: RunResult = maker.make(
+        task, model, train, out, made, dev=dev, force=force, callbacks=callbacks
     )
-    return ended
+    return result
 
 
 def complete(
@@ -114,7 +88,7 @@ def complete(
     if translates and model is not None:
         start = _translator_in(model)
         flags = {**(flags or {}), "model": {"init_from": start}}
-        recipe = recipe or family_in(start)
+        recipe = recipe or find_own_family(start)
     if recipe is None:
         features = override(flags or {}, settings).get("transfer", {}).get("kind") == FEATURES
         recipe = FEATURES if features and not translates else maker.default
@@ -145,15 +119,15 @@ def _labelled(
     *,
     dev: Data,
     force: bool,
-    watch: Watch | None,
-) -> Finetuned:
+    callbacks: Callbacks | None,
+) -> RunResult:
     base, files = model or recipe.model, listed_sources(train) or list(recipe.data.train)
     if not base or not files:
         what = "labelled data to learn from" if base else "model to begin with"
         raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
     judged = listed_sources(dev) or list(recipe.data.dev)
     return finetune_encoder(
-        task or recipe.task, base, files, out, recipe, dev=judged, force=force, watch=watch
+        task or recipe.task, base, files, out, recipe, dev=judged, force=force, callbacks=callbacks
     )
 
 
@@ -166,8 +140,8 @@ def _translator(
     *,
     dev: Data,
     force: bool,
-    watch: Watch | None,
-) -> Trained:
+    callbacks: Callbacks | None,
+) -> RunResult:
     sides = _sides("train", listed_sources(train) or recipe.data.train)
     judged = listed_sources(dev) or recipe.data.dev
     return train_translator(
@@ -176,7 +150,7 @@ def _translator(
         recipe,
         dev=_sides("dev", judged) if judged else None,
         force=force,
-        watch=watch,
+        callbacks=callbacks,
     )
 
 
@@ -188,7 +162,7 @@ def _translator_in(model: Model | PathLike) -> str:
             fix="save it, and name the folder",
         )
     start = os.fspath(model)
-    if family_in(start) not in translator.CONFIGS:
+    if find_own_family(start) not in translator.CONFIGS:
         raise InputError(
             f"{start} is no translator, and a translator goes on from nothing else",
             fix="leave it out to make a new one; which kind: --recipe transformer or seq2seq",

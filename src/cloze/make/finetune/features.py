@@ -1,9 +1,9 @@
-"""Transfer by features: vectors are made once, and a small net learns to read them.
+"""Feature-based transfer: a small classifier on the hidden states of a frozen encoder.
 
 A logistic (or ridge) regression for texts; a BiLSTM for the words of a sentence, as in Devlin et
-al. 2018, §5.3. The folder holds the body as it was, and the reader beside it.
+al. 2018, §5.3. The folder contains the unchanged encoder and the classifier.
 
-n vectors, d their width, c labels.
+n vectors, d their size, c labels.
 """
 
 import time
@@ -25,12 +25,15 @@ from cloze.data.batch import Ints
 from cloze.data.labelled.batch import Item
 from cloze.data.randomness import Purpose, generator
 from cloze.device import resolve_device
-from cloze.make.course import Course, Taken, exact, take
-from cloze.make.extend_model import grown
-from cloze.make.finetune.job import Tuned, count_cut, tell, weights_of
+from cloze.make.extend_model import extend_model
+from cloze.make.finetune.job import (
+    class_weights,
+    count_truncated,
+    finetune_fingerprint,
+    write_outputs,
+)
 from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.recipe import FinetuneRecipe
-from cloze.make.run import Watch
 from cloze.nn.fuse import move_to_device
 from cloze.nn.modes import eval_mode
 from cloze.nn.precise import precise
@@ -40,6 +43,7 @@ from cloze.tasks.features import apply_reader, extract_features
 from cloze.tasks.judge import ScoredPredictions, compute_metrics
 from cloze.tasks.layers import select_layers
 from cloze.tasks.task_functions import TASK_FUNCTIONS
+from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.keyed import keyed
 from cloze.train.optim import build_optimizer
 from cloze.train.state import TrainState
@@ -47,51 +51,55 @@ from cloze.train.state import TrainState
 ITERATIONS = 1000  # of L-BFGS, at most
 
 
-def tune_features(
-    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, watch: Watch
-) -> Tuned:
-    """Make the vectors of all examples once, let a reader learn from them, keep the best one."""
-    began = time.monotonic()
-    model = _frozen(base, data, recipe)
-    train = _Vectors.of(model, data.train, recipe, watch, "vectors to learn from")
-    dev = _Vectors.of(model, data.dev, recipe, watch, "vectors to judge by") if data.dev else None
-    cut = count_cut(train.groups, data, watch)
-    assert model.reader is not None
+def finetune_features(
+    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: Callbacks
+) -> RunResult:
+    """Compute the vectors of all examples once, and train a classifier on them."""
+    started = time.monotonic()
+    model = _freeze_encoder(base, data, recipe)
+    train = _Vectors.compute(model, data.train, recipe, callbacks, "training vectors")
+    dev = _Vectors.compute(model, data.dev, recipe, callbacks, "dev vectors") if data.dev else None
+    truncated = count_truncated(train.groups, data, callbacks)
     if isinstance(model.reader, LinearReader):
-        targets = torch.tensor([target for item in train.items for target in item.targets])
-        _regress(
-            model.reader,
-            torch.cat(train.vectors),
-            targets,
-            penalty=recipe.transfer.penalty,
-            weights=weights_of(data, recipe, model.device),
-            smoothing=recipe.loss.smoothing,
-        )
-        judged = None if dev is None else dev.judged(model)
-        taken = Taken(
-            score=None if judged is None else data.score(judged),
-            scores={} if judged is None else judged.scores,
-            best_step=1,
-            stopped=None,
-        )
-        model.save_into(out)
-        steps = 1
+        result = _fit_linear(model, train, dev, data, out=out, recipe=recipe)
     else:
-        taken, steps = _learn(model, train, dev, data, out=out, recipe=recipe, watch=watch)
-    tell(out, data, cut)
-    return Tuned(
-        score=taken.score,
-        scores=taken.scores,
-        best_step=taken.best_step,
-        steps=steps,
-        seconds=time.monotonic() - began,
-        cut=cut,
-        stopped=taken.stopped,
+        result = _fit_tagger(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
+    write_outputs(out, data, truncated)
+    return replace(result, seconds=time.monotonic() - started, truncated=truncated)
+
+
+def _fit_linear(
+    model: Model,
+    train: "_Vectors",
+    dev: "_Vectors | None",
+    data: Labelled,
+    *,
+    out: Path,
+    recipe: FinetuneRecipe,
+) -> RunResult:
+    """A regression, solved in one step: nothing to resume and no best step to choose."""
+    assert isinstance(model.reader, LinearReader)
+    _solve_regression(
+        model.reader,
+        torch.cat(train.vectors),
+        torch.tensor([target for item in train.items for target in item.targets]),
+        penalty=recipe.transfer.penalty,
+        weights=class_weights(data, recipe, model.device),
+        smoothing=recipe.loss.smoothing,
+    )
+    judged = None if dev is None else dev.evaluate(model)
+    model.save_into(out)
+    return RunResult(
+        folder=out,
+        score=None if judged is None else data.score(judged),
+        scores={} if judged is None else judged.scores,
+        best_step=1,
+        steps=1,
     )
 
 
-def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
-    """The body alone, and a reader for it."""
+def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
+    """The encoder without heads, and a new classifier on it."""
     table = recipe.transfer
     width = select_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
     words = recipe.task == "tag"
@@ -106,7 +114,8 @@ def _frozen(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     length = recipe.data.length
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    body = grown(base, tokenizer, (), rng=rng, labels=data.labels, problem_type=data.problem)
+    changes = {"labels": data.labels, "problem_type": data.problem}
+    body = extend_model(base, tokenizer, (), rng=rng, **changes)
     device = resolve_device(recipe.run.device)
     move_to_device(body.module, device)
     with keyed(torch.device("cpu"), recipe.run.seed):
@@ -120,40 +129,45 @@ class _Vectors:
 
     examples: Sequence[Any]
     groups: Sequence[Sequence[Item]]
-    vectors: list[Tensor]  # of each item: 1 d, or a vector for every word
+    vectors: list[Tensor]  # of each item: 1 d, or one vector per word
 
     @property
     def items(self) -> list[Item]:
         return [item for group in self.groups for item in group]
 
     @classmethod
-    def of(
-        cls, model: Model, examples: Sequence[Any], recipe: FinetuneRecipe, watch: Watch, name: str
+    def compute(
+        cls,
+        model: Model,
+        examples: Sequence[Any],
+        recipe: FinetuneRecipe,
+        callbacks: Callbacks,
+        stage: str,
     ) -> Self:
         assert model.task is not None
         assert model.task.features is not None
         groups = TASK_FUNCTIONS[recipe.task].encode_examples(model, examples, model.task)
-        show = watch.say.progress
+        show = callbacks.progress
         vectors = extract_features(
             model,
             [item for group in groups for item in group],
             model.task.features,
             pooled=recipe.task == "classify",
             batch_tokens=recipe.run.batch_tokens,
-            progress=(lambda _, done, total: show(name, done, total)) if show else None,
+            progress=(lambda _, done, total: show(stage, done, total)) if show else None,
         )
         return cls(examples=examples, groups=groups, vectors=vectors)
 
-    def judged(self, model: Model) -> ScoredPredictions:
+    def evaluate(self, model: Model) -> ScoredPredictions:
         assert model.task is not None
         scores = apply_reader(model, self.vectors)
-        told = TASK_FUNCTIONS[model.task.name].postprocess(
+        predictions = TASK_FUNCTIONS[model.task.name].postprocess(
             model, self.examples, self.groups, scores
         )
-        return compute_metrics(model, model.task, self.examples, told)
+        return compute_metrics(model, model.task, self.examples, predictions)
 
 
-def _regress(
+def _solve_regression(
     reader: LinearReader,
     vectors: Tensor,
     targets: Tensor,
@@ -162,10 +176,10 @@ def _regress(
     weights: Tensor | None,
     smoothing: float,
 ) -> None:
-    """Least Σ loss + penalty/2·‖W‖², by L-BFGS: what scikit-learn's regressions find.
+    """Minimise Σ loss + penalty/2·‖W‖² by L-BFGS, as scikit-learn's regressions do.
 
-    C there is 1/penalty here; the intercept is not punished. The loss of classes is that of
-    `objectives.labelled.classes`, with its weights and its smoothing.
+    Its C is 1/penalty; the intercept is not penalised. The classification loss is that of
+    `objectives.labelled.classes`, with class weights and label smoothing.
     """
     home = reader.dense.weight.device
     x = vectors.to(precise(home)).double()
@@ -175,7 +189,7 @@ def _regress(
         dense.bias.zero_()
     wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
     if dense.out_features == 2:  # noqa: PLR2004
-        penalty *= 2  # one vector of weights is told as two halves, of which squares make half
+        penalty *= 2  # W is split into two rows of opposite sign, whose squares add up to half
     search = torch.optim.LBFGS(
         dense.parameters(),
         max_iter=ITERATIONS,
@@ -203,7 +217,7 @@ def _regress(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VectorBatch:
-    """Sentences as the vectors of their words, with the words' tags."""
+    """Sentences as vectors of their words, with the tags of the words."""
 
     vectors: Sequence[Tensor]
     targets: Sequence[Sequence[int | float]]
@@ -229,8 +243,8 @@ class VectorBatch:
         ]
 
 
-def tagging(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
-    """As `objectives.labelled.classes`, of vectors that are there already."""
+def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
+    """As `objectives.labelled.classes`, for precomputed vectors."""
 
     def objective(
         reader: nn.Module,
@@ -246,7 +260,7 @@ def tagging(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
     return objective
 
 
-def _learn(
+def _fit_tagger(
     model: Model,
     train: _Vectors,
     dev: _Vectors | None,
@@ -254,50 +268,49 @@ def _learn(
     *,
     out: Path,
     recipe: FinetuneRecipe,
-    watch: Watch,
-) -> tuple[Taken, int]:
-    """The reader by the loop that trains everything."""
-    reader, table = model.reader, recipe.run
+    callbacks: Callbacks,
+) -> RunResult:
+    """Train a BiLSTM tagger on the vectors of words."""
+    reader, options = model.reader, recipe.run
     assert reader is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
-    per_epoch = -(-len(pairs) // table.batch)
-    state = TrainState(
-        learner=Learner(
-            reader, tagging(weights_of(data, recipe, model.device), recipe.loss.smoothing)
-        ),
-        model=reader,
-        optimizer=build_optimizer(reader, recipe.optimizer),
-        config=recipe.run,
-    )
+    per_epoch = -(-len(pairs) // options.batch)
+    weights = class_weights(data, recipe, model.device)
 
-    def batch(number: int) -> VectorBatch:
-        epoch, at = divmod(number, per_epoch)
-        order = generator(table.seed, epoch, Purpose.ORDER).permutation(len(pairs))
-        chosen = order[at * table.batch : (at + 1) * table.batch]
+    def batch(index: int) -> VectorBatch:
+        epoch, place = divmod(index, per_epoch)
+        order = generator(options.seed, epoch, Purpose.ORDER).permutation(len(pairs))
+        chosen = order[place * options.batch : (place + 1) * options.batch]
         return VectorBatch(
             vectors=[pairs[n][1] for n in chosen],
             targets=[pairs[n][0].targets for n in chosen],
             sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
         )
 
-    def scores() -> dict[str, float]:
+    def evaluate() -> dict[str, float]:
         assert dev is not None
         with eval_mode(reader):
-            judged = dev.judged(model)
+            judged = dev.evaluate(model)
         return {**judged.scores, "score": data.score(judged)}
 
-    course = Course(
-        out=out,
-        identity={
-            "recipe": exact(recipe, "data.train", "data.dev", "model"),
-            "data": data.fingerprint,
-        },
-        budget=table.budget(per_epoch),
-        schedule=recipe.schedule,
-        options=table,
-        watch=watch,
-        every=table.eval_interval(lambda: per_epoch),
-        judge=scores if dev is not None else None,
-        keep=lambda: model.save_into(out),
+    return fit(
+        TrainingJob(
+            out=out,
+            state=TrainState(
+                learner=Learner(reader, tagging_objective(weights, recipe.loss.smoothing)),
+                model=reader,
+                optimizer=build_optimizer(reader, recipe.optimizer),
+                config=options,
+            ),
+            batches=one_batch_each(batch),
+            fingerprint=finetune_fingerprint(recipe, data),
+            budget=options.budget(per_epoch),
+            schedule=recipe.schedule,
+            options=options,
+            callbacks=callbacks,
+            evaluate=None if dev is None else evaluate,
+            eval_every=options.eval_interval(lambda: per_epoch),
+            save_model=lambda: model.save_into(out),
+            patience=options.patience,
+        )
     )
-    return take(state, batch, course), state.progress.step

@@ -1,11 +1,11 @@
-"""Several runs of one fine-tuning: the paper's search, then the seeds; the best is kept.
+"""Several runs of one fine-tuning: a hyperparameter search, then the seeds; the best is kept.
 
-Each has a folder of its own inside the run's, and `trials.json` lists those that are finished.
+Each trial has a sub-folder of the run's folder, and `trials.json` lists the finished ones.
 """
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, isnan
 from pathlib import Path
@@ -15,90 +15,74 @@ from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.data.files import LOCK
 from cloze.errors import ConfigError, FolderError
 from cloze.files import read_json, read_text, write_json, write_text
-from cloze.make.finetune.job import Tuned, how_it_ended
 from cloze.make.finetune.recipe import BATCHES, EPOCHS, RATES, FinetuneRecipe
-from cloze.make.folder import alone, clear_model
 from cloze.make.recipe.run import UNITS
-from cloze.make.run import RECIPE, STATE, TRIALS, write_recipe
+from cloze.make.run_folder import clear_model, lock_folder, write_recipe
+from cloze.train.fit import RunResult
+from cloze.train.run_files import RECIPE, STATE, TRIALS
 
-SEED = "seed-"  # and its number: the name of a run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial(Tuned):
-    """One of several runs, come to its end."""
-
-    name: str
-    rate: float
-    batch: int
-    epochs: float | None
-    seed: int
-    score: float
-
-    @property
-    def of_a_seed(self) -> bool:
-        """Whether it is one of several seeds; else the search tried it."""
-        return self.name.startswith(SEED)
+SEED = "seed-"  # followed by the seed: the name of a trial
+Train = Callable[[FinetuneRecipe, Path], RunResult]
 
 
-def run_several(
-    one: Callable[[FinetuneRecipe, Path], Tuned], folder: Path, recipe: FinetuneRecipe
-) -> tuple[Tuned, dict[str, Trial]]:
-    """Search first, then the seeds with what was found; the folder gets the best of the last.
+def run_trials(
+    train: Train, folder: Path, recipe: FinetuneRecipe
+) -> tuple[RunResult, dict[str, RunResult]]:
+    """Search first, then the seeds with the best settings; the folder gets the best model.
 
-    What was finished before is not run again. A signal ends it all: the folder then has the best of
-    the finished, and still the recipe that was asked for, to go on by.
+    Finished trials are not run again. A signal ends all of them: the folder then contains the best
+    finished model, and still the recipe of the whole run, so that it can be resumed.
     """
-    trials, grid = finished(folder), _grid(recipe)
+    trials, grid = read_trials(folder), _search_grid(recipe)
     chosen = recipe.with_run(seeds=1, search=False, fixed=())
-    cut = _cut_short(one, folder, grid, trials)
-    if cut is None:
+    interrupted = _run_missing(train, folder, grid, trials)
+    if interrupted is None:
         if grid:
-            chosen = grid[best_of(trials[name] for name in grid).name]
+            chosen = grid[str(best_trial(trials[name] for name in grid).name)]
         seeds = {name: chosen.with_run(seed=n) for name, n in _seeds(recipe).items()}
-        cut = _cut_short(one, folder, seeds, trials)
-    shown: tuple[str, Tuned] | None = cut
+        interrupted = _run_missing(train, folder, seeds, trials)
+    shown = interrupted
     if trials:
-        best = best_of(trials.values())
-        shown = best.name, replace(best, stopped=cut[1].stopped if cut else None)
+        stopped = interrupted.stopped if interrupted else None
+        shown = replace(best_trial(trials.values()), stopped=stopped)
     assert shown is not None
-    name, ended = shown
+    name = str(shown.name)
     others = shutil.ignore_patterns(RECIPE, STATE, LOCK)
-    # renamed into the folder, not written over: a model that was opened from there stays as it was
+    # renamed into the folder, not overwritten: a model that was opened from there stays intact
     with model_told(folder), whole_files(folder) as work:
         shutil.copytree(folder / name, work, dirs_exist_ok=True, ignore=others)
-    if cut is None:
+    if interrupted is None:
         for trial in trials:
             clear_model(folder / trial)
-        # last: by it one knows that all is done
+        # last: it marks the run as finished
         write_text(folder / RECIPE, read_text(folder / name / RECIPE))
-    return ended, trials
+    return shown, trials
 
 
-def _cut_short(
-    one: Callable[[FinetuneRecipe, Path], Tuned],
+def _run_missing(
+    train: Train,
     folder: Path,
     plans: Mapping[str, FinetuneRecipe],
-    trials: dict[str, Trial],
-) -> tuple[str, Tuned] | None:
-    """Run what is not among `trials`, and add it there; the run that a signal ended, if one did."""
+    trials: dict[str, RunResult],
+) -> RunResult | None:
+    """Run the plans that are not among `trials`, and add them; return an interrupted one."""
     for name in [name for name in plans if name not in trials]:
-        with alone(folder / name):
+        with lock_folder(folder / name):
             write_recipe(folder / name, plans[name])
-            ended = one(plans[name], folder / name)
-            if ended.stopped:
-                return name, ended
-            trials[name] = _trial(name, plans[name], ended)
+            result = _name_trial(name, plans[name], train(plans[name], folder / name))
+            if result.stopped:
+                return result
+            trials[name] = result
             write_trials(folder, trials)
             shutil.rmtree(folder / name / STATE, ignore_errors=True)
-        for worse in trials.keys() - {best_of(trials.values()).name}:
-            clear_model(folder / worse)  # how it went stays
+        for worse in trials.keys() - {best_trial(trials.values()).name}:
+            clear_model(folder / worse)  # metrics and report stay
     return None
 
 
-def planned(recipe: FinetuneRecipe) -> list[str]:
-    """The names of all runs, where there are several."""
-    return [*_grid(recipe), *_seeds(recipe)]
+def plan_trials(recipe: FinetuneRecipe) -> list[str]:
+    """The names of all trials; none for a single run."""
+    return [*_search_grid(recipe), *_seeds(recipe)]
 
 
 def _seeds(recipe: FinetuneRecipe) -> dict[str, int]:
@@ -106,10 +90,10 @@ def _seeds(recipe: FinetuneRecipe) -> dict[str, int]:
     return {f"{SEED}{n}": n for n in range(first, first + count)} if count > 1 else {}
 
 
-def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
+def _search_grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
     """Devlin et al. 2018, appendix A.3: batch 16 or 32, three rates, three or four epochs.
 
-    What was asked for (`run.fixed`) is not searched.
+    Settings that were given explicitly (`run.fixed`) are not searched.
     """
     if not recipe.run.search:
         return {}
@@ -123,7 +107,7 @@ def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
         budgets = {"": {}}
     if len(rates) * len(batches) * len(budgets) == 1:
         raise ConfigError(
-            "rate, batch and epochs are given, and there is nothing to search",
+            "learning rate, batch size and epochs are all given: there is nothing to search",
             fix="leave one of them out, or leave --search out (run.search)",
         )
     return {
@@ -134,35 +118,45 @@ def _grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
     }
 
 
-def _trial(name: str, recipe: FinetuneRecipe, ended: Tuned) -> Trial:
-    assert ended.score is not None  # it came to its end, and there are dev data
-    return Trial(
-        **how_it_ended(ended),
-        name=name,
-        rate=recipe.optimizer.lr,
-        batch=recipe.run.batch,
-        epochs=recipe.run.epochs,
-        seed=recipe.run.seed,
-    )
+def _name_trial(name: str, recipe: FinetuneRecipe, result: RunResult) -> RunResult:
+    settings = {
+        "lr": recipe.optimizer.lr,
+        "batch_size": recipe.run.batch,
+        "epochs": recipe.run.epochs,
+        "seed": recipe.run.seed,
+    }
+    return replace(result, name=name, settings=settings)
 
 
-def write_trials(folder: Path, trials: Mapping[str, Trial]) -> None:
-    """Of several runs those that are finished; by this file one knows that there are several."""
-    write_json(folder / TRIALS, [asdict(trial) for trial in trials.values()])
+def write_trials(folder: Path, trials: Mapping[str, RunResult]) -> None:
+    """Write the finished trials; the file marks the folder as one of several runs."""
+    write_json(folder / TRIALS, [trial.to_dict() for trial in trials.values()])
 
 
-def finished(folder: Path) -> dict[str, Trial]:
-    """Of several runs those that came to their end, by name."""
+def read_trials(folder: Path) -> dict[str, RunResult]:
+    """The finished trials by name."""
     path, fix = folder / TRIALS, "fine-tune again, with --force (force=True in Python)"
     rows = read_json(path, fix=fix) if path.is_file() else []
     try:
-        return {row["name"]: Trial(**row) for row in rows}
+        return {
+            row["name"]: RunResult(**{**row, "folder": folder / row["name"], "score": row["score"]})
+            for row in rows
+        }
     except (TypeError, KeyError):
-        raise FolderError(f"{path} does not list the runs that are finished", fix=fix) from None
+        raise FolderError(f"{path} is not a list of finished trials", fix=fix) from None
 
 
-def best_of(trials: Iterable[Trial]) -> Trial:
-    """Of the seeds, where there are some: they have what the search found."""
-    some = list(trials)
-    last = [trial for trial in some if trial.of_a_seed] or some
-    return max(last, key=lambda trial: -inf if isnan(trial.score) else trial.score)
+def best_trial(trials: Iterable[RunResult]) -> RunResult:
+    """The trial with the highest score; among the seeds if there are any."""
+    found = list(trials)
+    last = [trial for trial in found if is_seed_trial(trial)] or found
+
+    def score(trial: RunResult) -> float:
+        return -inf if trial.score is None or isnan(trial.score) else trial.score
+
+    return max(last, key=score)
+
+
+def is_seed_trial(trial: RunResult) -> bool:
+    """Whether the trial is one of several seeds; otherwise the search tried it."""
+    return (trial.name or "").startswith(SEED)

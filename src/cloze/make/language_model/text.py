@@ -1,4 +1,4 @@
-"""Running text for a neural language model: lines to learn from and to judge by, and their ids."""
+"""Running text for a neural language model: training and dev lines, and their token ids."""
 
 import math
 import zlib
@@ -13,7 +13,7 @@ from cloze.checkpoint.words import Vocabulary
 from cloze.data.streams import Source, rows
 from cloze.errors import InputError
 from cloze.make.language_model.recipe import JudgedTable
-from cloze.make.run import no_text
+from cloze.make.sources import no_text_error
 from cloze.models.configs.ngram import EOS
 from cloze.text.tokenizer import Tokenizer
 
@@ -29,22 +29,22 @@ class Lines:
 
 
 def read_lines(sources: Sequence[Source], table: JudgedTable) -> Lines:
-    """The lines of the sources; the last of them are held out where no `dev` is named."""
-    train, judged = (_said(some, table.column) for some in (sources, table.dev))
+    """The lines of the sources; the last ones are held out if no `dev` is named."""
+    train, dev = (_read_column(some, table.column) for some in (sources, table.dev))
     if not table.dev and table.hold_out:
         kept = len(train) - math.ceil(table.hold_out * len(train))
         if train and not kept:
             raise InputError(
-                "one line alone leaves nothing to learn from beside what to judge by",
-                fix="name more text, or other text to judge by: --dev PATH",
+                "a single line cannot be split into training and dev text",
+                fix="give more text, or name dev text: --dev PATH",
             )
-        train, judged = train[:kept], train[kept:]
+        train, dev = train[:kept], train[kept:]
     if not train:
-        raise no_text()
-    return Lines(train=train, dev=judged)
+        raise no_text_error()
+    return Lines(train=train, dev=dev)
 
 
-def _said(sources: Sequence[Source], column: str | None) -> list[str]:
+def _read_column(sources: Sequence[Source], column: str | None) -> list[str]:
     if not sources:
         return []
     return [row.text for row in rows(list(sources), column=column) if row.text.strip()]
@@ -52,13 +52,13 @@ def _said(sources: Sequence[Source], column: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class RunningText:
-    """Running text in numbers, an end after every sentence."""
+    """Running text as token ids, with an end token after every sentence."""
 
     ids: NDArray[np.int32]
 
     @classmethod
     def of(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "RunningText":
-        """The ids of lines."""
+        """Tokenize lines."""
         vocabulary = Vocabulary(tokenizer)
         parts = [
             np.array(
@@ -74,14 +74,14 @@ class RunningText:
         ]
         ids = np.concatenate([*parts, np.zeros(0, np.int32)])
         if not len(ids):
-            raise no_text()
+            raise no_text_error()
         return cls(ids)
 
     def frequencies(self, words: int) -> NDArray[np.float32]:
-        """How often each word comes, and once more."""
+        """How often each word occurs, plus one."""
         return np.bincount(self.ids, minlength=words).astype(np.float32) + 1
 
     @cached_property
     def fingerprint(self) -> list[int]:
-        """What text this is."""
+        """Identifies the text: its length and a checksum."""
         return [len(self.ids), zlib.crc32(self.ids.tobytes())]

@@ -9,11 +9,8 @@
 """
 
 import os
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,15 +20,15 @@ from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.data.streams import Source, listed
 from cloze.errors import ConfigError
-from cloze.make.init_from import family_in
+from cloze.make.init_from import find_own_family
 from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.language_model.recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.ngram import pretrain_ngram
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import DEFAULT, FAST, Recipe, completed, values_of
 from cloze.make.recipe.maker import Maker
-from cloze.make.run import Pretrained, Watch, named, texts_of, write_recipe
 from cloze.make.word2vec import pretrain_word2vec
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.parallel import processes
 
 Text = Source | list[Source]
@@ -50,8 +47,8 @@ def pretrain(
     model: str | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
-    watch: Watch | None = None,
-) -> Pretrained:
+    callbacks: Callbacks | None = None,
+) -> RunResult:
     """Make a model of text: unless another kind is named, a BERT, or a ModernBERT on a GPU.
 
     Args:
@@ -61,10 +58,10 @@ def pretrain(
         model: bert, modernbert, ngram, word2vec, nnlm or lstm; unsaid, as the recipe says.
         settings: such as "run.minutes=30", on top of the recipe.
         force: overwrite what is there.
-        watch: who wants to see it.
+        callbacks: for logging and progress.
     """
     maker, made = complete(recipe, model=model, settings=settings)
-    return maker.make(listed(sources), out, made, force=force, watch=watch or Watch())
+    return maker.make(listed(sources), out, made, force=force, callbacks=callbacks or Callbacks())
 
 
 def complete(
@@ -73,7 +70,7 @@ def complete(
     model: str | None = None,
     flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
-) -> tuple[Maker[Pretrained], AnyRecipe]:
+) -> tuple[Maker[RunResult], AnyRecipe]:
     """Who makes what is asked for, and its complete recipe, with flags and settings on top."""
     if model is not None:
         one_of("model", model, MODEL_MAKERS)
@@ -121,7 +118,7 @@ def kind_of(recipe: AnyRecipe | PathLike) -> str:
 
 def kind_in(start: object) -> str | None:
     """The kind of the model to go on from; None: an encoder, or none."""
-    family = family_in(start)
+    family = find_own_family(start)
     if family is not None and family not in MODEL_MAKERS:
         raise ConfigError(
             f"{start} holds {OWN[family].name}, which learns from aligned text",
@@ -151,59 +148,6 @@ def _check_verb(recipe: AnyRecipe | PathLike) -> None:
         )
 
 
-def _ngram(
-    sources: list[Source], out: PathLike, recipe: NGramRecipe, *, force: bool, watch: Watch
-) -> Pretrained:
-    began, table = time.monotonic(), recipe.vocabulary
-    texts = texts_of(sources, recipe.corpus.sources)
-    model = pretrain_ngram(
-        texts,
-        out,
-        order=recipe.ngram.order,
-        tokenizer=table.folder,
-        kind=table.kind,
-        size=table.size,
-        min_count=table.min_count,
-        lowercase=table.lowercase,
-        memory=recipe.ngram.memory,
-        column=recipe.corpus.column,
-        force=force,
-        progress=watch.say.progress,
-    )
-    counts = {
-        f"{order}-grams": float(len(level.keys))
-        for order, level in enumerate(model.module.levels, 1)
-    }
-    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
-    return _made(out, began, counts)
-
-
-def _word2vec(
-    sources: list[Source], out: PathLike, recipe: Word2VecRecipe, *, force: bool, watch: Watch
-) -> Pretrained:
-    began = time.monotonic()
-    texts = texts_of(sources, recipe.corpus.sources)
-    vectors = pretrain_word2vec(
-        texts,
-        out,
-        settings=recipe.word2vec,
-        text=recipe.text,
-        column=recipe.corpus.column,
-        force=force,
-        progress=watch.say.progress,
-    )
-    write_recipe(Path(out), replace(recipe, corpus=replace(recipe.corpus, sources=named(texts))))
-    return _made(out, began, {"words": float(len(vectors.words))})
-
-
-def _made(out: PathLike, began: float, scores: Mapping[str, float]) -> Pretrained:
-    """What was made in one go: there are no steps to tell of."""
-    seconds = time.monotonic() - began
-    return Pretrained(
-        folder=Path(out), steps=0, tokens=0, seconds=seconds, scores=scores, stopped=None
-    )
-
-
 _encoder = partial(
     Maker, recipe=Recipe, default=DEFAULT, make=pretrain_encoder, resume=resume_encoder
 )
@@ -215,12 +159,12 @@ _language = partial(
     names={"samples.length": "run.length"},
 )
 
-MODEL_MAKERS: dict[str, Maker[Pretrained]] = {
-    "ngram": Maker(recipe=NGramRecipe, default="ngram", make=_ngram),
+MODEL_MAKERS: dict[str, Maker[RunResult]] = {
+    "ngram": Maker(recipe=NGramRecipe, default="ngram", make=pretrain_ngram),
     "word2vec": Maker(
         recipe=Word2VecRecipe,
         default="word2vec",
-        make=_word2vec,
+        make=pretrain_word2vec,
         names={
             "run.seed": "word2vec.seed",
             "run.threads": "word2vec.threads",

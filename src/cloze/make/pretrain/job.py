@@ -1,17 +1,16 @@
-"""`pretrain` of an encoder: text to a model, a new one or, by the recipe, a teacher's student.
+"""Pre-train an encoder on raw text: a new one, a continued one, or a student of a teacher.
 
-The run's folder is the model's folder. Beside the model lie the recipe it ran with, the tokenizer,
+The run's folder is the model's folder. Beside the model it contains the recipe, the tokenizer,
 the corpus, the training state, the metrics and the report:
 
-    config.json model.safetensors tokenizer.json …      what `cloze.load` and `transformers` open
-    recipe.toml tokenizer/ corpus/ state/                what a resumed run goes on from
-    metrics.jsonl fills.json report.html                 what people look at
+    config.json model.safetensors tokenizer.json …      the model
+    recipe.toml tokenizer/ corpus/ state/                what a resumed run needs
+    metrics.jsonl fills.json report.html                 how the run went
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
-from functools import partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -25,46 +24,32 @@ from cloze.data.files import PathLike, absolute
 from cloze.data.resident import Stretches
 from cloze.data.streams import Source
 from cloze.files import read_json, write_json
-from cloze.make.course import exact, written
 from cloze.make.distill.student import fingerprint
-from cloze.make.folder import alone
-from cloze.make.pretrain.prepare import begun
+from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, ask, probes, write_fills
 from cloze.make.pretrain.recipe import DEFAULT, Recipe
 from cloze.make.pretrain.recipe import recipe as complete
-from cloze.make.pretrain.setup import Workshop, open_workshop
-from cloze.make.run import (
-    CORPUS_FACTS,
-    FILLS,
-    METRICS,
-    STATE,
-    Pretrained,
-    Watch,
-    check_extras,
-    named,
-    placed,
-    recipe_in,
-    texts_of,
-)
+from cloze.make.pretrain.setup import PretrainingSetup, open_setup
+from cloze.make.recipe.run import run_fingerprint
+from cloze.make.run_folder import check_extras, find_run_recipe, lock_folder
+from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
 from cloze.metrics.held_out import majority_baseline, unigram_baseline
 from cloze.metrics.perplexity import perplexity
 from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
 from cloze.train.compiled import compile_parts
-from cloze.train.consumers import evaluating, saving
 from cloze.train.evaluate import averages
-from cloze.train.loop import run
+from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
 from cloze.train.memory import recompute
 from cloze.train.optim import build_optimizer
 from cloze.train.parallel import Team, assemble, distribute, whole
-from cloze.train.run_files import append_metrics
-from cloze.train.signals import stop_on_signals
-from cloze.train.state import TrainState, resume, save
-from cloze.train.step import Step
-from cloze.train.step_metrics import Meter, eval_row, scores_of
+from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS, append_metrics
+from cloze.train.state import TrainState
+from cloze.train.step_metrics import eval_row, held_out_scores
 
-ASKED = 10  # sentences filled before and after
+NUM_PROBES = 10  # sentences that the model fills before and after training
+SENTENCE_ORDER_NAMES = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"}  # the head is the same
 
 
 def pretrain_encoder(
@@ -74,38 +59,28 @@ def pretrain_encoder(
     *,
     settings: Sequence[str] = (),
     force: bool = False,
-    watch: Watch | None = None,
-) -> Pretrained:
-    """Train a BERT on text: a new one, or on from the recipe's `model.init_from`.
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Train an encoder on text: a new one, or one that continues the recipe's `model.init_from`.
 
-    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save and end it; `resume`
-    goes on, exactly where the budget is in steps or tokens.
+    Start it with `torchrun` for several processes. SIGTERM and Ctrl-C save the state and end the
+    run; `resume` continues it, bit-exactly if the budget is in steps or tokens.
 
     Args:
         sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `Recipe`, the name of one, or its file.
-        settings: such as "run.minutes=30", on top of the recipe.
-        force: overwrite what is there.
-        watch: who wants to see it.
+        settings: such as "run.minutes=30", applied on top of the recipe.
+        force: overwrite what is in `out`.
+        callbacks: for logging and progress.
     """
-    texts, made = asked(sources, recipe, settings)
-    folder, made, watch = Path(out), _placed(made), watch or Watch()
-    with assemble(made.run.device) as team, ExitStack() as held:
-        with begun(texts, folder, made, team, held, force=force) as readable:
-            workshop = open_workshop(readable, folder, made, team=team, say=watch.say)
-        return _train(workshop, folder, team, watch)
-
-
-def asked(
-    sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
-) -> tuple[list[Source], Recipe]:
-    """The text to read, and the complete recipe with its name."""
-    made = complete(recipe, settings=settings).trimmed()
-    check_extras(made.run)
-    made.run.check_budget()
-    texts = texts_of(sources, made.corpus.sources)
-    return texts, replace(made, corpus=replace(made.corpus, sources=named(texts)))
+    texts, completed = complete_recipe(sources, recipe, settings)
+    completed, callbacks = _with_absolute_paths(completed), callbacks or Callbacks()
+    folder = Path(out)
+    with assemble(completed.run.device) as team, ExitStack() as lock:
+        with prepare_run(texts, folder, completed, team, lock, force=force) as readable:
+            setup = open_setup(readable, folder, completed, team=team, callbacks=callbacks)
+        return _train(setup, folder, team, callbacks)
 
 
 def resume_encoder(
@@ -113,202 +88,198 @@ def resume_encoder(
     *,
     sources: Source | list[Source] = (),
     settings: Sequence[str] = (),
-    watch: Watch | None = None,
-) -> Pretrained:
-    """Go on with the run in a folder, by the recipe that lies there.
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Continue the run in a folder with the recipe that is stored there.
 
-    Settings may change where it runs and what it shows, not what it computes. No text is read where
-    the corpus that the run began with is still there. Where it must be prepared again, the text is
-    named again if it has moved, or if the recipe could not name it.
+    Settings may change where it runs and what it logs, not what it computes. No text is read if
+    the corpus that the run started with is intact. If the corpus must be prepared again, `sources`
+    gives the text again where it has moved or the recipe could not name it.
     """
-    texts, made = asked(sources, recipe_in(out), settings)
-    folder, watch = Path(out), watch or Watch()
-    with assemble(made.run.device) as team, ExitStack() as held:
-        team.ahead(lambda: held.enter_context(alone(folder)))
-        workshop = open_workshop(
-            texts, folder, made, team=team, say=watch.say, began=_began(folder)
+    texts, completed = complete_recipe(sources, find_run_recipe(out), settings)
+    folder, callbacks = Path(out), callbacks or Callbacks()
+    with assemble(completed.run.device) as team, ExitStack() as lock:
+        team.ahead(lambda: lock.enter_context(lock_folder(folder)))
+        setup = open_setup(
+            texts,
+            folder,
+            completed,
+            team=team,
+            callbacks=callbacks,
+            corpus_digest=_read_corpus_digest(folder),
         )
-        return _train(workshop, folder, team, watch)
+        return _train(setup, folder, team, callbacks)
 
 
-def _placed(recipe: Recipe) -> Recipe:
-    """With whole paths, so that the run can be resumed from any folder."""
+def complete_recipe(
+    sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
+) -> tuple[list[Source], Recipe]:
+    """The text to read, and the complete recipe that names it."""
+    completed = complete(recipe, settings=settings).trimmed()
+    check_extras(completed.run)
+    completed.run.check_budget()
+    texts = resolve_sources(sources, completed.corpus.sources)
+    corpus = replace(completed.corpus, sources=name_sources(texts))
+    return texts, replace(completed, corpus=corpus)
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with absolute paths, so that the run can be resumed from any working folder."""
     corpus, words, taught = recipe.corpus, recipe.vocabulary, recipe.distill
     if corpus.folder is not None:
         corpus = replace(corpus, folder=absolute(corpus.folder))
     if words.folder is not None:
-        words = replace(words, folder=placed(words.folder))
+        words = replace(words, folder=resolve_model_name(words.folder))
     if taught is not None and taught.teacher is not None:
-        taught = replace(taught, teacher=placed(taught.teacher))
-    start = None if recipe.model.init_from is None else placed(recipe.model.init_from)
-    model = replace(recipe.model, init_from=start)
+        taught = replace(taught, teacher=resolve_model_name(taught.teacher))
+    model = recipe.model
+    if model.init_from is not None:
+        model = replace(model, init_from=resolve_model_name(model.init_from))
     return replace(recipe, corpus=corpus, vocabulary=words, distill=taught, model=model)
 
 
-def _began(out: Path) -> str | None:
-    """The digest of the corpus that a run began with, if it came so far."""
+def _read_corpus_digest(out: Path) -> str | None:
+    """The digest of the corpus that a run started with, if it got that far."""
     facts = read_json(out / CORPUS_FACTS) if (out / CORPUS_FACTS).is_file() else {}
     digest = facts.get("digest") if isinstance(facts, dict) else None
     return digest if isinstance(digest, str) else None
 
 
-def _train(workshop: Workshop, out: Path, team: Team, watch: Watch) -> Pretrained:
-    recipe, model = workshop.recipe, workshop.model
-    asked, fills = _first_fills(workshop)
-    with ExitStack() as stack:
-        state = stack.enter_context(beginning(workshop, team))
-        identity = _identity(recipe, workshop)
-        if resume(state, out / STATE, identity):
-            workshop.batches.sizes[:] = state.notes["epoch_sizes"]
-        if team.first:
-            _write_summary(out, workshop)  # of the corpus that whoever resumes goes on with
-        budget = recipe.run.budget(lambda: workshop.batches.epoch(0).packing.tokens)
-        judge = _judge(state, workshop)
-        if workshop.teacher is not None and not state.progress.step:
-            _write_scores(out, state, judge())  # of the layers taken over, before they learn
-        stop = stack.enter_context(stop_on_signals())
-        steps = run(
-            state,
-            lambda first: _data(workshop, state, first),
-            budget=budget,
-            schedule=recipe.schedule,
-            stop=stop,
+def _train(setup: PretrainingSetup, out: Path, team: Team, callbacks: Callbacks) -> RunResult:
+    recipe = setup.recipe
+    tokens_per_epoch, non_padding = _measure_epoch(setup)
+    probed, fills = _fill_before(setup)
+    with training_state(setup, team) as state:
+        evaluate = _evaluation(state, setup)
+
+        def start() -> None:
+            setup.batches.sizes[:] = state.notes.get("epoch_sizes", [])
+            if team.first:
+                _write_corpus_facts(out, setup)  # a resumed run may have prepared it again
+            if setup.teacher is not None and not state.progress.step and evaluate is not None:
+                initial = evaluate()  # of the layers that the student was initialised with
+                if team.first:
+                    append_metrics(out / METRICS, eval_row(0, initial))
+
+        result = fit(
+            TrainingJob(
+                out=out,
+                state=state,
+                batches=lambda first: _steps(setup, state, first),
+                fingerprint=_fingerprint(recipe, setup),
+                budget=recipe.run.budget(lambda: tokens_per_epoch),
+                schedule=recipe.schedule,
+                options=recipe.run,
+                callbacks=callbacks,
+                evaluate=evaluate,
+                eval_every=recipe.run.eval_interval(setup.steps_per_epoch),
+                saved_states=recipe.run.keep_states,
+                on_start=start,
+                non_padding=non_padding,
+                metric_names=_metric_names(recipe),
+            )
         )
-        steps = evaluating(steps, judge, every=recipe.run.eval_interval(workshop.steps_per_epoch))
-        steps = saving(
-            steps,
-            lambda: save(state, out / STATE, identity, keep=recipe.run.keep_states),
-            every=recipe.run.save_every,
-            minutes=recipe.run.save_minutes,
-        )
-        if team.first:
-            share = workshop.batches.epoch(0).packing.real_share
-            meter = partial(Meter, budget, share, state.progress, recipe.samples.pairs)
-            steps = written(steps, out, recipe.run, meter, after=state.progress.step)
-            steps = watch.steps(steps, meter())
-        evaluated = _take(steps)
-        scores = evaluated or ({} if stop() else judge())  # who wants to be gone is not kept
-        trained = _whole_model(model)
-    _write_scores(out, state, {} if evaluated else scores)
+        trained = _collect_model(setup.model)
     if team.first:
         trained.save_into(out)
-        if workshop.masking is not None:
-            write_fills(out / FILLS, asked, fills | {"after": ask(trained, asked)})
+        if setup.masking is not None:
+            write_fills(out / FILLS, probed, fills | {"after": ask(trained, probed)})
         write_report(out)
-    return Pretrained(
-        folder=out,
-        steps=state.progress.step,
-        tokens=state.progress.tokens,
-        seconds=state.progress.seconds,
-        scores=scores,
-        stopped=stop.reason,
-    )
+    return result
 
 
-def _first_fills(workshop: Workshop) -> tuple[list[Probe], dict[str, Fills]]:
-    """Sentences to fill, and what the model, and its teacher, make of them before it learns."""
-    if workshop.masking is None:
+def _measure_epoch(setup: PretrainingSetup) -> tuple[int, float]:
+    """The tokens of the first epoch, and the fraction of its positions that hold tokens."""
+    packing = setup.batches.epoch(0).packing
+    return packing.tokens, packing.real_share
+
+
+def _fill_before(setup: PretrainingSetup) -> tuple[list[Probe], dict[str, Fills]]:
+    """Sentences with a mask, and how the model, and its teacher, fill them before training."""
+    if setup.masking is None:
         return [], {}
-    seed = workshop.recipe.run.seed
-    asked = probes(workshop.corpus.held_out, workshop.tokenizer, ASKED, seed=seed)
-    fills = {"before": ask(workshop.model, asked)}
-    if workshop.teacher is not None:
-        fills["teacher"] = ask(workshop.teacher, asked)
-    return asked, fills
-
-
-def _write_scores(out: Path, state: TrainState, scores: Mapping[str, float]) -> None:
-    if state.team.first and scores:
-        append_metrics(out / METRICS, eval_row(state.progress.step, scores))
+    seed = setup.recipe.run.seed
+    probed = probes(setup.corpus.held_out, setup.tokenizer, NUM_PROBES, seed=seed)
+    fills = {"before": ask(setup.model, probed)}
+    if setup.teacher is not None:
+        fills["teacher"] = ask(setup.teacher, probed)
+    return probed, fills
 
 
 @contextmanager
-def beginning(workshop: Workshop, team: Team) -> Iterator[TrainState]:
-    """The state of a run before its first step; inside, the model computes as the recipe says."""
-    again = workshop.recipe.run.gradient_checkpointing
-    with recompute(workshop.model.module.blocks) if again else nullcontext():
-        yield _new_state(workshop, team)
+def training_state(setup: PretrainingSetup, team: Team) -> Iterator[TrainState]:
+    """The state before the first step; gradient checkpointing is active inside if it is set."""
+    recipe, blocks = setup.recipe, setup.model.module.blocks
+    with recompute(blocks) if recipe.run.gradient_checkpointing else nullcontext():
+        module = setup.trained_module()
+        if setup.resident is not None and team.device.type == "cuda":
+            compile_parts(module)
+        learner = Learner(module, setup.objective(team.device))
+        yield TrainState(
+            learner=distribute(learner, team, way=recipe.run.parallel, blocks=blocks),
+            model=module,
+            optimizer=build_optimizer(module, recipe.optimizer),
+            config=recipe.run,
+            team=team,
+        )
 
 
-def _new_state(workshop: Workshop, team: Team) -> TrainState:
-    recipe, module = workshop.recipe, workshop.learning()
-    if workshop.resident is not None and team.device.type == "cuda":
-        compile_parts(module)
-    learner = distribute(
-        Learner(module, workshop.objective(team.device)),
-        team,
-        way=recipe.run.parallel,
-        blocks=workshop.model.module.blocks,
-    )
-    return TrainState(
-        learner=learner,
-        model=module,
-        optimizer=build_optimizer(module, recipe.optimizer),
-        config=recipe.run,
-        team=team,
-    )
-
-
-def _data(
-    workshop: Workshop, state: TrainState, first: int
+def _steps(
+    setup: PretrainingSetup, state: TrainState, first: int
 ) -> Iterator[Sequence[PackedBatch] | Sequence[Stretches]]:
-    """The batches of each step from one on; the sizes of epochs are noted for whoever resumes."""
-    for number in count(first):
-        batches = workshop.step(number, state.team)
-        state.notes["epoch_sizes"] = list(workshop.batches.sizes)
+    """The batches of each step; the sizes of the epochs are noted for a resumed run."""
+    for index in count(first):
+        batches = setup.step(index, state.team)
+        state.notes["epoch_sizes"] = list(setup.batches.sizes)
         yield batches
 
 
-def _judge(state: TrainState, workshop: Workshop) -> Callable[[], dict[str, float]]:
-    """Scores on the documents held out, beside them those of whoever knows frequencies alone."""
-    if not len(workshop.corpus.held_out):
-        return dict
-    batches = workshop.held_out()
-    judged = batches if workshop.resident is None else workshop.held_out_resident()
+def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
+    """Scores on the held-out documents, with the unigram and the majority baseline."""
+    if not len(setup.corpus.held_out):
+        return None
+    batches = setup.held_out()
+    evaluated = batches if setup.resident is None else setup.held_out_resident()
     baselines = {}
-    if (targets := workshop.guessed(batches)) is not None:
-        baselines["unigram"] = unigram_baseline(workshop.corpus.train, targets)
+    if (targets := setup.predicted_tokens(batches)) is not None:
+        baselines["unigram"] = unigram_baseline(setup.corpus.train, targets)
     labels = np.concatenate([batch.labels for batch in batches])
-    if (commoner := majority_baseline(labels)) is not None:
-        baselines["commoner"] = commoner
+    if (majority := majority_baseline(labels)) is not None:
+        baselines["commoner"] = majority
 
-    def judge() -> dict[str, float]:
-        means = averages(state, judged)
+    def evaluate() -> dict[str, float]:
+        means = averages(state, evaluated)
         scores = {**means, **baselines}
-        for words in means.keys() & {"mlm", "lm"}:
-            scores["perplexity"] = perplexity(means[words])
-        return scores_of(scores, workshop.recipe.samples.pairs)
+        for term in means.keys() & {"mlm", "lm"}:
+            scores["perplexity"] = perplexity(means[term])
+        return held_out_scores(scores, _metric_names(setup.recipe))
 
-    return judge
-
-
-def _take(steps: Iterable[Step]) -> Mapping[str, float]:
-    """Take all the steps; the scores of the last one."""
-    scores: Mapping[str, float] = {}
-    for step in steps:
-        scores = step.scores
-    return scores
+    return evaluate
 
 
-def _identity(recipe: Recipe, workshop: Workshop) -> dict[str, Any]:
-    """What must be the same for a resumed run to go on exactly."""
-    described = exact(recipe)
-    words = blake2b(workshop.tokenizer.backend.to_str().encode(), digest_size=16).hexdigest()
-    same: dict[str, Any] = {
+def _metric_names(recipe: Recipe) -> dict[str, str]:
+    return SENTENCE_ORDER_NAMES if recipe.samples.pairs == "sop" else {}
+
+
+def _fingerprint(recipe: Recipe, setup: PretrainingSetup) -> dict[str, Any]:
+    """What must be equal for a resumed run to continue exactly."""
+    described = run_fingerprint(recipe)
+    tokenizer = setup.tokenizer.backend.to_str().encode()
+    found: dict[str, Any] = {
         "recipe": described,
-        "corpus": workshop.corpus.digest,
-        "tokenizer": words,
+        "corpus": setup.corpus.digest,
+        "tokenizer": blake2b(tokenizer, digest_size=16).hexdigest(),
     }
-    if workshop.resident is not None:
-        same["resident"] = True  # other batches and masks than the program would make
-    if workshop.teacher is not None:  # may have been moved, but must be the same
+    if setup.resident is not None:
+        found["resident"] = True  # batches and masks differ from those made on the CPU
+    if setup.teacher is not None:  # its folder may have moved, but its weights must be the same
         described["distill"].pop("teacher")
-        same["teacher"] = fingerprint(workshop.teacher.module)
-    return same
+        found["teacher"] = fingerprint(setup.teacher.module)
+    return found
 
 
-def _whole_model(model: Model) -> Model:
-    """The model with whole weights on the CPU, wherever and in however many parts they are.
+def _collect_model(model: Model) -> Model:
+    """The model with complete weights on the CPU, even if FSDP has distributed them.
 
     All processes must call it.
     """
@@ -321,8 +292,8 @@ def _whole_model(model: Model) -> Model:
     return replace(model, module=module.eval())
 
 
-def _write_summary(out: Path, workshop: Workshop) -> None:
-    summary = workshop.corpus.summary
-    digest = workshop.corpus.digest
+def _write_corpus_facts(out: Path, setup: PretrainingSetup) -> None:
+    summary = setup.corpus.summary
+    digest = setup.corpus.digest
     values = {**asdict(summary), "unknown_rate": summary.unknown_rate, "digest": digest}
     write_json(out / CORPUS_FACTS, values)

@@ -1,4 +1,4 @@
-"""`pretrain --plan`: what a run would do, from a trial of a few seconds, and nothing is kept."""
+"""`pretrain --plan`: estimate a run from a few seconds of training."""
 
 import sys
 import time
@@ -11,12 +11,12 @@ import torch
 
 from cloze.data.files import PathLike
 from cloze.data.streams import Source
-from cloze.make.pretrain.job import asked, beginning
-from cloze.make.pretrain.prepare import begun
+from cloze.make.pretrain.job import complete_recipe, training_state
+from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.recipe import DEFAULT, Recipe
-from cloze.make.pretrain.setup import open_workshop
-from cloze.make.run import Say
+from cloze.make.pretrain.setup import open_setup
 from cloze.train.budget import Budget
+from cloze.train.fit import Callbacks
 from cloze.train.loop import run
 from cloze.train.parallel import assemble
 
@@ -26,21 +26,21 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to expect of a run."""
+    """The estimated size and duration of a run."""
 
     parameters: int
     vocabulary: int
     documents: int
     tokens_per_epoch: int
     tokens_per_step: int
-    real_share: float  # of the places in a batch
+    real_share: float  # fraction of the positions in a batch that hold tokens
     tokens_per_second: float  # in the trial
     steps: int
     tokens: int
     epochs: float
     hours: float
-    weights_mib: float  # weights, gradients and the optimizer's moments
-    peak_mib: float | None  # in the trial, of the GPU or the process; None where nobody tells
+    weights_mib: float  # weights, gradients and optimizer state
+    peak_mib: float | None  # in the trial, of the GPU or the process; None if unknown
 
 
 def plan(
@@ -49,45 +49,45 @@ def plan(
     recipe: Recipe | PathLike = DEFAULT,
     *,
     settings: Sequence[str] = (),
-    say: Say | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Plan:
-    """Prepare what the run will need anyway, train for ten seconds, and foretell the rest.
+    """Prepare the tokenizer and the corpus, train for ten seconds, and estimate the whole run.
 
-    The vocabulary and the corpus stay in `out` and are used when the run is started; the weights of
-    the trial are thrown away. A folder that holds a run or a model is not planned in.
+    The tokenizer and the corpus stay in `out` and are used when the run is started; the weights are
+    discarded. A folder that contains a run or a model is refused.
     """
-    texts, made = asked(sources, recipe, settings)
-    folder, say = Path(out), say or Say()
-    with assemble(made.run.device) as team, ExitStack() as held:
-        with begun(texts, folder, made, team, held, planned=True) as readable:
-            workshop = open_workshop(readable, folder, made, team=team, say=say)
-        say.text(f"training for {TRIAL_SECONDS:.0f} seconds, and to the end of a step")
-        with beginning(workshop, team) as state:
+    texts, made = complete_recipe(sources, recipe, settings)
+    folder, callbacks = Path(out), callbacks or Callbacks()
+    with assemble(made.run.device) as team, ExitStack() as lock:
+        with prepare_run(texts, folder, made, team, lock, planned=True) as readable:
+            setup = open_setup(readable, folder, made, team=team, callbacks=callbacks)
+        callbacks.log(f"training for {TRIAL_SECONDS:.0f} seconds, until the end of a step")
+        with training_state(setup, team) as state:
             steps: list[tuple[float, int]] = []
             clock = time.monotonic()
             for step in run(
                 state,
-                lambda n: (workshop.step(number, team) for number in range(n, 1 << 40)),
+                lambda n: (setup.step(number, team) for number in range(n, 1 << 40)),
                 budget=Budget(steps=1 << 40),
                 schedule=made.schedule,
                 stop=lambda: bool(steps) and steps[-1][0] > TRIAL_SECONDS,
             ):
                 steps.append((time.monotonic() - clock, step.tokens))  # noqa: PERF401 - read by `stop`
         peak = _peak(team.device)
-    # the first step is slower than the others; where there is no other it has to do
+    # the first step is slower than the others; it counts only if there is no other
     (began, before), (ended, done) = steps[0] if len(steps) > 1 else (0.0, 0), steps[-1]
     speed = (done - before) / (ended - began)
-    packing = workshop.batches.epoch(0).packing
-    per_step = round(packing.tokens / len(packing) * workshop.batches.batching.per_step)
+    packing = setup.batches.epoch(0).packing
+    per_step = round(packing.tokens / len(packing) * setup.batches.batching.per_step)
     tokens = _tokens(made.run.budget(lambda: packing.tokens), per_step, speed)
     weights, learning = (
         sum(weight.numel() for weight in part.parameters())
-        for part in (workshop.model.module, state.model)
+        for part in (setup.model.module, state.model)
     )
     return Plan(
         parameters=weights,
-        vocabulary=workshop.tokenizer.size,
-        documents=workshop.corpus.summary.documents,
+        vocabulary=setup.tokenizer.size,
+        documents=setup.corpus.summary.documents,
         tokens_per_epoch=packing.tokens,
         tokens_per_step=per_step,
         real_share=packing.real_share,
@@ -111,7 +111,7 @@ def _tokens(budget: Budget, per_step: int, speed: float) -> int:
 
 
 def _peak(device: torch.device) -> int | None:
-    """The most memory so far: of the GPU that the run is on, else of the process."""
+    """Peak memory: of the run's GPU, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

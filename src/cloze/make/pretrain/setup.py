@@ -1,6 +1,6 @@
-"""What a run on raw text works with, made from its recipe: tokenizer, corpus, model, batches."""
+"""What pre-training works with, built from its recipe: tokenizer, corpus, model, batches."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ from cloze.checkpoint.model import Model
 from cloze.data.batch import Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import prepare, prepared, with_digest
+from cloze.data.prepare import Preparing, prepare, prepared, with_digest
 from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.streams import Source
 from cloze.make.distill.student import student
-from cloze.make.extend_model import grown
+from cloze.make.extend_model import extend_model
 from cloze.make.pretrain.recipe import Recipe
-from cloze.make.pretrain.tokenizer import TOKENIZER, run_vocabulary
-from cloze.make.run import Say, check_named
+from cloze.make.pretrain.tokenizer import prepare_tokenizer
+from cloze.make.run_folder import CORPUS, TOKENIZER
+from cloze.make.sources import check_can_reread
 from cloze.metrics.held_out import (
     EVALUATION_MLM_PROBABILITY,
     EVALUATION_SEED,
@@ -40,30 +41,29 @@ from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
 from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.fit import Callbacks
 from cloze.train.parallel import Team
-
-CORPUS = "corpus"  # its place in a run's folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
-    """Everything but the weights' movement."""
+class PretrainingSetup:
+    """Everything of a pre-training run but the training state."""
 
     recipe: Recipe
     tokenizer: Tokenizer
     corpus: Corpus
     model: Model
     batches: Batches
-    masking: Masking | None  # None: the model has no use for masked words
+    masking: Masking | None  # None: nothing is masked
     teacher: Model | None = None  # of a distillation
-    resident: ResidentBatches | None = None  # where the text lies on the device
+    resident: ResidentBatches | None = None  # where the corpus is on the device
 
     def step(self, number: int, team: Team) -> list[PackedBatch] | list[Stretches]:
-        """This process's batches of one step, masked where they are not masked on the device."""
+        """This process's batches of one step, masked unless the device masks them."""
         if self.resident is not None:
-            return self._asked(self.resident.step(number), self.batches.numbers(number))
+            return self._assign_objective(self.resident.step(number), self.batches.numbers(number))
         return [
-            self._ready(batch, self.masking, seed=self.recipe.run.seed)
+            self._mask(batch, self.masking, seed=self.recipe.run.seed)
             for batch in self.batches.step(number, rank=team.rank, world=team.world)
         ]
 
@@ -72,38 +72,38 @@ class Workshop:
         return len(self.batches.epoch(0)) / self.batches.batching.per_step
 
     def held_out(self) -> list[PackedBatch]:
-        """Batches to judge by: the same documents, pairs and masks every time, and in every run."""
-        epoch, count = self._judging_epoch()
+        """The evaluation batches: the same documents, pairs and masks in every run."""
+        epoch, count = self._held_out_epoch()
         hidden = self.masking and make_evaluation_masking(self.masking)
-        return [self._ready(epoch[n], hidden, seed=EVALUATION_SEED) for n in range(count)]
+        return [self._mask(epoch[n], hidden, seed=EVALUATION_SEED) for n in range(count)]
 
     def held_out_resident(self) -> list[Stretches]:
-        """The same documents and pairs, as the device makes batches of them."""
+        """The same documents and pairs, in batches that are built on the device."""
         assert self.resident is not None
-        epoch, count = self._judging_epoch()
+        epoch, count = self._held_out_epoch()
         batches = [
             self.resident.of(epoch, n, seed=EVALUATION_SEED + n, rate=EVALUATION_MLM_PROBABILITY)
             for n in range(count)
         ]
-        return self._asked(batches)
+        return self._assign_objective(batches)
 
-    def guessed(self, batches: Sequence[PackedBatch]) -> Ints | None:
-        """The tokens that the held-out batches ask for; None where they ask for none."""
+    def predicted_tokens(self, batches: Sequence[PackedBatch]) -> Ints | None:
+        """The tokens that the model predicts in the held-out batches; None if there are none."""
         if self.recipe.objective.causal:
             return np.concatenate([np.delete(b.input_ids, b.starts[:-1]) for b in batches])
         if self.masking is None or self.recipe.objective.kind == "detection":
             return None
         return np.concatenate([batch.targets for batch in batches])
 
-    def _judging_epoch(self) -> tuple[Epoch, int]:
+    def _held_out_epoch(self) -> tuple[Epoch, int]:
         sampling = self.recipe.samples.sampling(EVALUATION_SEED)
-        # whatever the objective has cut batches into: runs are compared by these numbers
+        # not split as the objective splits training batches, so that runs can be compared
         batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
         epoch = make_evaluation_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
         return epoch, min(len(epoch), self.recipe.run.eval_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:
-        """What is learned; a teacher goes to the device where its student learns."""
+        """The training objective; a teacher is moved to the student's device."""
         table = self.recipe.objective
         if table.causal:
             return left_to_right
@@ -119,8 +119,8 @@ class Workshop:
         teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
         return self.recipe.distill.objective(teacher)
 
-    def learning(self) -> nn.Module:
-        """The model with all that learns beside it and is not kept in its folder."""
+    def trained_module(self) -> nn.Module:
+        """The model, with a generator beside it if tokens are replaced; only the model is saved."""
         table = self.recipe.objective
         if not table.detecting:
             return self.model.module
@@ -128,14 +128,14 @@ class Workshop:
             self.model.module,
             layers=table.generator_layers,
             width=table.generator_width,
-            # other numbers than the model's own first weights
+            # not the random numbers that the model was initialised with
             rng=torch.Generator().manual_seed(self.recipe.run.seed + 1),
         )
 
-    def _asked(
+    def _assign_objective(
         self, batches: list[Stretches], numbers: Iterable[int] | None = None
     ) -> list[Stretches]:
-        """What the model is to do with each; without numbers all of it, as far as it is taught."""
+        """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
         if table.causal:
             return [NextBatch.of(batch) for batch in batches]
@@ -150,40 +150,42 @@ class Workshop:
             for batch, found in zip(batches, finding, strict=True)
         ]
 
-    def _ready(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
+    def _mask(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
         taught = batch if self.teacher is None else TaughtBatch.of(batch)
         return taught if masking is None else mask_batch(taught, masking, seed=seed)
 
 
-def open_workshop(
+def open_setup(
     sources: list[Source],
     out: Path,
     recipe: Recipe,
     *,
     team: Team,
-    say: Say,
-    began: str | None = None,
-) -> Workshop:
-    """Learn or open the vocabulary, prepare or open the corpus, make or open the model.
+    callbacks: Callbacks,
+    corpus_digest: str | None = None,
+) -> PretrainingSetup:
+    """Train or load the tokenizer, prepare or open the corpus, create or load the model.
 
-    `began` is the digest of the corpus that a resumed run began with: where that is whole, no text
-    is read. The first process does the work on the disk; the others wait, and find it done.
+    `corpus_digest` is that of the corpus that a resumed run started with: if it is intact, no text
+    is read. The first process does the work on the disk while the others wait.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
     base = None if recipe.start is None else load(recipe.start, device="cpu", quiet=not team.first)
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
-        made = _corpus(sources, out, recipe, base, place=place, say=say, began=began)
-        say.text(described(made.summary))
+        made = _prepare_corpus(
+            sources, out, recipe, base, place=place, callbacks=callbacks, digest=corpus_digest
+        )
+        callbacks.log(describe_corpus(made.summary))
 
     team.ahead(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(place)
-    model = _model(recipe, tokenizer, base)
+    model = _build_model(recipe, tokenizer, base)
     words = "mlm" in model.heads
     if not words:
-        say.text("the teacher has no masked-LM head: its vectors alone are learned, nothing masked")
+        callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
     masked = words and not recipe.objective.causal
     fast = recipe.is_fast(team.device.type, team.world) and words
     batching = recipe.objective.shared(recipe.batch.batching())
@@ -195,14 +197,14 @@ def open_workshop(
     )
     resident = None
     if fast:
-        say.text(f"the text goes to {team.device}")
+        callbacks.log(f"the corpus is moved to {team.device}")
         resident = ResidentBatches(
             Resident(opened, tokenizer, team.device),
             batches,
             longest=recipe.samples.length,
             rate=recipe.masking.rate,
         )
-    return Workshop(
+    return PretrainingSetup(
         recipe=recipe,
         tokenizer=tokenizer,
         corpus=opened,
@@ -214,41 +216,46 @@ def open_workshop(
     )
 
 
-def _corpus(
+def _prepare_corpus(
     sources: list[Source],
     out: Path,
     recipe: Recipe,
     base: Model | None,
     *,
     place: Path,
-    say: Say,
-    began: str | None,
+    callbacks: Callbacks,
+    digest: str | None,
 ) -> Corpus:
-    if began is not None and (out / TOKENIZER).is_dir():
-        found = with_digest(place, began)
+    if digest is not None and (out / TOKENIZER).is_dir():
+        found = with_digest(place, digest)
         if found is not None:
-            say.text("the corpus that the run began with is whole: no text is read")
+            callbacks.log("the corpus that the run started with is intact: no text is read")
             return found
-    check_named(sources)
-    tokenizer, table = run_vocabulary(sources, out, recipe, base, say), recipe.corpus
+    check_can_reread(sources)
+    tokenizer, table = prepare_tokenizer(sources, out, recipe, base, callbacks), recipe.corpus
     if (made := prepared(sources, tokenizer, place, table.options())) is not None:
-        say.text(f"the corpus is there already: {place}")
+        callbacks.log(f"using the prepared corpus in {place}")
         return made
     if table.folder is not None and (place / DESCRIPTION).exists():
-        say.text(f"{place} holds a corpus of another text or vocabulary: this one replaces it")
-    say.text("preparing the corpus")
+        callbacks.log(f"{place} contains a corpus of another text or vocabulary, which is replaced")
+    callbacks.log("preparing the corpus")
     return prepare(
         sources,
         tokenizer,
         place,
         table.options(),
         workers=table.workers,
-        progress=say.corpus,
+        progress=_corpus_progress(callbacks),
     )
 
 
-def described(summary: Summary) -> str:
-    """A corpus in a line."""
+def _corpus_progress(callbacks: Callbacks) -> Callable[[Preparing], None] | None:
+    show = callbacks.progress
+    return None if show is None else lambda done: show("documents prepared", done.documents, None)
+
+
+def describe_corpus(summary: Summary) -> str:
+    """A corpus in one line."""
     return (
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "
         f"{summary.sentences:,} sentences, {summary.tokens:,} tokens, "
@@ -258,31 +265,31 @@ def described(summary: Summary) -> str:
     )
 
 
-def _model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
+def _build_model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
     if recipe.distill is not None and base is not None:
         return student(base, layers=recipe.distill.layers, family=recipe.distill.family)
     heads = ("mlm",) if recipe.samples.pairs == "none" else ("mlm", "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:
-        return grown(base, tokenizer, heads, rng=rng)
+        return extend_model(base, tokenizer, heads, rng=rng)
     config = recipe.model.config(tokenizer.size, causal=recipe.objective.causal)
     model = Model.new(config, tokenizer, heads, rng=rng)
     if recipe.model.sines:
-        _begin_with_sines(model)
+        _init_sinusoidal_positions(model)
     return model
 
 
 @torch.no_grad()
-def _begin_with_sines(model: Model) -> None:
-    """Let the table of positions begin as sine waves, as loud as the words are.
+def _init_sinusoidal_positions(model: Model) -> None:
+    """Initialise the learned positions as sinusoids with the standard deviation of the tokens.
 
-    Departs from the original, where it begins as noise. Every position's neighbour is then one and
-    the same rotation away (Vaswani et al. 2017), so that looking at the next word is learned once
-    and not for each place. In a short run that decides whether context is learned at all.
+    Departs from the original, where they are random. The offset between neighbours is then the
+    same rotation everywhere (Vaswani et al. 2017), so attention to the next token is learned once
+    and not for each position. In a short run that decides whether context is learned at all.
     """
     embeddings = model.module.embeddings
     if not isinstance(embeddings, Embeddings):
-        return  # rotary positions are such rotations already
+        return  # rotary positions are rotations anyway
     table = embeddings.position.weight
     waves = sinusoids(*table.shape)
     table.copy_(waves * (model.config.init_std / waves.std()))

@@ -1,7 +1,6 @@
-"""The vocabulary of a run: learned once, and learned again only where that is due."""
+"""The tokenizer of a run: trained once, and again only if its text or settings have changed."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +11,33 @@ from cloze.data.streams import OnError, Source, inventory, rows
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
 from cloze.make.pretrain.recipe import Recipe
-from cloze.make.run import Say
+from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
 from cloze.text.extend import extend
 from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
-
-TOKENIZER = "tokenizer"  # its place in a run's folder
-ORIGIN = "origin.json"  # beside it: what it was learned from
+from cloze.train.fit import Callbacks
 
 
-def run_vocabulary(
-    sources: list[Source], out: Path, recipe: Recipe, base: Model | None, say: Say
+def prepare_tokenizer(
+    sources: list[Source], out: Path, recipe: Recipe, base: Model | None, callbacks: Callbacks
 ) -> Tokenizer:
-    """Of a run on raw text: that in its folder; else the base model's, a named or a new one."""
+    """The tokenizer in the run's folder; else the base model's, a given one, or a new one."""
     place, table = out / TOKENIZER, recipe.vocabulary
-    if place.is_dir():  # of an earlier sitting of this run, or of its plan
+    if place.is_dir():  # of this run before it was resumed, or of its plan
         return Tokenizer.load(place)
-    # what cannot be read is counted when the corpus is prepared
+    # rows that cannot be read are counted when the corpus is prepared
     on_error: OnError = (lambda _: None) if recipe.corpus.skip_broken else "raise"
     read = rows(sources, column=recipe.corpus.column, on_error=on_error)
     texts = (row.text for row in read)
     if base is not None:
         tokenizer = base.tokenizer
         if table.extra_pieces:
-            say.text(f"looking for {table.extra_pieces:,} words to add to the vocabulary")
-            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=say.progress)
+            callbacks.log(f"adding {table.extra_pieces:,} words to the vocabulary")
+            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=callbacks.progress)
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
     else:
-        say.text(f"learning a vocabulary of {table.size:,} pieces")
+        callbacks.log(f"training a tokenizer with {table.size:,} tokens")
         tokenizer = learn(
             texts,
             kind=table.kind,
@@ -48,38 +45,28 @@ def run_vocabulary(
             lowercase=table.lowercase,
             byte_fallback=table.byte_fallback,
             min_count=table.min_count,
-            progress=say.progress,
+            progress=callbacks.progress,
         )
     limit = recipe.model.max_positions if base is None else base.limit
     origin = _origin(sources, recipe)
     with whole_folder(place) as folder:
         tokenizer.with_limit(limit).save(folder)
-        write_json(folder / ORIGIN, origin, indent=None)
+        write_json(folder / TOKENIZER_ORIGIN, origin, indent=None)
     return tokenizer
 
 
-def kept_vocabulary(place: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """The vocabulary that lies in a run's folder; else one that is made and put there."""
-    if place.is_dir():  # of the same run, which is resumed
-        return Tokenizer.load(place)
-    tokenizer = make()
-    with whole_folder(place) as folder:
-        tokenizer.save(folder)
-    return tokenizer
-
-
-def drop_stale_vocabulary(sources: list[Source], out: Path, recipe: Recipe) -> None:
-    """Let the vocabulary that lies in a run's folder go, unless this run would learn the same."""
+def remove_stale_tokenizer(sources: list[Source], out: Path, recipe: Recipe) -> None:
+    """Remove the tokenizer in a run's folder unless this run would train the same one."""
     origin = _origin(sources, recipe)
     if origin is None or _read_origin(out) != origin:
         shutil.rmtree(out / TOKENIZER, ignore_errors=True)
 
 
 def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
-    """What a vocabulary is learned from and how; None where that cannot be told from outside."""
+    """What a tokenizer is trained on and how; None if it is not trained or the text is unknown."""
     files = inventory(sources)
-    brought = recipe.start or recipe.vocabulary.folder
-    if brought is not None or files is None:
+    given = recipe.start or recipe.vocabulary.folder
+    if given is not None or files is None:
         return None
     table = to_mapping(recipe.vocabulary)
     return {"files": files, "column": recipe.corpus.column, "vocabulary": table}
@@ -87,6 +74,8 @@ def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
 
 def _read_origin(out: Path) -> object:
     try:
-        return read_json(out / TOKENIZER / ORIGIN, cap=1 << 28)  # it lists all files of text
+        return read_json(
+            out / TOKENIZER / TOKENIZER_ORIGIN, cap=1 << 28
+        )  # it lists all files of text
     except FolderError:
         return "none"

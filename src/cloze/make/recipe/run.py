@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from cloze.config import Flag, Help, Range
+from cloze.config import Flag, Help, Range, to_mapping
 from cloze.errors import ConfigError
+from cloze.files import sound
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, Parallelism
 
@@ -170,3 +171,17 @@ class SelectingRun(RunConfig):
     def budget(self, steps_per_epoch: int) -> Budget:
         """How long to train."""
         return self._budget("steps", lambda: steps_per_epoch)
+
+
+def run_fingerprint(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN401 (any recipe)
+    """The settings that must be equal for a run to be resumed exactly.
+
+    Not those of `CHANGEABLE`, nor `sources`, the settings that name the data ("data.train"): a
+    digest of the data is compared instead.
+    """
+    values = to_mapping(recipe)
+    for path in (*CHANGEABLE, *sources):
+        table, _, name = path.rpartition(".")
+        (values.get(table, {}) if table else values).pop(name, None)
+    fingerprint: dict[str, Any] = sound(values)  # no clipping is infinity, which JSON lacks
+    return fingerprint

@@ -1,4 +1,4 @@
-"""How a translator is judged while it learns: BLEU and loss on sentences it does not learn from."""
+"""Evaluate a translator during training: BLEU and loss on dev sentences."""
 
 import math
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from pathlib import Path
 from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel import NAME, Pairs, Parallel
 from cloze.files import write_json
-from cloze.make.run import SAMPLES
 from cloze.make.translation.recipe import TranslateRecipe
 from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.modes import eval_mode
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
+from cloze.train.run_files import SAMPLES
 from cloze.train.state import TrainState
 
-_SHOWN = 10  # dev sentences whose translations are kept to look at
+_NUM_SAMPLES = 10  # dev sentences whose translations are saved
 
 
-class Judge:
-    """BLEU of the dev sentences, and the loss of their right translations."""
+class TranslationEvaluation:
+    """BLEU of the dev sentences, and loss and accuracy of their reference translations."""
 
     def __init__(
         self,
@@ -50,17 +50,20 @@ class Judge:
                 self._model,
                 list(self._dev.source),
                 beam=self._run.beam,
-                on_error=lambda *_: None,  # counts as a blank translation
+                on_error=lambda *_: None,  # counts as an empty translation
                 batch_tokens=4 * self._run.batch_tokens,
             )
-        said = [one.text for one in found]
+        texts = [one.text for one in found]
         self._samples = [
             {"source": source, "reference": reference, "translation": text}
             for source, reference, text in zip(
-                self._dev.source[:_SHOWN], self._dev.target[:_SHOWN], said, strict=False
+                self._dev.source[:_NUM_SAMPLES],
+                self._dev.target[:_NUM_SAMPLES],
+                texts,
+                strict=False,
             )
         ]
-        score = compute_bleu(said, self._dev.target, tokenize=self._run.bleu).score
+        score = compute_bleu(texts, self._dev.target, tokenize=self._run.bleu).score
         nats = means.get(f"{NAME}.nats", math.nan)
         return {
             "bleu": score,
@@ -70,10 +73,10 @@ class Judge:
             "score": score,
         }
 
-    def keep(self, out: Path) -> None:
-        """Save the model, and some of what it says."""
+    def save_model(self, out: Path) -> None:
+        """Save the model and some of its translations."""
         self._model.save_into(out)
-        if self._samples:  # a run that is stopped early has not been judged
+        if self._samples:  # a run that is stopped early was not evaluated
             write_json(out / SAMPLES, self._samples)
 
 

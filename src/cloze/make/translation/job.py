@@ -1,13 +1,13 @@
-"""`train_translator`: aligned files to a model that translates.
+"""Train a translator on aligned sentences.
 
-The run's folder is the model's folder, and the model in it is the best so far by BLEU on the dev
-data. Beside it lie what it ran with, how it went, and what a resumed run goes on from:
+The run's folder is the model's folder, and it contains the model with the best BLEU on the dev
+data so far:
 
-    config.json model.safetensors tokenizer.json …     what `translate` opens
+    config.json model.safetensors tokenizer.json …     the model
     recipe.toml metrics.jsonl data.json samples.json report.html state/
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike as OsPath
 from pathlib import Path
@@ -15,50 +15,39 @@ from pathlib import Path
 import torch
 
 from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
-from cloze.data.files import PathLike, absolute, fresh_path
+from cloze.data.files import PathLike, absolute
 from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import write_json
-from cloze.make.course import Course, exact, take
-from cloze.make.folder import alone, check_apart, clear
-from cloze.make.init_from import base_of, fitted, said
-from cloze.make.pretrain.tokenizer import kept_vocabulary
-from cloze.make.run import (
-    DATA_FACTS,
-    UNNAMED,
-    VOCABULARY,
-    Watch,
-    check_extras,
-    check_piped,
-    recipe_in,
-    write_recipe,
+from cloze.make.init_from import (
+    inherit_config,
+    load_or_train_tokenizer,
+    open_base,
+    recipe_values,
 )
-from cloze.make.translation.evaluation import Judge
+from cloze.make.recipe.run import run_fingerprint
+from cloze.make.run_folder import (
+    check_extras,
+    find_run_recipe,
+    lock_folder,
+    prepare_folder,
+    start_run,
+)
+from cloze.make.sources import UNNAMED, check_standard_input
+from cloze.make.translation.evaluation import TranslationEvaluation
 from cloze.make.translation.recipe import DEFAULT, TranslateRecipe, translate_recipe
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
+from cloze.train.run_files import DATA_FACTS, VOCABULARY
 from cloze.train.state import TrainState
 
 Side = PathLike | Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """How one run ended."""
-
-    folder: Path
-    score: float | None  # the best BLEU on the dev data; None where there are none
-    scores: Mapping[str, float]  # all measures of the best
-    best_step: int
-    steps: int
-    seconds: float
-    left_out: int  # pairs that were blank on one side, or too long
-    stopped: str | None = None  # the signal, where one ended it early
 
 
 def train_translator(
@@ -70,64 +59,63 @@ def train_translator(
     dev: tuple[Side, Side] | None = None,
     settings: Sequence[str] = (),
     force: bool = False,
-    watch: Watch | None = None,
-) -> Trained:
-    """Learn to translate from aligned lines.
+    callbacks: Callbacks | None = None,
+) -> RunResult:
+    """Train a translator on aligned lines; `cloze.finetune("translate", …)` calls it.
 
-    Both languages share one vocabulary, learned from both sides. Every epoch the dev sentences are
-    translated, and the model with the best BLEU is what the folder holds in the end; without dev
-    data it is the last. SIGTERM and Ctrl-C save and end it; `resume` goes on, exactly
-    where the budget is in epochs, steps or tokens.
+    Both languages share one vocabulary, trained on both sides. After every epoch the dev sentences
+    are translated, and the folder contains the model with the best BLEU at the end; without dev
+    data, the last one. SIGTERM and Ctrl-C save the state and end the run; `resume` continues it,
+    bit-exactly if the budget is in epochs, steps or tokens.
 
     Args:
-        source: a file with a sentence on each line (packed or not), `-` for standard input, or the
-            sentences.
-        target: the same of their translations, line by line.
+        source: a file with one sentence per line (compressed or not), `-` for standard input, or
+            the sentences.
+        target: their translations, line by line.
         out: the run's and the model's folder.
         recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
             its file. Its `model.init_from` is a translator to continue training, which keeps its
             vocabulary and its configuration.
-        dev: source and target to judge by.
-        settings: such as "transformer.num_layers=4", on top of the recipe.
-        force: overwrite what is there.
-        watch: who wants to see it.
+        dev: source and target to evaluate on.
+        settings: such as "transformer.num_layers=4", applied on top of the recipe.
+        force: overwrite what is in `out`.
+        callbacks: for logging and progress.
     """
     made = translate_recipe(recipe, settings=settings)
     check_extras(made.run)
-    data = replace(made.data, train=_named(source, target), dev=_named(*dev) if dev else ())
-    made = replace(made, data=data)
-    base = base_of(made, load_translator)
-    made = fitted(made, base, Path(out))
-    check_piped([*data.train, *data.dev])
-    # whether all is there that is named, before anything is overwritten
+    data = replace(
+        made.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
+    )
+    base = open_base(made, load_translator)
+    made = inherit_config(replace(made, data=data), base)
+    check_standard_input([*data.train, *data.dev])
     resolve_device(made.run.device)
-    if made.vocabulary.folder is not None:
-        _named_vocabulary(made.vocabulary.folder)
-        check_apart(Path(out), made.vocabulary.folder, what="vocabulary")
-    train, judged = parallel(source, target), parallel(*dev) if dev else None
-    folder = fresh_path(out, force)
-    with alone(folder):
-        clear(folder)
-        write_recipe(folder, said(made))
-        return _train(train, judged, folder, made, base, watch or Watch())
+    vocabulary = made.vocabulary.folder
+    if vocabulary is not None:
+        _load_vocabulary(vocabulary)
+    separate = {"model": made.model.init_from, "vocabulary": vocabulary}
+    with start_run(out, force=force, separate_from=separate) as folder:
+        train, dev_pairs = parallel(source, target), parallel(*dev) if dev else None
+        prepare_folder(folder, recipe_values(made))
+        return _train(train, dev_pairs, folder, made, base, callbacks or Callbacks())
 
 
 def resume_translator(
-    out: PathLike, *, settings: Sequence[str] = (), watch: Watch | None = None
-) -> Trained:
-    """Go on with the run in a folder, by the recipe that lies there."""
-    made = translate_recipe(recipe_in(out), settings=settings)
+    out: PathLike, *, settings: Sequence[str] = (), callbacks: Callbacks | None = None
+) -> RunResult:
+    """Continue the run in a folder with the recipe that is stored there."""
+    made = translate_recipe(find_run_recipe(out), settings=settings)
     check_extras(made.run)
     if UNNAMED in (*made.data.train, *made.data.dev) or not made.data.train:
         raise InputError(
-            "this run began with sentences in Python, which a folder cannot name",
+            "this run was started with Python objects, which its recipe cannot name",
             fix="train again, or give the sentences as files",
         )
-    check_piped([*made.data.train, *made.data.dev], again=True)
-    judged = parallel(*made.data.dev) if made.data.dev else None
-    train, base = parallel(*made.data.train), base_of(made, load_translator)
-    with alone(Path(out)):
-        return _train(train, judged, Path(out), made, base, watch or Watch())
+    check_standard_input([*made.data.train, *made.data.dev], resuming=True)
+    dev = parallel(*made.data.dev) if made.data.dev else None
+    train, base = parallel(*made.data.train), open_base(made, load_translator)
+    with lock_folder(Path(out)):
+        return _train(train, dev, Path(out), made, base, callbacks or Callbacks())
 
 
 def _train(
@@ -136,99 +124,89 @@ def _train(
     out: Path,
     recipe: TranslateRecipe,
     base: Translator | None,
-    watch: Watch,
-) -> Trained:
-    tokenizer = (
-        base.tokenizer
-        if base
-        else kept_vocabulary(out / VOCABULARY, lambda: _tokenizer(data, recipe, watch))
+    callbacks: Callbacks,
+) -> RunResult:
+    tokenizer = load_or_train_tokenizer(
+        out / VOCABULARY, base, lambda: _train_tokenizer(data, recipe, callbacks)
     )
-    pairs, fitting = _pairs(data, tokenizer, recipe, watch)
-    model = _model(recipe, tokenizer, fitting, base)
+    pairs, fitting = _pairs(data, tokenizer, recipe, callbacks)
+    model = _build_model(recipe, tokenizer, fitting, base)
     state = TrainState(
         learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
         model=model.module,
         optimizer=build_optimizer(model.module, recipe.optimizer),
         config=recipe.run,
     )
-    judge = Judge(model, dev, recipe, state) if dev else None
+    evaluation = TranslationEvaluation(model, dev, recipe, state) if dev else None
 
-    def batch(step: int) -> PairBatch:
-        return pairs.batch(step, recipe.loss.own(step / pairs.per_epoch))
+    def batch(index: int) -> PairBatch:
+        return pairs.batch(index, recipe.loss.own(index / pairs.per_epoch))
 
-    def keep() -> None:
-        if judge:
-            judge.keep(out)
+    def save_model() -> None:
+        if evaluation:
+            evaluation.save_model(out)
         else:
             replace(model, module=model.module.eval()).save_into(out)
 
-    taken = take(
-        state,
-        batch,
-        Course(
+    result = fit(
+        TrainingJob(
             out=out,
-            identity={
-                "recipe": exact(recipe, "data.train", "data.dev"),
+            state=state,
+            batches=one_batch_each(batch),
+            fingerprint={
+                "recipe": run_fingerprint(recipe, "data.train", "data.dev"),
                 "train": data.fingerprint,
                 "dev": dev.fingerprint if dev else None,
             },
             budget=recipe.run.budget(pairs.per_epoch),
             schedule=recipe.schedule,
             options=recipe.run,
-            watch=watch,
-            every=recipe.run.eval_interval(lambda: pairs.per_epoch),
-            judge=judge,
-            keep=keep,
-        ),
+            callbacks=callbacks,
+            evaluate=evaluation,
+            eval_every=recipe.run.eval_interval(lambda: pairs.per_epoch),
+            save_model=save_model,
+            patience=recipe.run.patience,
+        )
     )
     left_out = data.blank + len(data) - fitting.kept
-    _tell(out, data, dev, left_out)
-    return Trained(
-        folder=out,
-        score=taken.score,
-        scores=taken.scores,
-        best_step=taken.best_step,
-        steps=state.progress.step,
-        seconds=state.progress.seconds,
-        left_out=left_out,
-        stopped=taken.stopped,
-    )
+    _write_outputs(out, data, dev, left_out)
+    return replace(result, task="translate", metric="bleu", left_out=left_out)
 
 
 @dataclass(frozen=True)
 class _Fitting:
-    """What of the training pairs is short enough."""
+    """The training pairs that are short enough."""
 
     kept: int
     longest: int
 
 
-def _named_vocabulary(folder: str) -> Tokenizer:
+def _load_vocabulary(folder: str) -> Tokenizer:
     tokenizer = Tokenizer.load(folder)
     if tokenizer.eos_id is None or tokenizer.bos_id is None or tokenizer.unk_id is not None:
         raise ConfigError(
-            f"the vocabulary in {folder} has no end of a sentence, or loses characters",
-            fix="use one of byte-level BPE: cloze vocabulary --kind bpe",
+            f"the vocabulary in {folder} has no begin and end tokens, or maps text to [UNK]",
+            fix="use a byte-level BPE vocabulary: cloze vocabulary --kind bpe",
         )
     return tokenizer
 
 
-def _tokenizer(data: Parallel, recipe: TranslateRecipe, watch: Watch) -> Tokenizer:
+def _train_tokenizer(data: Parallel, recipe: TranslateRecipe, callbacks: Callbacks) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
-        return _named_vocabulary(table.folder)
-    watch.say.text(f"learning a vocabulary of {table.size:,} pieces from both sides")
+        return _load_vocabulary(table.folder)
+    callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
     return learn_pieces(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,
         min_count=table.min_count,
-        progress=watch.say.progress,
+        progress=callbacks.progress,
     )
 
 
 def _pairs(
-    data: Parallel, tokenizer: Tokenizer, recipe: TranslateRecipe, watch: Watch
+    data: Parallel, tokenizer: Tokenizer, recipe: TranslateRecipe, callbacks: Callbacks
 ) -> tuple[Pairs, _Fitting]:
     source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
@@ -238,18 +216,19 @@ def _pairs(
     fits = [n for n, size in enumerate(sizes) if size <= limit]
     if not fits:
         raise InputError(
-            f"no pair is shorter than {limit:,} tokens", fix="raise data.limit, or split the lines"
+            f"no sentence pair is shorter than {limit:,} tokens",
+            fix="raise data.limit, or split the lines",
         )
     skipped = [
         f"{some:,} {why}"
         for some, why in (
-            (data.blank, "blank on one side"),
+            (data.blank, "empty on one side"),
             (len(data) - len(fits), f"longer than {limit:,} tokens"),
         )
         if some
     ]
-    told = f"; left out: {', '.join(skipped)}" if skipped else ""
-    watch.say.text(f"{len(fits):,} pairs to learn from{told}")
+    note = f"; left out: {', '.join(skipped)}" if skipped else ""
+    callbacks.log(f"{len(fits):,} training pairs{note}")
     pairs = Pairs(
         [source[n] for n in fits],
         [target[n] for n in fits],
@@ -259,7 +238,7 @@ def _pairs(
     return pairs, _Fitting(kept=len(fits), longest=max(sizes[n] for n in fits))
 
 
-def _model(
+def _build_model(
     recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting, base: Translator | None
 ) -> Translator:
     rng = torch.Generator().manual_seed(recipe.run.seed)
@@ -268,13 +247,13 @@ def _model(
     return replace(made, longest=max(fitting.longest, made.longest))
 
 
-def _tell(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
-    summary = {"training": len(data), "dev": len(dev) if dev else 0, "left out": left_out}
+def _write_outputs(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
+    summary = {"training": len(data), "dev": len(dev) if dev else 0, "left_out": left_out}
     write_json(out / DATA_FACTS, summary)
     write_report(out)
 
 
-def _named(source: Side, target: Side) -> tuple[str, str]:
+def _name_sides(source: Side, target: Side) -> tuple[str, str]:
     first, second = (
         absolute(side) if isinstance(side, str | OsPath) else UNNAMED for side in (source, target)
     )

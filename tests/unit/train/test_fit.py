@@ -4,35 +4,37 @@ import math
 
 import torch
 
-from cloze.make.course import Course, take
 from cloze.make.recipe.run import SelectingRun
-from cloze.make.run import Watch
 from cloze.train.budget import Budget
+from cloze.train.fit import Callbacks, TrainingJob, fit, one_batch_each
 from cloze.train.guard import BadStepError
 from cloze.train.schedule import Schedule
 from helpers import raises
 from training import micro_batches, new_state
 
 
-def go(out, *, judge, steps=2):
-    course = Course(
-        out=out,
-        identity={},
-        budget=Budget(steps=steps),
-        schedule=Schedule(),
-        options=SelectingRun(steps=steps, save_every=1),
-        watch=Watch(),
-        judge=judge,
-        keep=lambda: None,
+def go(out, *, evaluate, steps=2):
+    return fit(
+        TrainingJob(
+            out=out,
+            state=new_state(),
+            batches=one_batch_each(lambda index: micro_batches(index)[0]),
+            fingerprint={},
+            budget=Budget(steps=steps),
+            schedule=Schedule(),
+            options=SelectingRun(steps=steps, save_every=1),
+            callbacks=Callbacks(),
+            evaluate=evaluate,
+            save_model=lambda: None,
+        )
     )
-    return take(new_state(), lambda number: micro_batches(number)[0], course)
 
 
 def test_scores_that_are_no_numbers_are_saved_and_found_again(tmp_path):
     """A correlation may not be defined, and a perplexity be larger than all numbers."""
     judged = {"score": math.nan, "perplexity": math.inf}
-    assert math.isnan(go(tmp_path, judge=lambda: judged).score)
-    again = go(tmp_path, judge=lambda: judged)  # there is nothing left to do
+    assert math.isnan(go(tmp_path, evaluate=lambda: judged).score)
+    again = go(tmp_path, evaluate=lambda: judged)  # there is nothing left to do
     assert math.isnan(again.score)
     assert math.isnan(again.scores["perplexity"])
     assert again.best_step == 2
@@ -45,6 +47,6 @@ def test_a_bad_step_leaves_a_state_to_go_on_from(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("cloze.train.update.is_bad", second)
         with raises(BadStepError, "step 2"):
-            go(tmp_path, judge=None)
+            go(tmp_path, evaluate=None)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["000002-step-1"]
-    assert go(tmp_path, judge=None).best_step == 2
+    assert go(tmp_path, evaluate=None).best_step == 2

@@ -1,0 +1,246 @@
+"""The folder of a run: its lock, what older runs left there, and the recipe file."""
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from cloze import __version__
+from cloze.checkpoint.atomic import model_told, whole_files
+from cloze.checkpoint.own import CONFIG
+from cloze.checkpoint.reader import READER_FILE
+from cloze.checkpoint.source import UNPLACED
+from cloze.checkpoint.task import TASK_FILE
+from cloze.checkpoint.vectors import VOCABULARY as WORDS
+from cloze.checkpoint.weights import INDEX, SINGLE
+from cloze.config import to_toml
+from cloze.data.files import LOCK, PathLike, fresh_path
+from cloze.errors import FolderError, InputError
+from cloze.files import expanded, write_text
+from cloze.train.consumers import need_tensorboard
+from cloze.train.fit import TENSORBOARD, RunOptions
+from cloze.train.run_files import (
+    CORPUS_FACTS,
+    DATA_FACTS,
+    FILLS,
+    METRICS,
+    NEIGHBOURS,
+    RECIPE,
+    REPORT,
+    SAMPLES,
+    STATE,
+    TRIALS,
+    VOCABULARY,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+TOKENIZER = "tokenizer"  # folder of the tokenizer of a run on raw text
+TOKENIZER_ORIGIN = "origin.json"  # inside it: what the tokenizer was trained on
+CORPUS = "corpus"  # folder of the prepared corpus
+
+# The files of a model of any family, ours or published by others.
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe"),
+)
+_MODEL = (
+    *(
+        CONFIG,
+        SINGLE,
+        INDEX,
+        "model-*-of-*.safetensors",
+        TASK_FILE,
+        READER_FILE,
+        WORDS,
+        *_TOKENIZER_FILES,
+    ),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+)
+_RUN = (
+    *(METRICS, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES, TRIALS),
+    RECIPE,  # last: if clearing is interrupted, the rest is still recognised as a run
+)
+_FOLDERS = {
+    "1_Pooling": ("config.json",),
+    "2_Normalize": (),
+    STATE: ("[0-9]*-step-*", ".[0-9]*-step-*"),
+    VOCABULARY: _TOKENIZER_FILES,
+    TOKENIZER: (*_TOKENIZER_FILES, TOKENIZER_ORIGIN),
+    TENSORBOARD: ("events.out.tfevents.*",),
+}
+_TRIALS = ("seed-[0-9]*", "rate-*-batch-*")  # folders of trials
+
+
+@contextmanager
+def start_run(
+    out: PathLike,
+    *,
+    force: bool = False,
+    separate_from: Mapping[str, PathLike | None] | None = None,
+) -> Iterator[Path]:
+    """Lock the folder of a new run; nothing in it is changed yet.
+
+    What the run is made from is checked and read inside, then `prepare_folder` clears the folder.
+
+    Args:
+        out: the run's and the model's folder.
+        force: allow a folder that is not empty.
+        separate_from: what the run reads and must not overwrite, by what it is ("model").
+    """
+    folder = fresh_path(out, force)
+    for what, place in (separate_from or {}).items():
+        if place is not None:
+            check_separate(folder, place, what=what)
+    with lock_folder(folder):
+        yield folder
+
+
+def prepare_folder(
+    folder: Path,
+    recipe: "DataclassInstance | Mapping[str, Any]",
+    *,
+    subfolders: Iterable[str] = (),
+) -> None:
+    """Remove what older runs left in a locked folder, and write the recipe of the new one."""
+    clear_run(folder)
+    for name in subfolders:
+        clear_run(folder / name)
+    write_recipe(folder, recipe)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in a folder, which is created if necessary.
+
+    The kernel releases the lock when the process ends, however it ends. Where locks are not
+    supported (Windows, some network file systems) nobody is kept out. A folder that was created
+    here and stays empty is removed again.
+    """
+    folder = Path(os.path.realpath(folder))  # the target of a link may not exist yet
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _acquire_lock(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            (folder / LOCK).unlink(missing_ok=True)  # while it is held
+            lock.close()
+        with suppress(OSError):
+            for path in created:
+                path.rmdir()
+
+
+def _acquire_lock(folder: Path) -> IO[str] | None:
+    """The folder's lock; None where locks are not supported."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    while True:
+        file = (folder / LOCK).open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise FolderError(
+                f"another process is training in {folder}",
+                fix="wait until it has ended, or choose another --out",
+            ) from None
+        except OSError:  # a file system without locks
+            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat()):
+                return file
+        file.close()  # of a process that has just ended and removed its lock
+
+
+@contextmanager
+def replace_model(folder: Path) -> Iterator[Path]:
+    """A temporary folder for a new model, which then replaces what older runs left in `folder`."""
+    with model_told(folder), whole_files(folder) as work:
+        yield work
+        clear_run(folder)
+
+
+def clear_run(folder: Path, *, keep: Collection[str] = ()) -> None:
+    """Remove the files of older runs and models, which a new run must neither use nor show.
+
+    Other files stay, and so does a prepared corpus: several runs may share it, and its digest is
+    checked before it is used. `keep` names sub-folders of a run that stay as well.
+    """
+    clear_model(folder)
+    if (folder / TRIALS).is_file():  # a run of several trials
+        for trial in [path for path in _trial_folders(folder) if (path / RECIPE).is_file()]:
+            clear_run(trial)
+            _remove_folder(trial)
+    for name in _FOLDERS.keys() - {*keep}:
+        _remove_folder(folder / name, *_FOLDERS[name])
+    _remove_files(folder, _RUN)
+
+
+def clear_model(folder: Path) -> None:
+    """Remove the files of a model, so that nobody opens what is left of it."""
+    shutil.rmtree(folder / UNPLACED, ignore_errors=True)
+    _remove_files(folder, _MODEL)
+
+
+def check_separate(folder: Path, place: PathLike, *, what: str = "model") -> None:
+    """Refuse to read what would be removed when the run's folder is cleared."""
+    named, own = expanded(place), folder.resolve()
+    if not named.exists():  # such as the name of a model on the hub
+        return
+    inside = (named.parent if named.is_file() else named).resolve()
+    cleared = [own / VOCABULARY, own / TOKENIZER, *_trial_folders(own)]
+    if inside == own or any(inside.is_relative_to(one) for one in cleared):
+        raise InputError(
+            f"--out {folder} would overwrite the {what} {place} that the run starts from",
+            fix="choose another --out",
+        )
+
+
+def check_extras(options: RunOptions) -> None:
+    """Check that optional packages are installed before anything is read or overwritten."""
+    if options.tensorboard:
+        need_tensorboard()
+
+
+def write_recipe(folder: Path, recipe: "DataclassInstance | Mapping[str, Any]") -> None:
+    """Write the complete recipe of a run into its folder."""
+    comment = f"# The complete recipe of this run, written by cloze {__version__}.\n\n"
+    write_text(folder / RECIPE, comment + to_toml(recipe))
+
+
+def find_run_recipe(out: PathLike) -> Path:
+    """The recipe file of the run in a folder."""
+    path = Path(out) / RECIPE
+    if not path.is_file():
+        raise FolderError(
+            f"{out} does not contain a run to resume",
+            fix=f"name the --out folder of a run: it contains {RECIPE}",
+        )
+    return path
+
+
+def _trial_folders(folder: Path) -> list[Path]:
+    return [path for pattern in _TRIALS for path in folder.glob(pattern) if path.is_dir()]
+
+
+def _remove_folder(folder: Path, *patterns: str) -> None:
+    """Remove our files from a folder, and the folder if it is empty then."""
+    _remove_files(folder, patterns, folders=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _remove_files(folder: Path, patterns: Iterable[str], *, folders: bool = False) -> None:
+    for pattern in patterns:
+        for path in [*folder.glob(pattern)]:
+            if not path.is_dir():
+                path.unlink()
+            elif folders:
+                shutil.rmtree(path)

@@ -1,0 +1,69 @@
+"""Where a run's data come from, and how its recipe names them, so that it can be resumed."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cloze.data.files import PathLike, absolute
+from cloze.data.streams import Source, is_stream, listed
+from cloze.errors import InputError
+from cloze.files import expanded
+
+UNNAMED = "<objects in Python>"  # data or a model that a recipe cannot name
+
+
+def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
+    """The text to train on: the given sources, or else those of the recipe."""
+    found = listed(sources) or list(own)
+    if not found:
+        raise no_text_error("name files, folders or globs, or set corpus.sources in the recipe")
+    return found
+
+
+def no_text_error(fix: str = "check that the files are not empty") -> InputError:
+    """The error of a run without training text."""
+    return InputError("there is no text to train on", fix=fix)
+
+
+def name_sources(sources: Iterable[object]) -> tuple[str, ...]:
+    """Sources by absolute path, as a recipe stores them; "-" stands for standard input."""
+    return tuple(map(_name_source, sources))
+
+
+def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given
+    if not isinstance(source, str | os.PathLike):
+        return UNNAMED
+    return "-" if is_stream(source) else absolute(source)
+
+
+def resolve_model_name(model: PathLike) -> str:
+    """The absolute path of a folder; what is not a folder here, such as a hub name, unchanged."""
+    exists = os.path.exists(expanded(model))  # noqa: PTH110 - never raises
+    return absolute(model) if exists else str(model)
+
+
+def check_can_reread(sources: Sequence[Any]) -> None:
+    """Refuse to resume with text that came from a pipe or from Python objects."""
+    if any((isinstance(one, str) and one == UNNAMED) or is_stream(one) for one in sources):
+        raise InputError(
+            "this run was started with text from a pipe or from Python, which cannot be read again",
+            fix="pass it again, cloze.resume(out, sources=…), or start over with --force",
+        )
+
+
+def check_standard_input(names: Sequence[str], *, resuming: bool = False) -> None:
+    """Refuse "-" twice, and "-" in a resumed run into which nothing is piped.
+
+    Whether the data are the same as before is checked when they are read.
+    """
+    if names.count("-") > 1:
+        raise InputError(
+            "standard input is named twice but can be read only once",
+            fix="save one of the two to a file and name that file",
+        )
+    if resuming and "-" in names and (sys.stdin is None or sys.stdin.isatty()):
+        raise InputError(
+            "this run was started with data from standard input, and nothing is piped in",
+            fix="pipe the same data in again, or start a new run with files",
+        )

@@ -1,0 +1,286 @@
+"""One outer training loop: a job says what is trained and evaluated, `fit` runs it.
+
+    result = fit(TrainingJob(out=folder, state=state, batches=batches, evaluate=evaluate, …))
+
+Around the inner loop (`cloze.train.loop`) it resumes, evaluates, keeps the best model, stops early,
+saves the state, writes metrics and reacts to signals. Several processes call it together; only the
+first one writes files.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import count
+from math import isnan, nan
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Protocol
+
+from cloze.objectives.core import Batch
+from cloze.train.budget import Budget, Progress
+from cloze.train.consumers import (
+    early_stopping,
+    evaluating,
+    saving,
+    writing_metrics,
+    writing_tensorboard,
+)
+from cloze.train.loop import Data, run
+from cloze.train.run_files import METRICS, STATE, append_metrics
+from cloze.train.schedule import Schedule
+from cloze.train.signals import Stop, stop_on_signals
+from cloze.train.state import TrainState, resume, save
+from cloze.train.step import Step
+from cloze.train.step_metrics import Meter, eval_row
+
+Steps = Iterator[Step]
+Evaluate = Callable[[], Mapping[str, float]]
+TENSORBOARD = "tensorboard"  # folder inside the run's folder
+SCORE = "score"  # the key of the selection score in what `evaluate` returns; higher is better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """How a run reports what it does; every callback may be left out."""
+
+    log: Callable[[str], None] = lambda _: None
+    progress: Callable[[str, int, int | None], None] | None = None  # stage, done, total
+    steps: Callable[[Steps, Meter], Steps] = lambda steps, _: steps  # wraps the training steps
+
+
+class RunOptions(Protocol):
+    """The settings of a recipe's `run` table that concern logging and saving."""
+
+    @property
+    def log_every(self) -> int: ...
+
+    @property
+    def tensorboard(self) -> bool: ...
+
+    @property
+    def save_every(self) -> int | None: ...
+
+    @property
+    def save_minutes(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """What is trained, on which batches, how it is evaluated, and where the results go.
+
+    `evaluate` returns scores by name. Where `save_model` is given, the scores contain "score",
+    the model with the highest one is saved, and where nothing was evaluated the last model is.
+    Without `save_model` the job saves the last model itself after `fit`.
+    """
+
+    out: Path  # the run's folder
+    state: TrainState  # model, objective, optimizer, distributed context
+    batches: Data[Any]
+    fingerprint: Mapping[str, Any]  # must be equal for a saved state to be resumed
+    budget: Budget
+    schedule: Schedule
+    options: RunOptions
+    callbacks: Callbacks
+    evaluate: Evaluate | None = None
+    eval_every: int = 1  # steps
+    save_model: Callable[[], object] | None = None
+    patience: int | None = None  # evaluations without a better score before the run ends
+    saved_states: int = 1  # how many of the newest states are kept
+    on_start: Callable[[], object] = lambda: None  # after resuming, before the first step
+    # Step consumers of the job, such as gradual unfreezing or an average of the weights (whose
+    # tensors belong into `state.extra`); called with the progress at which this sitting starts.
+    wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps
+    non_padding: float = 1.0  # fraction of the positions in a batch that hold tokens
+    metric_names: Mapping[str, str] = field(default_factory=dict)  # objective term -> other term
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a training run ended. A field that is None does not apply to this kind of run."""
+
+    folder: Path
+    score: float | None = None  # the best selection score
+    scores: Mapping[str, float] = field(default_factory=dict)  # all scores of the kept model
+    best_step: int = 0  # the step of the kept model
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stopped: str | None = None  # the signal that ended the run early
+    task: str | None = None
+    metric: str | None = None  # the name of the selection score
+    labels: tuple[str, ...] | None = None
+    truncated: int | None = None  # training sequences that were too long
+    left_out: int | None = None  # training pairs that were too long or empty on one side
+    name: str | None = None  # of a trial
+    settings: Mapping[str, float | None] = field(default_factory=dict)  # of a trial
+    trials: tuple["RunResult", ...] | None = None  # the finished ones of several runs
+    num_trials: int | None = None  # how many were planned
+    seed_scores: tuple[float, ...] = ()  # of the trials that differ by their seed alone
+
+    @property
+    def mean_score(self) -> float | None:
+        """The mean over the seeds; with a single run its score."""
+        if self.seed_scores:
+            return fmean(self.seed_scores)
+        return None if self.stopped else self.score
+
+    @property
+    def score_std(self) -> float | None:
+        """The sample standard deviation over the seeds."""
+        return stdev(self.seed_scores) if len(self.seed_scores) > 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: without the fields that do not apply."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {k: v for k, v in values.items() if v is not None or k in ("score", "stopped")}
+        found["folder"] = str(self.folder)
+        del found["seed_scores"]
+        if not self.settings:
+            del found["settings"]
+        if self.trials is not None:
+            found["trials"] = [trial.to_dict() for trial in self.trials]
+            found |= {"mean_score": self.mean_score, "score_std": self.score_std}
+        return found
+
+
+def fit(job: TrainingJob) -> RunResult:
+    """Run a job from the newest state in its folder, or from the beginning, until it ends."""
+    state = job.state
+    resume(state, job.out / STATE, job.fingerprint)
+    job.on_start()
+    best, evaluated = _notes(state)
+    with stop_on_signals() as stop:
+        steps = run(state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop)
+        deque(_consume(steps, job, best, evaluated), maxlen=0)
+        stopped = _stop_reason(state, stop)
+        if stopped is None and _is_final_due(job, evaluated):
+            _evaluate_last(job, best, evaluated)
+    is_chosen = bool(best["step"])
+    if job.save_model is not None and not is_chosen:  # nothing to choose by: the last model
+        job.save_model()
+    last_step = state.progress.step
+    last_scores = evaluated["scores"] if evaluated["step"] == last_step else {}
+    return RunResult(
+        folder=job.out,
+        score=best["score"] if is_chosen else None,
+        scores=best["scores"] if is_chosen else last_scores,
+        best_step=best["step"] if is_chosen else last_step,
+        steps=last_step,
+        tokens=state.progress.tokens,
+        seconds=state.progress.seconds,
+        stopped=stopped or stop.reason,
+    )
+
+
+def one_batch_each(batch_of: Callable[[int], Batch]) -> Data[Any]:
+    """The data of a job whose steps consist of one batch each, found by the step's index."""
+    return lambda first: ([batch_of(index)] for index in count(first))
+
+
+def _notes(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The best and the last evaluation so far, which are saved with the state.
+
+    JSON has no NaN and no infinity: they were saved as null.
+    """
+    best = state.notes.setdefault("best", {"score": None, "step": 0, "scores": {}})
+    evaluated = state.notes.setdefault("evaluated", {"step": 0, "scores": {}})
+    for note in (best, evaluated):
+        note["scores"] = {k: nan if v is None else v for k, v in note["scores"].items()}
+    if best["step"] and best["score"] is None:
+        best["score"] = nan
+    return best, evaluated
+
+
+def _consume(
+    steps: Steps, job: TrainingJob, best: dict[str, Any], evaluated: dict[str, Any]
+) -> Steps:
+    """Everything that happens between the steps, innermost first.
+
+    What decides when to stop comes before what saves and writes (`cloze.train.consumers`).
+    """
+    start, options = job.state.progress, job.options
+    steps = job.wrap_steps(steps, start)
+    if job.evaluate is not None:
+        steps = evaluating(steps, job.evaluate, every=job.eval_every)
+        steps = _remember_scores(steps, evaluated)
+        if job.save_model is not None:
+            steps = _save_best(steps, best, job.save_model)
+        if job.patience:
+            steps = early_stopping(
+                steps, job.state.notes, score=SCORE, patience=job.patience, better="higher"
+            )
+    steps = saving(
+        steps, partial(_save_state, job), every=options.save_every, minutes=options.save_minutes
+    )
+    return _report_steps(steps, job, start) if job.state.team.first else steps
+
+
+def _save_state(job: TrainingJob) -> object:
+    return save(job.state, job.out / STATE, job.fingerprint, keep=job.saved_states)
+
+
+def _remember_scores(steps: Steps, evaluated: dict[str, Any]) -> Steps:
+    for step in steps:
+        if step.scores:
+            evaluated.update(step=step.number, scores=dict(step.scores))
+        yield step
+
+
+def _save_best(steps: Steps, best: dict[str, Any], save_model: Callable[[], object]) -> Steps:
+    for step in steps:
+        if step.scores:
+            _keep_if_best(step.number, step.scores, best, save_model)
+        yield step
+
+
+def _keep_if_best(
+    step: int, scores: Mapping[str, float], best: dict[str, Any], save_model: Callable[[], object]
+) -> None:
+    new, old = scores[SCORE], best["score"]
+    if old is None or isnan(old) or new > old:
+        others = {name: value for name, value in scores.items() if name != SCORE}
+        best.update(score=new, step=step, scores=others)
+        save_model()
+
+
+def _is_final_due(job: TrainingJob, evaluated: Mapping[str, Any]) -> bool:
+    """Whether the budget is spent and the last model was not evaluated.
+
+    Only afterwards it is known which step of a budget in minutes was the last.
+    """
+    if job.evaluate is None:
+        return False
+    progress = job.state.progress
+    return job.budget.spent(progress) and evaluated["step"] != progress.step
+
+
+def _evaluate_last(job: TrainingJob, best: dict[str, Any], evaluated: dict[str, Any]) -> None:
+    assert job.evaluate is not None
+    step, scores = job.state.progress.step, job.evaluate()
+    evaluated.update(step=step, scores=dict(scores))
+    if job.state.team.first:
+        append_metrics(job.out / METRICS, eval_row(step, scores))
+    if job.save_model is not None:
+        _keep_if_best(step, scores, best, job.save_model)
+        _save_state(job)
+
+
+def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
+    """Write the steps to metrics.jsonl and TensorBoard, and hand them to the callback."""
+    # each consumer has a meter of its own: it measures the speed between its rows
+    meter = partial(
+        Meter, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
+    )
+    every, after = job.options.log_every, start.step
+    steps = writing_metrics(steps, job.out / METRICS, rows=meter().rows, every=every, after=after)
+    if job.options.tensorboard:
+        board = job.out / TENSORBOARD
+        steps = writing_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
+    return job.callbacks.steps(steps, meter())
+
+
+def _stop_reason(state: TrainState, stop: Stop) -> str | None:
+    """The signal that ended the run; the processes agree on whether there was one."""
+    (is_asked,) = state.team.largest([stop()])
+    return (stop.reason or "SIGTERM") if is_asked else None
