@@ -196,7 +196,7 @@ BASELINE = "sentence-transformers float32"
 def padding_share(texts: list[str], size: int = 32) -> float:
     """The share of positions that are padding in the peers' sorted batches."""
     tokenizer = cloze.Tokenizer.load(minilm())
-    lengths = [min(len(ids), LIMIT) for ids in tokenizer.ids(texts)]
+    lengths = [min(len(ids), LIMIT) for ids in tokenizer.encode_ids(texts)]
     order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
     batches = [[lengths[n] for n in order[i : i + size]] for i in range(0, len(order), size)]
     return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)

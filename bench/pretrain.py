@@ -32,8 +32,8 @@ from cloze.models.configs.bert import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
 from cloze.plot.numbers import percent
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 from common import TEXT, tell, versions
 
 ROWS = 30_000  # lines of text that the corpus is made of
@@ -47,7 +47,7 @@ def corpus_of(source: Path, vocabulary: int, folder: Path) -> tuple[Corpus, Toke
             if number == ROWS:
                 break
             out.write(row.text + "\n")
-    tokenizer = learn((row.text for row in rows([file])), size=vocabulary)
+    tokenizer = train_tokenizer((row.text for row in rows([file])), vocab_size=vocabulary)
     return prepare([file], tokenizer, folder / "corpus"), tokenizer
 
 
@@ -128,7 +128,7 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     np.random.default_rng(0).shuffle(singles)  # the peer does not sort while it trains
     peer_batches = padded(singles, round(len(singles) / given.steps))
     places = sum(batch["input_ids"].numel() for batch in peer_batches)
-    config = BertConfig.preset(size, vocab_size=tokenizer.size)
+    config = BertConfig.preset(size, vocab_size=tokenizer.vocab_size)
     model = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
     saved = model.save(folder / size / "model")
     sides: dict[str, Callable[[], float]] = {

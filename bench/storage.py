@@ -88,7 +88,7 @@ def shape(vocabulary: int) -> dict[str, object]:
 
 def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
-    base = replace(base, tokenizer=base.tokenizer.with_limit(min(given.length, base.limit)))
+    base = replace(base, tokenizer=base.tokenizer.with_max_length(min(given.length, base.limit)))
     texts = list(islice(long_texts(given.data), given.texts))
     asked = masked(base, texts) if "mlm" in base.heads else None
     exact: np.ndarray | None = None
@@ -141,9 +141,9 @@ def masked(model: Model, texts: list[str]) -> tuple[list[list[int]], list[list[i
     rng = np.random.default_rng(0)
     inputs, places, targets = [], [], []
     for text in texts:
-        encoding = model.tokenizer.encode(text, limit=model.limit, policy="head")
+        encoding = model.tokenizer.encode(text, max_length=model.limit, truncation="head")
         ids = list(encoding.ids)
-        plain = [n for n, special in enumerate(encoding.special) if not special]
+        plain = [n for n, special in enumerate(encoding.special_tokens_mask) if not special]
         chosen = sorted(rng.permutation(plain)[: max(1, round(RATE * len(plain)))].tolist())
         targets += [ids[n] for n in chosen]
         for n in chosen:

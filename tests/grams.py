@@ -11,7 +11,7 @@ import numpy as np
 from cloze.checkpoint.ngram import NGramModel
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.models.ngram import NGram
-from cloze.text.spaced import spaced
+from cloze.text.tokenizer_training import build_whitespace_tokenizer
 from cloze.train.ngram import fit
 
 TEXT = """the cat sat on the mat
@@ -81,8 +81,12 @@ def made(sentences, vocab_size, order, memory=1 << 20) -> NGram:
 
 def text_model(order=3, lines=TEXT) -> NGramModel:
     """A small model of words."""
-    tokenizer = spaced(sorted({word for line in lines for word in line.split()}))
-    return NGramModel(module=made(tokenizer.ids(lines), tokenizer.size, order), tokenizer=tokenizer)
+    tokenizer = build_whitespace_tokenizer(
+        sorted({word for line in lines for word in line.split()})
+    )
+    return NGramModel(
+        module=made(tokenizer.encode_ids(lines), tokenizer.vocab_size, order), tokenizer=tokenizer
+    )
 
 
 def total(model, context) -> float:

@@ -6,7 +6,7 @@ from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
 from cloze.checkpoint.words import Vocabulary
 from cloze.models.configs.ngram import BOS
 from cloze.models.nnlm import NEVER
-from cloze.text.spaced import learn_spaced
+from cloze.text.tokenizer_training import train_whitespace_tokenizer
 from grams import TEXT
 from helpers import scramble
 
@@ -36,7 +36,7 @@ VARIETIES = {
 def language_model(variety="nnlm", tokenizer=None, **changes) -> NeuralModel:
     """A scrambled model of the words of a small text."""
     family, own = VARIETIES[variety]
-    tokenizer = tokenizer or learn_spaced(TEXT)
+    tokenizer = tokenizer or train_whitespace_tokenizer(TEXT)
     size = len(Vocabulary(tokenizer).words)
     shape = {**SHAPES[family], **own, **changes}
     config = CONFIGS[family](vocab_size=size, bos_id=BOS, **shape)

@@ -81,7 +81,7 @@ def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4
     """A scrambled model with a vocabulary."""
     tokenizer = learn_pieces(TEXTS, size)
     made = Translator.new(
-        config_of(variety, tokenizer.size), tokenizer, rng=torch.Generator().manual_seed(0)
+        config_of(variety, tokenizer.vocab_size), tokenizer, rng=torch.Generator().manual_seed(0)
     )
     scramble(made.module, scale=scale)
     return made

@@ -41,7 +41,7 @@ def body(family):
         "max_positions": 32,
         "init_std": 0.1,
     }
-    config = family(vocab_size=tokenizer.size, **shape)
+    config = family(vocab_size=tokenizer.vocab_size, **shape)
     return Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
 
 

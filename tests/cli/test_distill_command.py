@@ -37,7 +37,9 @@ def teacher(tokenizer_folder, tmp_path_factory):
         "intermediate_size": 32,
         "max_positions": 32,
     }
-    config = BertConfig(vocab_size=tokenizer.size, dropout=0.0, attention_dropout=0.0, **shape)
+    config = BertConfig(
+        vocab_size=tokenizer.vocab_size, dropout=0.0, attention_dropout=0.0, **shape
+    )
     rng = torch.Generator().manual_seed(0)
     made = Model.new(config, tokenizer, ["mlm", "nsp"], rng=rng)
     scramble(made.module)

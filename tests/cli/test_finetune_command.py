@@ -27,7 +27,7 @@ def here(tmp_path_factory):
         "max_positions": 32,
         "init_std": 0.1,
     }
-    config = BertConfig(vocab_size=tokenizer.size, **shape)
+    config = BertConfig(vocab_size=tokenizer.vocab_size, **shape)
     Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0)).save(folder / "base")
     rows = [f"{first} {second}" for first in "abcdefg" for second in "abcdefghij"]
     lines = [f"{row}\t{'good' if 'a' in row else 'bad'}" for row in rows * 3]

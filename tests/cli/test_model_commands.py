@@ -129,7 +129,7 @@ def test_embed_tokens(run, folder, model, tmp_path):
     ran = run("embed", folder, *TEXTS, "--pooling", "none", "--json")
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     for row, expected in zip(rows, tokens, strict=True):
-        assert [token["token"] for token in row["tokens"]] == expected.encoding.pieces
+        assert [token["token"] for token in row["tokens"]] == expected.encoding.tokens
         spans = [(token["start"], token["end"]) for token in row["tokens"]]
         assert spans == expected.encoding.offsets
         vectors = [token["embedding"] for token in row["tokens"]]
@@ -137,7 +137,7 @@ def test_embed_tokens(run, folder, model, tmp_path):
     ran = run("embed", folder, *TEXTS, "--pooling", "none", "--out", tmp_path / "t.parquet")
     assert ran.returncode == 0, ran.stderr
     table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "t.parquet").to_pylist()
-    assert [row["tokens"] for row in table] == [found.encoding.pieces for found in tokens]
+    assert [row["tokens"] for row in table] == [found.encoding.tokens for found in tokens]
     np.testing.assert_allclose(table[0]["embeddings"], tokens[0].vectors, atol=1e-6)
     ran = run("embed", folder, "a", "--pooling", "none", "--out", tmp_path / "t.npy")
     assert ran.returncode == 1
@@ -158,7 +158,7 @@ def test_embed_prints_all_numbers_where_a_program_reads_them(run, folder, model,
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--skip-bad", "--pooling", "none")
     (tokens,) = cloze.embed(model, ["a"], pooling="none")
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
-    assert [row[:2] for row in rows] == [["1", piece] for piece in tokens.encoding.pieces]
+    assert [row[:2] for row in rows] == [["1", piece] for piece in tokens.encoding.tokens]
     assert np.array_equal(np.array([row[2:] for row in rows], np.float32), tokens.vectors)
 
 

@@ -19,10 +19,10 @@ def test_every_kind_is_learned_and_opens_again(
     assert json.loads(done.stdout) == {
         "folder": str(tmp_path / kind),
         "kind": kind,
-        "size": tokenizer.size,
+        "size": tokenizer.vocab_size,
         "lowercase": kind in ("wordpiece", "word"),
     }
-    assert tokenizer.size <= 300
+    assert tokenizer.vocab_size <= 300
     assert done.stderr == ""  # no progress where nobody looks
 
 
@@ -34,7 +34,7 @@ def test_options_reach_the_verb(run, corpus: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tmp_path / "v")
     assert not tokenizer.lowercase
     assert tokenizer.encode("Café").ids == tokenizer.encode("Cafe").ids
-    assert tokenizer.unk_token not in tokenizer.encode("\N{OGHAM LETTER BEITH} Café").pieces
+    assert tokenizer.unk_token not in tokenizer.encode("\N{OGHAM LETTER BEITH} Café").tokens
 
 
 def test_files_globs_and_pipes_give_the_same(run, corpus: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_is_there_is_not_overwritten_unasked(run, corpus: Path, tmp_path: P
     assert "--force" in done.stderr
     assert (taken / "tokenizer.json").read_text() == "precious"
     assert run(*command, "--force").returncode == 0
-    assert Tokenizer.load(taken).size <= 120
+    assert Tokenizer.load(taken).vocab_size <= 120
 
 
 def test_bad_rows_end_it_or_are_counted(run, corpus: Path, tmp_path: Path) -> None:

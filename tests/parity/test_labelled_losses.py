@@ -20,7 +20,7 @@ LENGTHS = (5, 9, 7, 5, 3, 9)
 def model_with(head, labels=("a", "b", "c"), problem=None):
     tokenizer = tiny_tokenizer()
     config = BertConfig(
-        vocab_size=tokenizer.size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=16,
         num_layers=2,
         num_heads=2,
@@ -36,7 +36,7 @@ def model_with(head, labels=("a", "b", "c"), problem=None):
 
 def items(model, *, places, targets):
     rng = np.random.default_rng(0)
-    size = model.tokenizer.size
+    size = model.tokenizer.vocab_size
     return [
         Item(
             ids=rng.integers(5, size, length).tolist(),

@@ -28,7 +28,7 @@ def test_the_folder_opens_as_a_masked_lm(family, tmp_path):
     assert not told["missing_keys"]
     assert not told["unexpected_keys"]
     ours = cloze.load(tmp_path / "m")
-    ids = torch.tensor(ours.tokenizer.ids(["the [MASK] sat."]))
+    ids = torch.tensor(ours.tokenizer.encode_ids(["the [MASK] sat."]))
     with torch.no_grad():
         scores = theirs.eval()(ids, attention_mask=torch.ones_like(ids)).logits[0]
         expected = ours.module.logits("mlm", ours.module(ids)[0])

@@ -80,7 +80,7 @@ def bert_with(pooling, tokenizer):
 
 
 def test_their_length_wins_over_the_tokenizers(tmp_path):
-    model = bert_with(Pooling(limit=64), tiny_tokenizer().with_limit(32))
+    model = bert_with(Pooling(limit=64), tiny_tokenizer().with_max_length(32))
     folder = model.save(tmp_path / "m")
     texts = ["a b c d e f g h i j " * 5, "a b c d e f g h i j " * 9]  # of 52 and of 92 pieces
     peer = SentenceTransformer(str(folder), device="cpu")

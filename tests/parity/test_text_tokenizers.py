@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from cloze.text.learn import learn
-from cloze.text.length import longest_first
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
+from cloze.text.truncation import truncate_longest_first
 from helpers import PIECES, tiny_tokenizer
 from texts import ODD
 
@@ -116,7 +116,7 @@ def test_a_published_vocabulary_is_opened_by_transformers(
         ours = Tokenizer.from_gpt2(vocab / "gpt2_encoder.json", vocab / "gpt2_vocab.bpe")
     else:
         ours = Tokenizer.load(vocab / f"bert-base-{name}-vocab.txt")
-    ours.with_limit(512).save(tmp_path)
+    ours.with_max_length(512).save(tmp_path)
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert peer.model_max_length == 512
     assert_same(ours, peer, list(unicode_texts(500)))
@@ -131,7 +131,7 @@ TEXTS = ["The Cat sat on naïve mats, 中文字 and ☃☃ 😀.", "playing play
         {"kind": "wordpiece"},
         {"kind": "wordpiece", "lowercase": False},
         {"kind": "wordpiece", "strip_accents": False, "chinese": False},
-        {"kind": "wordpiece", "byte_fallback": True, "size": 700},
+        {"kind": "wordpiece", "byte_fallback": True, "vocab_size": 700},
         {"kind": "bpe"},
         {"kind": "bpe", "lowercase": True},
         {"kind": "word"},
@@ -144,13 +144,13 @@ def test_what_we_learn_and_save_is_opened_by_transformers(
     options: dict, model_type: str | None, tmp_path: Path
 ):
     """Alone, and beside the configuration of a BERT, for which transformers has a class in mind."""
-    ours = learn(TEXTS, **{"size": 300, **options}).with_limit(77)
+    ours = train_tokenizer(TEXTS, **{"vocab_size": 300, **options}).with_max_length(77)
     ours.save(tmp_path)
     if model_type:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert_same(ours, peer, list(unicode_texts(300)))
-    assert (peer.model_max_length, len(peer)) == (77, ours.size)
+    assert (peer.model_max_length, len(peer)) == (77, ours.vocab_size)
     assert (peer.mask_token, peer.mask_token_id) == (ours.mask_token, ours.mask_id)
     ids = ours.encode("The Cat played 中文").ids
     assert peer.decode(ids, skip_special_tokens=True) == ours.decode(ids)
@@ -165,7 +165,7 @@ def test_a_folder_with_nothing_but_a_vocabulary(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"])
 def test_settings_that_contradict_the_file_are_read_alike(name: str, tmp_path: Path):
-    learn(TEXTS, size=300).save(tmp_path)
+    train_tokenizer(TEXTS, vocab_size=300).save(tmp_path)
     settings = {
         "tokenizer_class": name,
         "do_lower_case": False,
@@ -188,7 +188,7 @@ def test_pairs_are_cut_as_transformers_cuts_them():
                 for side, policy in (("right", "head"), ("left", "tail")):
                     peer.truncation_side = side
                     theirs = peer(text, pair, truncation="longest_first", max_length=limit)
-                    found = ours.encode(text, pair, limit=limit, policy=policy)
+                    found = ours.encode(text, pair, max_length=limit, truncation=policy)
                     assert found.ids == theirs["input_ids"], (first, second, limit)
                     assert found.type_ids == theirs["token_type_ids"]
 
@@ -202,7 +202,7 @@ def test_longest_first_takes_one_piece_at_a_time_from_the_longer():
                 tie = int(first > second)
                 while sum(left) > limit:
                     left[left.index(max(left)) if left[0] != left[1] else tie] -= 1
-                assert longest_first(first, second, limit) == tuple(left)
+                assert truncate_longest_first(first, second, limit) == tuple(left)
 
 
 @pytest.mark.parametrize("stride", [0, 1, 5])
@@ -220,7 +220,7 @@ def test_windows_are_those_of_transformers(stride: int):
                 return_overflowing_tokens=True,
                 return_offsets_mapping=True,
             )
-            found = ours.windows(*texts, limit=limit, stride=stride)
+            found = ours.encode_windows(*texts, max_length=limit, overlap=stride)
             assert [window.ids for window in found] == theirs["input_ids"]
             assert [window.offsets for window in found] == theirs["offset_mapping"]
 
@@ -231,7 +231,7 @@ DOCUMENTATION = [
 
 
 def test_byte_level_bpe_learns_what_the_library_learns():
-    ours = learn(DOCUMENTATION, kind="bpe", size=2000)
+    ours = train_tokenizer(DOCUMENTATION, kind="bpe", vocab_size=2000)
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -249,15 +249,17 @@ def test_byte_level_bpe_learns_what_the_library_learns():
 
 def test_wordpiece_learns_what_the_library_learns_but_for_ties(monkeypatch: pytest.MonkeyPatch):
     """The library breaks ties by ids that differ from run to run: of 2,000 pieces a few differ."""
-    monkeypatch.setattr("cloze.text.learn._UNCOVERED", 10**12)  # all characters, as it does
-    ours = learn(DOCUMENTATION, size=2000, min_count=1)
+    monkeypatch.setattr(
+        "cloze.text.tokenizer_training._UNCOVERED", 10**12
+    )  # all characters, as it does
+    ours = train_tokenizer(DOCUMENTATION, vocab_size=2000, min_count=1)
     backend = Backend(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=2000, special_tokens=list(ours.tokens.values()), show_progress=False
+        vocab_size=2000, special_tokens=list(ours.special_tokens.values()), show_progress=False
     )
     backend.train_from_iterator(DOCUMENTATION, trainer)
     assert len(ours.backend.get_vocab().keys() & backend.get_vocab().keys()) >= 1980
     # what comes first has no ties
-    assert {ours.piece(number) for number in range(300)} <= backend.get_vocab().keys()
+    assert {ours.id_to_token(number) for number in range(300)} <= backend.get_vocab().keys()

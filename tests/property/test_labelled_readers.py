@@ -15,8 +15,8 @@ from cloze.data.labelled.questions import read_questions
 from cloze.data.labelled.schemes import scheme_of, spans_of, tags_of, to_iob2
 from cloze.data.labelled.tables import read_texts
 from cloze.data.labelled.tags import read_tags
-from cloze.data.labelled.words import mark_off
 from cloze.errors import InputError
+from cloze.text.words import find_words
 
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=30)
 FIELD = st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff\r\n\t"), max_size=30)
@@ -175,7 +175,7 @@ def test_spans_of_characters(text, data):
 
 @given(ANY, st.sets(st.integers(0, 30)))
 def test_marked_off_words_leave_only_white_space(text, cuts):
-    places = mark_off(text, cuts)
+    places = find_words(text, cuts)
     assert "".join(text[a:b] for a, b in places) == "".join(text.split())
     assert all(a < b and not cuts & set(range(a + 1, b)) for a, b in places)
 

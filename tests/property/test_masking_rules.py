@@ -170,7 +170,7 @@ def test_the_tokenizer_says_what_may_stand_in():
     tokenizer = tiny_tokenizer()
     how = Masking.of(tokenizer)
     assert how.mask_id == tokenizer.mask_id
-    assert set(how.vocab.tolist()) == set(range(tokenizer.size)) - tokenizer.special_ids
+    assert set(how.vocab.tolist()) == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
 
 
 def test_a_tokenizer_without_mask_is_told():

@@ -35,10 +35,10 @@ def bert(lowercase: bool, strip: bool | None = None) -> normalizers.Normalizer:
 
 
 LOCAL = {
-    "uncased": backends.wordpiece(VOCAB, bert(True)),
-    "cased": backends.wordpiece(VOCAB, bert(False)),
-    "bytes": backends.wordpiece(BYTE_VOCAB, bert(True), byte_fallback=True),
-    "words": backends.words(VOCAB, bert(True)),
+    "uncased": backends.build_wordpiece(VOCAB, bert(True)),
+    "cased": backends.build_wordpiece(VOCAB, bert(False)),
+    "bytes": backends.build_wordpiece(BYTE_VOCAB, bert(True), byte_fallback=True),
+    "words": backends.build_word_level(VOCAB, bert(True)),
     "composed": word_level(
         normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]),
         pre_tokenizers.Whitespace(),
@@ -49,8 +49,8 @@ LOCAL = {
     ),
 }
 OTHERS = {
-    "characters": backends.characters(VOCAB, None, chinese=True, byte_fallback=False),
-    "gpt2": backends.byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, []),
+    "characters": backends.build_characters(VOCAB, None, chinese=True, byte_fallback=False),
+    "gpt2": backends.build_byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, []),
     "stripping": word_level(normalizers.Strip(), pre_tokenizers.BertPreTokenizer()),
     "unsplit": word_level(None, None),
     "metaspace": word_level(None, pre_tokenizers.Metaspace()),
@@ -64,7 +64,9 @@ SENTENCES = st.lists(
 
 
 def recipe(backend: Backend, **changed) -> Recipe:
-    plain = Tokenizer(backend, tokens={"unk": "[UNK]"} if "[UNK]" in backend.get_vocab() else {})
+    plain = Tokenizer(
+        backend, special_tokens={"unk": "[UNK]"} if "[UNK]" in backend.get_vocab() else {}
+    )
     return Recipe.of(plain, "lines", changed.get("segmenter"))
 
 

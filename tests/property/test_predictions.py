@@ -121,7 +121,7 @@ def test_targets_cover_the_answer(context, question, cut):
     start, end = sorted(min(place, len(context)) for place in cut)
     given_answer = Answer(text=context[start:end], start=start)
     example = QuestionExample(question=question, context=context, answers=(given_answer,))
-    whole = model.tokenizer.encode(context).pieces_between(start, end)
+    whole = model.tokenizer.encode(context).tokens_in_span(start, end)
     (group,) = answer.encode_examples(model, [example], task("answer"))
     for item in group:
         assert len(item.ids) <= model.limit

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.text.sentences import sentences, split
+from cloze.text.sentences import sentence_spans, split_sentences
 
 PIECES = st.sampled_from(
     [
@@ -22,7 +22,7 @@ TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=40).map("".join))
 
 @given(TEXTS)
 def test_nothing_but_blanks_is_left_out(text: str):
-    spans = split(text)
+    spans = sentence_spans(text)
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     assert edges == sorted(edges)
     between = zip(edges[::2], edges[1::2], strict=True)
@@ -31,7 +31,7 @@ def test_nothing_but_blanks_is_left_out(text: str):
 
 @given(TEXTS)
 def test_every_sentence_has_text_and_no_blanks_around_it(text: str):
-    for sentence in sentences(text):
+    for sentence in split_sentences(text):
         assert sentence
         assert sentence == sentence.strip()
 
@@ -39,4 +39,4 @@ def test_every_sentence_has_text_and_no_blanks_around_it(text: str):
 @given(st.lists(st.text("abc", min_size=1, max_size=5), min_size=1))
 def test_plain_sentences_come_back_one_by_one(words: list[str]):
     made = [f"X{word} is here." for word in words]
-    assert sentences(" ".join(made)) == made
+    assert split_sentences(" ".join(made)) == made

@@ -7,10 +7,15 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from cloze.text.encoding import Encoding
-from cloze.text.learn import learn
-from cloze.text.length import keep, longest_first, max_context, windows
+from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
+from cloze.text.truncation import (
+    max_context_windows,
+    split_windows,
+    truncate,
+    truncate_longest_first,
+)
 from texts import ANY_TEXT
 
 TEXTS = [
@@ -21,8 +26,8 @@ TEXTS = [
 MADE = {
     "uncased": {"kind": "wordpiece"},
     "cased": {"kind": "wordpiece", "lowercase": False},
-    "bytes": {"kind": "wordpiece", "byte_fallback": True, "size": 900},
-    "bpe": {"kind": "bpe", "size": 400},
+    "bytes": {"kind": "wordpiece", "byte_fallback": True, "vocab_size": 900},
+    "bpe": {"kind": "bpe", "vocab_size": 400},
     "word": {"kind": "word"},
     "char": {"kind": "char"},
     "char-bytes": {"kind": "char", "byte_fallback": True},
@@ -31,11 +36,11 @@ MADE = {
 
 @cache
 def made(name: str) -> Tokenizer:
-    return learn(TEXTS, **{"size": 500, **MADE[name]})
+    return train_tokenizer(TEXTS, **{"vocab_size": 500, **MADE[name]})
 
 
-def check(encoding: Encoding, text: str, sequence: int) -> None:
-    inside = encoding.pieces_of(sequence)
+def check(encoding: TokenAlignment, text: str, sequence: int) -> None:
+    inside = encoding.token_range(sequence)
     offsets = [encoding.offsets[n] for n in inside]
     words = [encoding.words[n] for n in inside]
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
@@ -47,10 +52,10 @@ def check(encoding: Encoding, text: str, sequence: int) -> None:
     for word, (start, end) in spans.items():
         pieces = [n for n in inside if encoding.words[n] == word]
         assert (start, end) == (encoding.offsets[pieces[0]][0], encoding.offsets[pieces[-1]][1])
-        assert set(pieces) <= set(encoding.pieces_between(start, end, sequence)) or start == end
+        assert set(pieces) <= set(encoding.tokens_in_span(start, end, sequence)) or start == end
     for char in range(len(text)):
         covering = [n for n in inside if encoding.offsets[n][0] <= char < encoding.offsets[n][1]]
-        assert [*encoding.pieces_between(char, char + 1, sequence)] == covering
+        assert [*encoding.tokens_in_span(char, char + 1, sequence)] == covering
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -60,8 +65,8 @@ def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
     check(encoding, text, 0)
     check(encoding, pair, 1)
-    assert [made(name).id(piece) for piece in encoding.pieces] == encoding.ids
-    assert made(name).ids([text]) == [made(name).encode(text).ids]
+    assert [made(name).token_to_id(piece) for piece in encoding.tokens] == encoding.ids
+    assert made(name).encode_ids([text]) == [made(name).encode(text).ids]
 
 
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
@@ -72,16 +77,16 @@ def test_what_is_kept_and_what_is_cut_are_the_whole(
 ):
     tokenizer = made("uncased")
     whole = tokenizer.encode(text, pair)
-    part = tokenizer.encode(text, pair, limit=limit, policy=policy)
+    part = tokenizer.encode(text, pair, max_length=limit, truncation=policy)
     assert len(part) == min(limit, len(whole))
     for sequence in (0, 1):
-        pieces = whole.pieces_of(sequence)
-        kept = [pieces[n] for span in part.kept[sequence] for n in span]
-        assert len(kept) + part.cut[sequence] == len(pieces)
+        pieces = whole.token_range(sequence)
+        kept = [pieces[n] for span in part.kept_ranges[sequence] for n in span]
+        assert len(kept) + part.num_truncated[sequence] == len(pieces)
         for column in ("ids", "pieces", "offsets", "words", "type_ids"):
             expected = [getattr(whole, column)[n] for n in kept]
-            assert [getattr(part, column)[n] for n in part.pieces_of(sequence)] == expected
-    framed = [compress(encoding.ids, encoding.special) for encoding in (part, whole)]
+            assert [getattr(part, column)[n] for n in part.token_range(sequence)] == expected
+    framed = [compress(encoding.ids, encoding.special_tokens_mask) for encoding in (part, whole)]
     assert list(framed[0]) == list(framed[1])
 
 
@@ -89,9 +94,11 @@ def test_what_is_kept_and_what_is_cut_are_the_whole(
 def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
     tokenizer = made("bpe")
     whole = tokenizer.encode(text)
-    shown = tokenizer.windows(text, limit=6, stride=stride)
-    spans = [window.kept[0][0] for window in shown]
-    ids = [shown[n].ids[piece - spans[n].start] for piece, n in enumerate(max_context(spans))]
+    shown = tokenizer.encode_windows(text, max_length=6, overlap=stride)
+    spans = [window.kept_ranges[0][0] for window in shown]
+    ids = [
+        shown[n].ids[piece - spans[n].start] for piece, n in enumerate(max_context_windows(spans))
+    ]
     assert ids == whole.ids
 
 
@@ -100,7 +107,7 @@ def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
 @given(text=ANY_TEXT)
 @example(text="\U0002b820" * 301)
 def test_no_character_is_unknown_with_bytes(name: str, text: str):
-    assert "[UNK]" not in made(name).encode(text).pieces
+    assert "[UNK]" not in made(name).encode(text).tokens
 
 
 @pytest.mark.parametrize("name", ["char-bytes", "bpe"])
@@ -128,7 +135,7 @@ def test_the_normalised_words_come_back_from_byte_pieces(text: str):
 
 @given(st.sampled_from(["head", "tail", "head+tail"]), st.integers(0, 3000), st.integers(0, 1000))
 def test_a_policy_keeps_exactly_the_limit_in_order(policy: str, count: int, limit: int):
-    kept = [piece for span in keep(policy, count, limit) for piece in span]
+    kept = [piece for span in truncate(policy, count, limit) for piece in span]
     assert len(kept) == min(count, limit)
     assert kept == sorted(set(kept))
     assert not kept or (policy == "tail" or kept[0] == 0 or limit < 4)
@@ -137,7 +144,7 @@ def test_a_policy_keeps_exactly_the_limit_in_order(policy: str, count: int, limi
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 80))
 def test_a_pair_keeps_exactly_the_limit(first: int, second: int, limit: int):
-    kept = longest_first(first, second, limit)
+    kept = truncate_longest_first(first, second, limit)
     assert sum(kept) == min(first + second, limit)
     assert all(0 <= k <= whole for k, whole in zip(kept, (first, second), strict=True))
     # nothing is taken from one while the other is longer by more than the odd piece
@@ -148,12 +155,12 @@ def test_a_pair_keeps_exactly_the_limit(first: int, second: int, limit: int):
 @given(st.integers(0, 300), st.integers(1, 50), st.integers(0, 49))
 def test_windows_cover_everything_and_overlap(count: int, limit: int, stride: int):
     stride %= limit
-    spans = windows(count, limit, stride)
+    spans = split_windows(count, limit, stride)
     assert {piece for span in spans for piece in span} == set(range(count))
     assert all(len(span) <= limit for span in spans)
     assert all(len(span) == limit for span in spans[:-1])
     for left, right in pairwise(spans):
         assert left.stop - right.start == stride
-    chosen = max_context(spans)
+    chosen = max_context_windows(spans)
     assert len(chosen) == count
     assert all(piece in spans[number] for piece, number in enumerate(chosen))

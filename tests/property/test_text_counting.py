@@ -14,8 +14,8 @@ from cloze.text.counting import (
     count_characters,
     count_chunks,
     count_words,
-    split_bert,
-    split_spaced,
+    split_bert_words,
+    split_with_spaces,
 )
 from texts import ANY_TEXT
 
@@ -41,7 +41,7 @@ def test_the_words_of_bert(
 ):
     normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
     split = pre_tokenizers.BertPreTokenizer()
-    chunks = count_chunks(texts, partial(split_bert, chinese=chinese), max_words=10**6)
+    chunks = count_chunks(texts, partial(split_bert_words, chinese=chinese), max_words=10**6)
     assert count_words(chunks, split, normalizer) == whole(texts, normalizer, split)
 
 
@@ -52,7 +52,7 @@ def test_the_words_of_bert(
 def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_accents: bool | None):
     normalizer = plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    spaced = partial(split_spaced, normalizer=normalizer)
+    spaced = partial(split_with_spaces, normalizer=normalizer)
     chunks = count_chunks(texts, spaced, max_words=10**6)
     assert count_words(chunks, split) == whole(texts, normalizer, split)
 

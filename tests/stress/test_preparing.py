@@ -115,7 +115,7 @@ def test_every_line_has_the_tokenizers_own_ids(data_dir, text, words):
         batch.append(row.text)
         if len(batch) == 2000:
             ids, _, lengths = encoder._encode(batch)
-            whole = tokenizer.ids(batch, special=False)
+            whole = tokenizer.encode_ids(batch, add_special_tokens=False)
             assert lengths.tolist() == [len(line) for line in whole]
             assert ids.tolist() == [i for line in whole for i in line]
             batch = []

@@ -39,7 +39,7 @@ def test_every_line_has_the_ids_and_offsets_of_transformers(name: str, text: str
 LEARN = """
 import lzma, resource, sys, time
 from pathlib import Path
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 
 def lines(folder):
     for path in sorted(folder.glob("*.xz")):
@@ -48,7 +48,7 @@ def lines(folder):
                 yield from file
 
 start = time.monotonic()
-learn(lines(Path(sys.argv[1])), size=32_000).save(sys.argv[2])
+train_tokenizer(lines(Path(sys.argv[1])), vocab_size=32_000).save(sys.argv[2])
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
 print(peak, time.monotonic() - start)
 """
@@ -70,4 +70,4 @@ def test_a_vocabulary_of_all_english_text_fits_in_memory_and_is_the_same_twice(
         assert peak < 4 * 2**30
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-    assert Tokenizer.load(tmp_path / "1").size == 32_000
+    assert Tokenizer.load(tmp_path / "1").vocab_size == 32_000

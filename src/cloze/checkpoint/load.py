@@ -113,14 +113,14 @@ def open_folder(source: str | os.PathLike[str]) -> Contents:
     published = read_config(values, stored)
     tokenizer = Tokenizer.load(body)
     rows = published.config.vocab_size
-    if tokenizer.size > rows:
+    if tokenizer.vocab_size > rows:
         raise FolderError(
-            f"the tokenizer has {tokenizer.size:,} pieces, the model's table only {rows:,} rows",
-            fix="the two are not of one model; take both from one folder",
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, the model only {rows:,}",
+            fix="use the tokenizer and the weights of the same model",
         )
     pooling = read_pooling(lambda name: optional_json(folder, name))
     if pooling and pooling.lowercase and not tokenizer.lowercase:
-        tokenizer = tokenizer.lowered()
+        tokenizer = tokenizer.to_lowercase()
     if (folder / TASK_FILE).is_file():
         task: Task | None = read_task(read_json(folder / TASK_FILE))
     else:

@@ -121,5 +121,5 @@ class Model(Saved):
 
 def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | None) -> int:
     """The least of what the positions and the pooling allow; if it says nothing, the tokenizer."""
-    told = (pooling and pooling.limit) or tokenizer.limit
+    told = (pooling and pooling.limit) or tokenizer.max_length
     return min(limit for limit in (config.max_positions, told) if limit)

@@ -28,8 +28,8 @@ from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, SYMBOLS, NGramConfig
 from cloze.models.language import batches
 from cloze.models.ngram import Floats, Ints, Level, NGram, Step
-from cloze.text.spaced import spaced
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import build_whitespace_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -94,7 +94,7 @@ def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
     """The model in an ARPA file, plain or packed. Its words stand between white space."""
     with open_text(expanded(path)) as lines:
         words, module = read_arpa(lines, os.fspath(path))
-    return NGramModel(module=module, tokenizer=spaced(words[len(SYMBOLS) :]))
+    return NGramModel(module=module, tokenizer=build_whitespace_tokenizer(words[len(SYMBOLS) :]))
 
 
 def open_ngram(

@@ -61,7 +61,7 @@ class Saved:
         model: Any = self
         shape = {name: getattr(model.config, name, None) for name in _SHAPE}
         told = {"family": model.config.family, **shape, "task_heads": getattr(self, "heads", None)}
-        told["pieces"] = model.tokenizer.size
+        told["pieces"] = model.tokenizer.vocab_size
         parts = (f"{name}={value!r}" for name, value in told.items() if value is not None)
         return f"{type(self).__name__}({', '.join(parts)})"
 

@@ -10,7 +10,7 @@ from cloze.checkpoint.own import check_version
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
 from cloze.nn.readers import READERS
-from cloze.text.length import POLICIES
+from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"
 FORMAT_VERSION = 1
@@ -54,7 +54,7 @@ class Task:
     def __post_init__(self) -> None:
         one_of("task", self.name, TASK_HEADS)
         if self.policy is not None:
-            one_of("length policy", self.policy, POLICIES)
+            one_of("length policy", self.policy, TRUNCATIONS)
 
     @property
     def head(self) -> str:

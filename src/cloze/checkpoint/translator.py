@@ -18,8 +18,8 @@ from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
 from cloze.nn.fuse import move_to_device
 from cloze.nn.meta import without_memory
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 
 Config = TransformerConfig | Seq2SeqConfig
 Module = Transformer | Seq2Seq
@@ -78,13 +78,17 @@ def learn_pieces(texts: Sequence[str], size: int, **options: Any) -> Tokenizer: 
 
     It spells every text, one never seen in single bytes, and gives it back as it was.
     """
-    return learn([_spaced(text) for text in texts], kind="bpe", size=size, **options)
+    return train_tokenizer(
+        [_spaced(text) for text in texts], kind="bpe", vocab_size=size, **options
+    )
 
 
 def sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Sentences as ids, each with its end."""
     assert tokenizer.eos_id is not None
-    return [[*ids, tokenizer.eos_id] for ids in tokenizer.ids([_spaced(one) for one in texts])]
+    return [
+        [*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids([_spaced(one) for one in texts])
+    ]
 
 
 def load_translator(
@@ -97,9 +101,9 @@ def load_translator(
     place, where = Path(folder), resolve_device(device)
     config, longest = _read_config(place)
     tokenizer = Tokenizer.load(place)
-    if tokenizer.size > config.vocab_size or tokenizer.eos_id != config.eos_id:
+    if tokenizer.vocab_size > config.vocab_size or tokenizer.eos_id != config.eos_id:
         raise FolderError(
-            f"the tokenizer has {tokenizer.size:,} pieces and the end {tokenizer.eos_id}, "
+            f"the tokenizer has {tokenizer.vocab_size:,} pieces and the end {tokenizer.eos_id}, "
             f"config.json {config.vocab_size:,} and {config.eos_id}",
             fix="the two are not of one model; take both from one folder",
         )

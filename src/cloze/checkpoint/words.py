@@ -31,7 +31,7 @@ class Vocabulary:
     @cached_property
     def _numbers(self) -> list[int]:
         """The model's id for each of the tokenizer's."""
-        found = [UNK] * self.tokenizer.size
+        found = [UNK] * self.tokenizer.vocab_size
         for number, id_ in enumerate(self._pieces.values(), len(SYMBOLS)):
             found[id_] = number
         return found
@@ -39,14 +39,19 @@ class Vocabulary:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The words of texts."""
         numbers = self._numbers
-        return [[numbers[id_] for id_ in ids] for ids in self.tokenizer.ids(texts, special=False)]
+        return [
+            [numbers[id_] for id_ in ids]
+            for ids in self.tokenizer.encode_ids(texts, add_special_tokens=False)
+        ]
 
     def shown(self, number: int) -> str:
         """A word for a reader: of byte-level pieces the text."""
         word = self.words[number]
         if number < len(SYMBOLS):
             return word
-        return self.tokenizer.decode([self._pieces[word]], skip_special=False).strip() or word
+        return (
+            self.tokenizer.decode([self._pieces[word]], skip_special_tokens=False).strip() or word
+        )
 
     def text(self, numbers: Sequence[int]) -> str:
         """The text of words, without <s> and </s>; what is unknown stays so."""
@@ -56,7 +61,9 @@ class Vocabulary:
             for n in numbers
             if n not in (BOS, EOS)
         ]
-        return self.tokenizer.decode([id_ for id_ in ids if id_ is not None], skip_special=False)
+        return self.tokenizer.decode(
+            [id_ for id_ in ids if id_ is not None], skip_special_tokens=False
+        )
 
 
 class ReadsWords(Saved):

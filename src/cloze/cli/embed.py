@@ -168,7 +168,7 @@ class _Lines:
         for record in records:
             self._texts += 1
             if record.vectors is not None and record.encoding is not None:
-                for piece, vector in zip(record.encoding.pieces, record.vectors, strict=True):
+                for piece, vector in zip(record.encoding.tokens, record.vectors, strict=True):
                     print(self._texts, printable(piece), *vector, sep="\t")
             elif record.vectors is not None:
                 print(*record.vectors, sep="\t")
@@ -187,7 +187,7 @@ def _print(records: "Sequence[Record]") -> None:
         print_table(("text", *columns), texts)
     for record in records:
         if record.vectors is not None and record.encoding is not None:
-            tokens = zip(record.encoding.pieces, record.vectors, strict=True)
+            tokens = zip(record.encoding.tokens, record.vectors, strict=True)
             rows = [(piece, *_numbers(vector)) for piece, vector in tokens]
             print_table(("piece", *columns), rows, title=record.text)
 

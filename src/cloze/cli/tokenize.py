@@ -20,7 +20,7 @@ from cloze.cli.common import (
 from cloze.cli.outcomes import print_line
 
 if TYPE_CHECKING:
-    from cloze.text.encoding import Encoding
+    from cloze.text.alignment import TokenAlignment
 
 COLUMNS = ("piece", "id", "characters", "word", "type")
 
@@ -56,17 +56,17 @@ def tokenize(
     skipped.tell()
 
 
-def _plain(encoding: "Encoding") -> dict[str, object]:
+def _plain(encoding: "TokenAlignment") -> dict[str, object]:
     return {
         "ids": encoding.ids,
-        "pieces": encoding.pieces,
+        "pieces": encoding.tokens,
         "offsets": encoding.offsets,
         "words": encoding.words,
         "type_ids": encoding.type_ids,
     }
 
 
-def _print(found: "Iterator[Encoding]") -> None:
+def _print(found: "Iterator[TokenAlignment]") -> None:
     """One table; of several texts it says by number, for they can be long, whose each piece is."""
     begin = list(islice(found, 2))
     rows = (
@@ -80,11 +80,11 @@ def _print(found: "Iterator[Encoding]") -> None:
         print_table(COLUMNS, (row[1:] for row in rows))
 
 
-def _rows(encoding: "Encoding") -> Iterator[tuple[object, ...]]:
+def _rows(encoding: "TokenAlignment") -> Iterator[tuple[object, ...]]:
     return (
         (piece, str(number), *(("", "") if word is None else (f"{start}–{end}", word)), kind)
         for piece, number, (start, end), word, kind in zip(
-            encoding.pieces,
+            encoding.tokens,
             encoding.ids,
             encoding.offsets,
             encoding.words,

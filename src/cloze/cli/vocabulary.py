@@ -92,7 +92,7 @@ def vocabulary(
     summary = {
         "folder": str(out),
         "kind": tokenizer.kind,
-        "size": tokenizer.size,
+        "size": tokenizer.vocab_size,
         "lowercase": tokenizer.lowercase,
     }
     if as_json:

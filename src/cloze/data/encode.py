@@ -12,7 +12,7 @@ import tokenizers
 
 from cloze.data.shards import Array, Encoded
 from cloze.errors import InputError, MissingExtraError
-from cloze.text.sentences import sentences as split_sentences
+from cloze.text.sentences import split_sentences as split_sentences
 from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
@@ -48,7 +48,7 @@ class Recipe:
         plain.no_padding()
         return cls(
             backend=plain.to_str(),
-            vocabulary=tokenizer.size,
+            vocabulary=tokenizer.vocab_size,
             unknown=tokenizer.unk_id,
             sentences=sentences,
             segmenter=segmenter,

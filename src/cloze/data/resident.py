@@ -42,7 +42,7 @@ class Resident:
             ids, _ = corpus.read(place, min(place + _AT_ONCE, len(corpus)))
             some = torch.from_numpy(ids.astype(np.int64))
             self.ids[place : place + len(some)] = some.to(device)
-        special = torch.zeros(tokenizer.size, dtype=torch.bool)
+        special = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
         special[list(tokenizer.special_ids)] = True
         self.special = special.to(device)
 

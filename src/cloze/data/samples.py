@@ -77,17 +77,17 @@ class Samples:
             raise InputError(
                 "this tokenizer has no [CLS] and [SEP]", fix="use one of BERT's kind (wordpiece)"
             )
-        if tokenizer.size != view.corpus.vocabulary:
+        if tokenizer.vocab_size != view.corpus.vocabulary:
             raise InputError(
                 f"the corpus was prepared for {view.corpus.vocabulary:,} ids, "
-                f"the tokenizer has {tokenizer.size:,}",
+                f"the tokenizer has {tokenizer.vocab_size:,}",
                 fix="prepare the corpus with this tokenizer",
             )
         self.plan = plan(view, sampling, epoch=epoch)
         self._corpus = view.corpus
         self._epoch = epoch
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
-        self._special = np.zeros(tokenizer.size, np.bool_)
+        self._special = np.zeros(tokenizer.vocab_size, np.bool_)
         self._special[list(tokenizer.special_ids)] = True
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
 from cloze.files import whole_file
-from cloze.text.encoding import Encoding
+from cloze.text.alignment import TokenAlignment
 
 Vectors = NDArray[np.float32]
 
@@ -27,7 +27,7 @@ class Record:
 
     text: str
     vectors: Vectors | None = None  # d; t d with an encoding
-    encoding: Encoding | None = None
+    encoding: TokenAlignment | None = None
     error: InputError | None = None
     truncated: int = 0  # tokens left out by truncation
 
@@ -37,7 +37,7 @@ class Record:
             return {"text": self.text, **self._outcome()}
         if self.encoding is None:
             return {"text": self.text, "embedding": self.vectors.tolist(), **self._outcome()}
-        columns = (self.encoding.pieces, self.encoding.offsets, self.encoding.words, self.vectors)
+        columns = (self.encoding.tokens, self.encoding.offsets, self.encoding.words, self.vectors)
         return {
             "text": self.text,
             "tokens": [
@@ -60,7 +60,7 @@ class Record:
         starts, ends = zip(*self.encoding.offsets, strict=True)
         return {
             "text": self.text,
-            "tokens": self.encoding.pieces,
+            "tokens": self.encoding.tokens,
             "starts": starts,
             "ends": ends,
             "words": self.encoding.words,

@@ -15,7 +15,7 @@ from cloze.make.look import Look, Near, Ranked, look, neighbours
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import recipe
 from cloze.report.page import write_report
-from cloze.text.sentences import sentences
+from cloze.text.sentences import split_sentences
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import FILLS, NEIGHBOURS
 
@@ -76,7 +76,7 @@ def demo(
     made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
     trained = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)
     model = load(folder, device=device)
-    every = [one for text in texts for paragraph in text for one in sentences(paragraph)]
+    every = [one for text in texts for paragraph in text for one in split_sentences(paragraph)]
     found = neighbours(model, QUERIES, some(every, seed=seed))
     write_json(folder / NEIGHBOURS, [asdict(one) for one in found])
     write_report(folder)

@@ -28,7 +28,7 @@ def extend_model(
     A head that `base` lacks, or has for other labels, is initialised at random. `changes` are
     fields of the configuration.
     """
-    vocab_size = max(base.config.vocab_size, tokenizer.size)
+    vocab_size = max(base.config.vocab_size, tokenizer.vocab_size)
     config = replace(base.config, vocab_size=vocab_size, **changes)
     module = build(config, heads, rng=rng)
     ours, theirs = module.state_dict(), base.module.state_dict()
@@ -53,6 +53,6 @@ def resize_token_embeddings(
         if name not in theirs or weight.shape == theirs[name].shape:
             continue
         weight[: len(theirs[name])] = theirs[name]
-        for id_ in range(old.size, new.size):
-            spelled = old.ids([new.decode([id_])], special=False)[0]
+        for id_ in range(old.vocab_size, new.vocab_size):
+            spelled = old.encode_ids([new.decode([id_])], add_special_tokens=False)[0]
             weight[id_] = theirs[name][spelled].mean(0)

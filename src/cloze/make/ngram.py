@@ -17,10 +17,9 @@ from cloze.make.language_model.recipe import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
-from cloze.text.counting import Told
-from cloze.text.learn import learn
-from cloze.text.spaced import learn_spaced
+from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.ngram import fit
 
@@ -76,7 +75,7 @@ def train_ngram(
     memory: int = 1024,
     column: str | None = None,
     force: bool = False,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> NGramModel:
     """Count the n-grams of a text and save the model in a folder.
 
@@ -108,7 +107,7 @@ def train_ngram(
             check_rereadable(
                 sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
             )
-            tokenizer = train_tokenizer(
+            tokenizer = train_lm_tokenizer(
                 texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
             )
         elif not isinstance(tokenizer, Tokenizer):
@@ -129,21 +128,21 @@ def train_ngram(
     return open_ngram(target)
 
 
-def train_tokenizer(
+def train_lm_tokenizer(
     texts: Iterable[str],
     *,
     kind: str,
     size: int,
     min_count: int,
     lowercase: bool | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Tokenizer:
     """Train the tokenizer of a language model."""
     one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
-    options = {"size": size, "min_count": min_count, "progress": progress}
+    options = {"vocab_size": size, "min_count": min_count, "progress": progress}
     if kind == "spaced":
-        return learn_spaced(texts, **options)  # type: ignore[arg-type]
-    return learn(texts, kind=kind, lowercase=lowercase, **options)  # type: ignore[arg-type]
+        return train_whitespace_tokenizer(texts, **options)  # type: ignore[arg-type]
+    return train_tokenizer(texts, kind=kind, lowercase=lowercase, **options)  # type: ignore[arg-type]
 
 
 def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[int]]:
@@ -151,7 +150,7 @@ def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[in
         yield from filter(None, vocabulary.ids(batch))
 
 
-def _texts(stream: Iterable[Row], progress: Told | None) -> Iterator[str]:
+def _texts(stream: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
     size = 0
     for number, row in enumerate(stream, 1):
         size += len(row.text)

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import small
+from cloze.progress import ProgressCallback
 from cloze.tasks.embed import embed
-from cloze.text.counting import Told
 
 DAMPING = 0.01  # of the mean square of an input: directions that the text has none of stay put
 
 
-def rounded_on(model: Model, texts: Sequence[str], *, progress: Told | None = None) -> Model:
+def rounded_on(
+    model: Model, texts: Sequence[str], *, progress: ProgressCallback | None = None
+) -> Model:
     """A copy of an encoder whose blocks hold eight-bit numbers, fitted to these texts.
 
     Each block is rounded on what the rounded blocks before it make of the texts. Embeddings and

@@ -7,9 +7,9 @@ from typing import Literal
 from cloze.data.files import fresh_path
 from cloze.data.streams import Row, Source, rows
 from cloze.errors import InputError
-from cloze.text.counting import Told
-from cloze.text.learn import learn
+from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 
 _REPORT = 10_000  # rows between two calls of `progress`
 
@@ -28,7 +28,7 @@ def vocabulary(
     column: str | None = None,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Tokenizer:
     """Learn a vocabulary from files, folders, globs or data sets, and save it in a folder.
 
@@ -48,10 +48,10 @@ def vocabulary(
         progress: called with (stage, done, of how many) as the work goes on.
     """
     folder = None if out is None else fresh_path(out, force)  # before the work, not after it
-    tokenizer = learn(
+    tokenizer = train_tokenizer(
         _texts(rows(sources, column=column, on_error=on_error), progress),
         kind=kind,
-        size=size,
+        vocab_size=size,
         lowercase=lowercase,
         strip_accents=strip_accents,
         chinese=chinese,
@@ -64,7 +64,7 @@ def vocabulary(
     return tokenizer
 
 
-def _texts(stream: Iterable[Row], progress: Told | None) -> Iterator[str]:
+def _texts(stream: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
     size = 0
     for number, row in enumerate(stream, 1):
         size += len(row.text) if row.text.isascii() else len(row.text.encode())

@@ -14,7 +14,7 @@ from cloze.make.language_model.recipe import Word2VecRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.word2vec import WordVectors
-from cloze.text.counting import Told
+from cloze.progress import ProgressCallback
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.word2vec.corpus import encode
 from cloze.train.word2vec.settings import Settings, Text
@@ -55,7 +55,7 @@ def train_word2vec(
     text: Text | None = None,
     column: str | None = None,
     force: bool = False,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> WordVectors:
     """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 

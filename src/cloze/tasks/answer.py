@@ -18,13 +18,13 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.config import in_range
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, QuestionExample
+from cloze.progress import ProgressCallback
 from cloze.tasks.answer_items import AnswerItem, encode_examples
 from cloze.tasks.door import open_model
 from cloze.tasks.scoring import compute_logits, resolve_task
 from cloze.tasks.texts import check_text
-from cloze.text.counting import Told
-from cloze.text.ideographs import IDEOGRAPHS
-from cloze.text.length import max_context
+from cloze.text.truncation import max_context_windows
+from cloze.text.words import IDEOGRAPHS
 
 MAX_ANSWER_TOKENS = 30  # tokens of an answer
 NUM_CANDIDATES = 20  # spans that share the probability
@@ -74,7 +74,7 @@ def predict(
     allow_no_answer: bool | None = None,
     whole_words: bool = True,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[AnswerResult]:
     """The answer of each example, in their order.
 
@@ -204,7 +204,7 @@ def _answered(
     whole_words: bool,
 ) -> AnswerResult:
     most = max(NUM_CANDIDATES, top)
-    owner = max_context([item.window for item in group]) if len(group) > 1 else None
+    owner = max_context_windows([item.window for item in group]) if len(group) > 1 else None
     found: list[_Span] = []
     for number, (item, part) in enumerate(zip(group, scores, strict=True)):
         own = None if owner is None else [owner[piece] == number for piece in item.window]

@@ -12,7 +12,7 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import QuestionExample
 from cloze.errors import InputError
 from cloze.tasks.reading import check_pair_support, encode_long
-from cloze.text.encoding import Encoding
+from cloze.text.alignment import TokenAlignment
 
 QUESTION = 64  # pieces of a question that are read; as in the code of Devlin et al.
 CHUNK = 1024  # questions whose alignment is held at once
@@ -57,7 +57,7 @@ def encode_examples(
             single = len(windows) == 1
             made.append(
                 [
-                    _item(one, example, number, cut + (sum(one.cut) if single else 0))
+                    _item(one, example, number, cut + (sum(one.num_truncated) if single else 0))
                     for one in windows
                 ]
             )
@@ -74,20 +74,20 @@ def _check_policy(task: Task) -> None:
 
 def _questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
     """The questions as far as they are read, and how many pieces of each are not."""
-    room = model.limit - model.tokenizer.added(pair=True)
+    room = model.limit - model.tokenizer.num_special_tokens(pair=True)
     most = max(1, min(QUESTION, room // 2))
     read, cut = list(questions), [0] * len(questions)
-    for number, ids in enumerate(model.tokenizer.ids(questions, special=False)):
+    for number, ids in enumerate(model.tokenizer.encode_ids(questions, add_special_tokens=False)):
         if len(ids) > most:
-            encoding = model.tokenizer.encode(questions[number], special=False)
+            encoding = model.tokenizer.encode(questions[number], add_special_tokens=False)
             read[number] = questions[number][: encoding.offsets[most - 1][1]]
             cut[number] = len(ids) - most
     return read, cut
 
 
-def _item(encoding: Encoding, example: QuestionExample, number: int, cut: int) -> AnswerItem:
-    context = encoding.pieces_of(1)
-    kept = encoding.kept[1]
+def _item(encoding: TokenAlignment, example: QuestionExample, number: int, cut: int) -> AnswerItem:
+    context = encoding.token_range(1)
+    kept = encoding.kept_ranges[1]
     targets = _targets(encoding, example, context)
     return AnswerItem(
         ids=encoding.ids,
@@ -102,7 +102,7 @@ def _item(encoding: Encoding, example: QuestionExample, number: int, cut: int) -
     )
 
 
-def _targets(encoding: Encoding, example: QuestionExample, context: range) -> tuple[int, ...]:
+def _targets(encoding: TokenAlignment, example: QuestionExample, context: range) -> tuple[int, ...]:
     if example.answers is None:
         return ()
     if not example.answers:
@@ -111,12 +111,12 @@ def _targets(encoding: Encoding, example: QuestionExample, context: range) -> tu
     if answer is None:  # the context tells it in other words: there is no span to learn
         return ()
     start, end = answer.start, answer.start + len(answer.text)
-    inside = encoding.pieces_between(start, end, 1)
+    inside = encoding.tokens_in_span(start, end, 1)
     if not inside:
         return 0, 0
     # at an edge of the window the answer may go on beyond it
     begun = inside.start == context.start and encoding.offsets[inside.start][0] > start
     goes_on = inside.stop == context.stop and encoding.offsets[inside.stop - 1][1] < end
-    if encoding.cut[1] and (begun or goes_on):
+    if encoding.num_truncated[1] and (begun or goes_on):
         return 0, 0
     return inside.start, inside.stop - 1

@@ -11,13 +11,13 @@ from cloze.checkpoint.task import Task, with_policy
 from cloze.data.files import PathLike
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
+from cloze.progress import ProgressCallback
 from cloze.tasks.classify import TextItem
 from cloze.tasks.door import open_model
 from cloze.tasks.reading import check_pair_support, encode_long
 from cloze.tasks.scoring import compute_logits, resolve_task
 from cloze.tasks.texts import check_text, check_texts
-from cloze.text.counting import Told
-from cloze.text.encoding import Encoding
+from cloze.text.alignment import TokenAlignment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ def encode_examples(
     check_pair_support(model)
     rows = [(example, option) for example in examples for option in _seconds(example)]
     sequences = iter(
-        model.tokenizer.sequences([example.text for example, _ in rows], [o for _, o in rows])
+        model.tokenizer.encode_ids_and_types(
+            [example.text for example, _ in rows], [o for _, o in rows]
+        )
     )
     made: list[list[TextItem]] = []
     for number, example in enumerate(examples):
@@ -51,7 +53,7 @@ def encode_examples(
             (ids, type_ids), cut = next(sequences), 0
             if len(ids) > model.limit:
                 encoding = _cut(model, example, second, task, len(ids))
-                ids, type_ids, cut = encoding.ids, encoding.type_ids, sum(encoding.cut)
+                ids, type_ids, cut = encoding.ids, encoding.type_ids, sum(encoding.num_truncated)
             targets = () if example.label is None or place else (_checked(example),)
             group.append(
                 TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number, truncated=cut)
@@ -66,7 +68,7 @@ def predict(
     *,
     task: Task | None = None,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Choice]:
     """The best option of each example, in their order."""
     groups = encode_examples(model, examples, resolve_task("choose", model, task))
@@ -135,7 +137,9 @@ def _seconds(example: ChoiceExample) -> list[str]:
     return [f"{example.question} {option}" for option in example.options]
 
 
-def _cut(model: Model, example: ChoiceExample, second: str, task: Task, count: int) -> Encoding:
+def _cut(
+    model: Model, example: ChoiceExample, second: str, task: Task, count: int
+) -> TokenAlignment:
     if task.policy is None and not model.pooling:
         raise InputError(
             f"{example.origin}: the text has {count:,} pieces, an option and special tokens "

@@ -14,6 +14,7 @@ from cloze.data.files import PathLike
 from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
+from cloze.progress import ProgressCallback
 from cloze.tasks.door import open_model
 from cloze.tasks.reading import check_pair_support, encode_long
 from cloze.tasks.scoring import (
@@ -24,7 +25,6 @@ from cloze.tasks.scoring import (
     resolve_task,
 )
 from cloze.tasks.texts import check_pairs
-from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def encode_examples(
     if any(pair is not None for pair in pairs):
         check_pair_support(model)
     made: list[list[TextItem]] = []
-    sequences = model.tokenizer.sequences(texts, pairs)
+    sequences = model.tokenizer.encode_ids_and_types(texts, pairs)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
         targets = _targets(model, example)
         if len(ids) <= model.limit:
@@ -65,7 +65,7 @@ def encode_examples(
                     type_ids=one.type_ids,
                     targets=targets,
                     example=number,
-                    truncated=sum(one.cut) if len(many) == 1 else 0,
+                    truncated=sum(one.num_truncated) if len(many) == 1 else 0,
                 )
                 for one in many
             ]
@@ -79,7 +79,7 @@ def predict(
     *,
     task: Task | None = None,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Classification]:
     """What each example is, in their order.
 

@@ -13,6 +13,7 @@ from cloze.data.streams import listed
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import RESAMPLES
 from cloze.models.word2vec import WordVectors
+from cloze.progress import ProgressCallback
 from cloze.tasks.compare_labelled import common_measures, judge_labelled
 from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
 from cloze.tasks.compare_words import score_word_vectors
@@ -23,7 +24,6 @@ from cloze.tasks.evaluate_pretrained import evaluation_kind, is_pretrained
 from cloze.tasks.evaluate_translator import BLEU, TranslatorScores, read_parallel, score_translator
 from cloze.tasks.left_to_right import language_model
 from cloze.tasks.scored import check_options
-from cloze.text.counting import Told
 
 
 def compare(
@@ -39,7 +39,7 @@ def compare(
     seed: int = 0,
     device: str | None = None,
     dtype: str = "float32",
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     **columns: Unpack[Columns],
 ) -> Comparison | LanguageComparison:
     """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
@@ -144,7 +144,7 @@ def _translated(
     data: Data,
     policy: str | None,
     bleu: str,
-    progress: Told | None,
+    progress: ProgressCallback | None,
 ) -> dict[str, TranslatorScores]:
     pairs = read_parallel(data)
     for name, model in models.items():
@@ -161,6 +161,6 @@ def _translated(
     }
 
 
-def _told(progress: Told | None, name: str) -> Told | None:
+def _told(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
     """The same, told of a model instead of what is counted."""
     return progress and (lambda _, done, total: progress(name, done, total))

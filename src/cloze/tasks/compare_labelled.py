@@ -7,12 +7,12 @@ from typing import Any
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.schemes import scheme_of
 from cloze.errors import InputError
+from cloze.progress import ProgressCallback
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
 from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored_pairs
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import metric_kind, require_task
 from cloze.tasks.scored import check_options
-from cloze.text.counting import Told
 
 
 def judge_labelled(
@@ -21,7 +21,7 @@ def judge_labelled(
     data: Data,
     options: Mapping[str, Any],
     report: Callable[[InputError], object] | None,
-    told: Callable[[str], Told | None],
+    told: Callable[[str], ProgressCallback | None],
 ) -> dict[str, Evaluation]:
     """How each model does, all by the same examples.
 

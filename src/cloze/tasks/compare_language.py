@@ -15,9 +15,9 @@ from cloze.models.language import LanguageModel
 from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Table
+from cloze.progress import ProgressCallback
 from cloze.tasks.left_to_right import CausalEncoder
 from cloze.tasks.sizes import count_parameters
-from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def compare_language(
     data: Source | Sequence[Any],
     *,
     skip_bad: bool = False,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> LanguageComparison:
     """Score language models by the same text, a sentence to a line.
 

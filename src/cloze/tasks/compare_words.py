@@ -9,8 +9,8 @@ from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.words import Question, known_words, score_analogies, score_similarities
 from cloze.models.word2vec import WordVectors
+from cloze.progress import ProgressCallback
 from cloze.tasks.evaluate_own import read_word_questions
-from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class _Asked:
 
 
 def score_word_vectors(
-    models: Mapping[str, Any], data: Sequence[Any], progress: Told | None = None
+    models: Mapping[str, Any], data: Sequence[Any], progress: ProgressCallback | None = None
 ) -> tuple[dict[str, WordVectorScores], int]:
     """Accuracy of analogies, Spearman's correlation with judged pairs; and how many were left out.
 

@@ -19,14 +19,14 @@ from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
+from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.door import open_model
 from cloze.tasks.layers import LayerSelection, select_layers
 from cloze.tasks.reading import EncodedText, OnTruncated, encode_texts
 from cloze.tasks.texts import OnError, check_texts
-from cloze.text.counting import Told
-from cloze.text.encoding import Encoding
-from cloze.text.length import max_context
+from cloze.text.alignment import TokenAlignment
+from cloze.text.truncation import max_context_windows
 
 Vectors = NDArray[np.float32]
 
@@ -38,7 +38,7 @@ class TokenVectors:
     """The vectors of one text's tokens, special ones included, and where each token stands."""
 
     vectors: Vectors  # t d
-    encoding: Encoding
+    encoding: TokenAlignment
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -49,7 +49,7 @@ class EmbedOptions(TypedDict, total=False):
     policy: str | None
     stride: int | None
     batch_tokens: int
-    progress: Told | None
+    progress: ProgressCallback | None
     on_error: OnError | None
     on_cut: OnTruncated | None
 
@@ -81,7 +81,7 @@ def embed(
     policy: str | None = None,
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
     on_cut: OnTruncated | None = None,
 ) -> Vectors | list[TokenVectors | None]:
@@ -172,7 +172,7 @@ def _rectangles(
     readings: dict[int, EncodedText],
     layers: LayerSelection,
     batch_tokens: int,
-    progress: Told | None,
+    progress: ProgressCallback | None,
 ) -> Iterator[tuple[list[Key], Tensor]]:
     """Sequences of one length and their token vectors (b t d), until all are done."""
     keys = [(row, n) for row, reading in readings.items() for n in range(len(reading.sequences))]
@@ -213,16 +213,20 @@ def _merge(row: int, reading: EncodedText, kept: dict[Key, Tensor]) -> Tensor:
     """
     assert reading.encoding is not None
     parts = [kept[row, n] for n in range(len(reading.windows))]
-    spans = [window.kept[0][0] for window in reading.windows]
-    special = torch.tensor(reading.encoding.special)
+    spans = [window.kept_ranges[0][0] for window in reading.windows]
+    special = torch.tensor(reading.encoding.special_tokens_mask)
     merged = parts[0].new_empty(len(reading.encoding), parts[0].shape[-1])
     merged[special] = torch.stack(
-        [part[torch.tensor(w.special)] for part, w in zip(parts, reading.windows, strict=True)]
+        [
+            part[torch.tensor(w.special_tokens_mask)]
+            for part, w in zip(parts, reading.windows, strict=True)
+        ]
     ).mean(0)
     pieces = [
-        part[~torch.tensor(w.special)] for part, w in zip(parts, reading.windows, strict=True)
+        part[~torch.tensor(w.special_tokens_mask)]
+        for part, w in zip(parts, reading.windows, strict=True)
     ]
     merged[~special] = torch.stack(
-        [pieces[n][piece - spans[n].start] for piece, n in enumerate(max_context(spans))]
+        [pieces[n][piece - spans[n].start] for piece, n in enumerate(max_context_windows(spans))]
     )
     return merged

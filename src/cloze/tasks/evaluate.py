@@ -23,6 +23,7 @@ from cloze.errors import InputError
 from cloze.metrics.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
+from cloze.progress import ProgressCallback
 from cloze.tasks.door import resolve_model
 from cloze.tasks.evaluate_own import OwnOptions, evaluate_own
 from cloze.tasks.evaluate_pretrained import evaluate_pretrained, is_pretrained
@@ -38,7 +39,6 @@ from cloze.tasks.judge import (
 from cloze.tasks.scored import CorpusEvaluation, check_options
 from cloze.tasks.scoring import predict_each
 from cloze.tasks.task_functions import TASK_FUNCTIONS
-from cloze.text.counting import Told
 
 Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
 
@@ -70,7 +70,7 @@ class Options(Columns, total=False):
     skip_bad: bool
     batch_tokens: int | None
     length: int | None  # of samples in which words are hidden
-    progress: Told | None
+    progress: ProgressCallback | None
 
 
 @overload
@@ -105,7 +105,7 @@ def evaluate(
     skip_bad: bool = False,
     batch_tokens: int | None = None,
     length: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     **columns: Unpack[Columns],
 ) -> Evaluation | CorpusEvaluation:
     """Score a model: a fine-tuned one on labelled data, any other on data of its own kind.
@@ -162,7 +162,7 @@ def evaluate_labelled(
     swap: bool = False,
     skip_bad: bool = False,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     **columns: Unpack[Columns],
 ) -> Evaluation:
     """Ask a fine-tuned model about every example, and hold what it says against what is right.

@@ -22,9 +22,9 @@ from cloze.metrics.words import (
 )
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
+from cloze.progress import ProgressCallback
 from cloze.tasks.evaluate_translator import evaluate_translator
 from cloze.tasks.scored import CorpusEvaluation, check_options
-from cloze.text.counting import Told
 
 
 class OwnOptions(TypedDict, total=False):
@@ -34,7 +34,7 @@ class OwnOptions(TypedDict, total=False):
     bleu: str | None
     policy: str | None
     skip_bad: bool  # of language models
-    progress: Told | None
+    progress: ProgressCallback | None
 
 
 def evaluate_own(

@@ -33,13 +33,13 @@ from cloze.metrics.held_out import (
 )
 from cloze.metrics.perplexity import perplexity
 from cloze.objectives.masking import Masking, mask_batch
+from cloze.progress import ProgressCallback
 from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.evaluate_own import evaluate_text
 from cloze.tasks.evaluate_similarity import evaluate_similarity
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.left_to_right import language_model
 from cloze.tasks.scored import CorpusEvaluation, check_options
-from cloze.text.counting import Told
 
 Kind: TypeAlias = Literal["masked", "language", "similarity"]
 Asked: TypeAlias = tuple[Ints, Ints]  # the hidden words of a batch, and the answers about pairs
@@ -74,7 +74,7 @@ def evaluate_pretrained(
     model: Model,
     data: Source | Sequence[Any],
     *,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
     **options: Any,  # noqa: ANN401
 ) -> CorpusEvaluation | Evaluation:
     """Judge an encoder that was trained for no task, on the data of its kind: see above.
@@ -106,7 +106,7 @@ def evaluate_masked(
     column: str | None = None,
     skip_bad: bool = False,
     batch_tokens: int = BATCH_TOKENS,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> CorpusEvaluation:
     """Hide words of a text behind [MASK] and see which the model finds, as a run judges itself.
 
@@ -170,7 +170,7 @@ def _masked_scores(
 
 
 def _hidden(
-    epoch: Epoch, masking: Masking, asked: list[Asked], progress: Told | None
+    epoch: Epoch, masking: Masking, asked: list[Asked], progress: ProgressCallback | None
 ) -> Iterator[PackedBatch]:
     """The batches with words hidden; what each asks for is noted."""
     done = 0

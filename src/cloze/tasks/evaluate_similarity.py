@@ -14,10 +14,10 @@ from cloze.data.labelled.tables import read_texts
 from cloze.data.streams import Source, listed
 from cloze.errors import InputError
 from cloze.metrics.measures import make_scorer
+from cloze.progress import ProgressCallback
 from cloze.tasks.embed import BATCH_TOKENS, embed
 from cloze.tasks.evaluation import Evaluation
 from cloze.tasks.judge import ScoredPredictions, gold_label
-from cloze.text.counting import Told
 
 Report: TypeAlias = Callable[[InputError], object]
 
@@ -41,7 +41,7 @@ def evaluate_similarity(
     stride: int | None = None,
     skip_bad: bool = False,
     batch_tokens: int = BATCH_TOKENS,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Hold the cosines of a model's own vectors against how alike people found the texts."""
     skipped: list[InputError] = []
@@ -134,7 +134,7 @@ def _cosines(
     policy: str | None,
     stride: int | None,
     batch_tokens: int,
-    progress: Told | None,
+    progress: ProgressCallback | None,
 ) -> list[PairSimilarity | None]:
     """None for a pair that cannot be read."""
     sides = [(one.text, one.pair or "") for one in examples]

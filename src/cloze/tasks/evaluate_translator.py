@@ -15,9 +15,9 @@ from cloze.data.streams import Source, listed
 from cloze.errors import InputError
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
 from cloze.plot.chart import LineChart, Series
+from cloze.progress import ProgressCallback
 from cloze.tasks.scored import CorpusEvaluation
 from cloze.tasks.translate import translate
-from cloze.text.counting import Told
 
 EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of a source sentence
 _PAIR = 2
@@ -49,7 +49,7 @@ class TranslatorScores:
 def evaluate_translator(
     model: Translator,
     data: Source | Sequence[Any],
-    progress: Told | None,
+    progress: ProgressCallback | None,
     *,
     beam: int = BEAM,
     bleu: str = BLEU,
@@ -110,7 +110,7 @@ def score_translator(
     beam: int = BEAM,
     bleu: str = BLEU,
     policy: str | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> TranslatorScores:
     """What a translator makes of the source, held against the target.
 

@@ -13,10 +13,10 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import Item
 from cloze.nn.layout import Packed
+from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import check_pooling, pool
 from cloze.tasks.layers import select_layers
-from cloze.text.counting import Told
 
 
 @torch.inference_mode()
@@ -27,7 +27,7 @@ def extract_features(
     *,
     pooled: bool,
     batch_tokens: int,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
     """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
     if pooled:

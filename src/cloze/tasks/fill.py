@@ -15,8 +15,8 @@ from cloze.errors import InputError
 from cloze.nn.layout import Packed
 from cloze.tasks.door import open_model
 from cloze.tasks.texts import check_texts
+from cloze.text.alignment import TokenAlignment
 from cloze.text.backends import BYTES
-from cloze.text.encoding import Encoding
 
 _NO_TEXT = frozenset((None, *BYTES))  # ids that no piece has, and the names of single bytes
 
@@ -141,7 +141,7 @@ def check_fill(
             "this model cannot fill blanks: it reads left to right, and sees nothing after them",
             fix="load one that learned masked words (cloze pretrain, objective.kind mlm)",
         )
-    in_range("top", top, 1, model.tokenizer.size)
+    in_range("top", top, 1, model.tokenizer.vocab_size)
     return {word: _pieces(model, word) for word in candidates or ()}
 
 
@@ -155,11 +155,11 @@ def insert_word(text: str, start: int, end: int, word: str) -> str:
     return text[:start] + word + text[end:]
 
 
-def _around(encoding: Encoding, places: list[int], limit: int) -> tuple[list[int], int]:
+def _around(encoding: TokenAlignment, places: list[int], limit: int) -> tuple[list[int], int]:
     """The ids that fit, with the blanks in the middle, and how many were left out before them."""
     if len(encoding) <= limit:
         return encoding.ids, 0
-    inside = encoding.pieces_of()
+    inside = encoding.token_range()
     room = limit - (len(encoding) - len(inside))
     first, stop = places[0], places[-1] + 1
     if stop - first > room:
@@ -176,7 +176,7 @@ def _around(encoding: Encoding, places: list[int], limit: int) -> tuple[list[int
 
 def _likeliest(model: Model, ids: list[int], places: list[int], top: int) -> list[_Found]:
     scores = _log_probabilities(model, [ids], [(0, place) for place in places])  # m v
-    return [_words(model, row, top) for row in scores[:, : model.tokenizer.size]]
+    return [_words(model, row, top) for row in scores[:, : model.tokenizer.vocab_size]]
 
 
 def _words(model: Model, scores: Tensor, top: int) -> _Found:
@@ -231,7 +231,9 @@ def _log_probabilities(model: Model, rows: list[list[int]], spots: list[tuple[in
 def _pieces(model: Model, word: str) -> tuple[int, ...]:
     encoding = model.tokenizer.encode(word)
     pieces = tuple(
-        id_ for id_, special in zip(encoding.ids, encoding.special, strict=True) if not special
+        id_
+        for id_, special in zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        if not special
     )
     if not pieces or model.tokenizer.unk_id in pieces:
         raise InputError(
@@ -246,7 +248,7 @@ def _word(model: Model, id_: int) -> str | None:
     tokenizer = model.tokenizer
     if id_ in tokenizer.special_ids or tokenizer.backend.id_to_token(id_) in _NO_TEXT:
         return None
-    word = tokenizer.decode([id_], skip_special=False).strip()
+    word = tokenizer.decode([id_], skip_special_tokens=False).strip()
     return None if "\ufffd" in word else word  # a part of a character
 
 

@@ -42,7 +42,7 @@ class VocabularyInfo:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "VocabularyInfo":
-        return cls(kind=tokenizer.kind, size=tokenizer.size, lowercase=tokenizer.lowercase)
+        return cls(kind=tokenizer.kind, size=tokenizer.vocab_size, lowercase=tokenizer.lowercase)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from cloze.errors import InputError
 from cloze.metrics.measures import Scorer, main_metric
 from cloze.metrics.measures import make_scorer as measured
 from cloze.metrics.squad import is_chinese
+from cloze.progress import ProgressCallback
 from cloze.tasks.task_functions import TASK_FUNCTIONS
-from cloze.text.counting import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def score_predictions(
     task: Task | None = None,
     chinese: bool | None = None,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ScoredPredictions:
     """Ask the model about every example, and hold what it says against what is right.
 

@@ -52,7 +52,7 @@ class CausalEncoder:
 
     @cached_property
     def words(self) -> Sequence[str]:
-        backend, size = self.model.tokenizer.backend, self.model.tokenizer.size
+        backend, size = self.model.tokenizer.backend, self.model.tokenizer.vocab_size
         return [backend.id_to_token(id_) or "" for id_ in range(size)]
 
     @property
@@ -61,21 +61,21 @@ class CausalEncoder:
 
     def begin(self, text: str) -> list[int]:
         """[CLS] and the pieces of a text."""
-        return [self.first, *self.model.tokenizer.ids([text], special=False)[0]]
+        return [self.first, *self.model.tokenizer.encode_ids([text], add_special_tokens=False)[0]]
 
     def sequences(self, texts: Sequence[str]) -> list[list[int]]:
         """[CLS], the pieces, [SEP] of each text."""
-        found = self.model.tokenizer.ids(texts, special=False)
+        found = self.model.tokenizer.encode_ids(texts, add_special_tokens=False)
         return [[self.first, *ids, self.end] for ids in found]
 
     def shown(self, id: int) -> str:
         """A piece for a reader; ## is one that goes on with the word before it."""
-        return self.model.tokenizer.decode([id], skip_special=False).strip()
+        return self.model.tokenizer.decode([id], skip_special_tokens=False).strip()
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of pieces, without [CLS] and [SEP]; what is unknown stays so."""
         inside = [id_ for id_ in ids if id_ not in (self.first, self.end)]
-        return self.model.tokenizer.decode(inside, skip_special=False)
+        return self.model.tokenizer.decode(inside, skip_special_tokens=False)
 
     @torch.inference_mode()
     def next_log_probs(self, context: Sequence[int]) -> Floats:
@@ -84,7 +84,7 @@ class CausalEncoder:
         ids = torch.tensor([[self.first, *context[1:][-room:]]], device=self.model.device)
         with eval_mode(module):
             logits = exact(module.logits("mlm", module(ids)[0, -1:]))[0]
-        found = logits.log_softmax(-1)[: self.model.tokenizer.size]
+        found = logits.log_softmax(-1)[: self.model.tokenizer.vocab_size]
         never = self.model.tokenizer.special_ids - {self.end, self.unknown}
         found[sorted(never)] = -torch.inf
         return found.cpu().numpy()  # v

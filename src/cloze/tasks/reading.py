@@ -8,8 +8,8 @@ from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.texts import OnError
-from cloze.text.encoding import Encoding
-from cloze.text.length import POLICIES
+from cloze.text.alignment import TokenAlignment
+from cloze.text.truncation import TRUNCATIONS
 
 OnTruncated = Callable[
     [int, int], None
@@ -21,13 +21,15 @@ class EncodedText:
     """One text: its sequences of ids, and the alignment where someone will ask for it."""
 
     sequences: tuple[list[int], ...]
-    encoding: Encoding | None = None  # of the whole text, or of what a policy left of it
-    windows: tuple[Encoding, ...] = ()  # one for each sequence, when the text was read in windows
+    encoding: TokenAlignment | None = None  # of the whole text, or of what a policy left of it
+    windows: tuple[
+        TokenAlignment, ...
+    ] = ()  # one for each sequence, when the text was read in windows
 
     @property
     def truncated(self) -> int:
         """Pieces that a policy left out."""
-        return sum(self.encoding.cut) if self.encoding else 0
+        return sum(self.encoding.num_truncated) if self.encoding else 0
 
 
 def encode_texts(
@@ -46,7 +48,7 @@ def encode_texts(
     """
     policy = _policy(model, policy, stride)
     readings: dict[int, EncodedText] = {}
-    for number, ids in enumerate(model.tokenizer.ids(texts)):
+    for number, ids in enumerate(model.tokenizer.encode_ids(texts)):
         try:
             if len(ids) > model.limit:
                 readings[number] = _long(model, texts[number], policy, stride)
@@ -64,7 +66,7 @@ def encode_texts(
 
 def _policy(model: Model, policy: str | None, stride: int | None) -> str | None:
     if policy is not None:
-        one_of("length policy", policy, POLICIES)
+        one_of("length policy", policy, TRUNCATIONS)
     if stride is not None and policy != "window":
         raise InputError(
             "there is no stride to choose where texts are not read in windows",
@@ -76,11 +78,11 @@ def _policy(model: Model, policy: str | None, stride: int | None) -> str | None:
 def _long(model: Model, text: str, policy: str | None, stride: int | None) -> EncodedText:
     tokenizer = model.tokenizer
     if policy != "window":
-        encoding = tokenizer.encode(text, limit=model.limit, policy=policy)
+        encoding = tokenizer.encode(text, max_length=model.limit, truncation=policy)
         return EncodedText(sequences=(encoding.ids,), encoding=encoding)
     # a quarter of the window is shared with the one before, so that no token lacks context
     overlap = model.limit // 4 if stride is None else stride
-    windows = tuple(tokenizer.windows(text, limit=model.limit, stride=overlap))
+    windows = tuple(tokenizer.encode_windows(text, max_length=model.limit, overlap=overlap))
     return EncodedText(
         sequences=tuple(window.ids for window in windows),
         encoding=tokenizer.encode(text),
@@ -100,7 +102,7 @@ def check_pair_support(model: Model) -> None:
 
 def encode_long(
     model: Model, text: str, pair: str | None = None, *, task: Task, name: object
-) -> list[Encoding]:
+) -> list[TokenAlignment]:
     """A text or pair too long for the model as its task reads it: in one piece, or in windows.
 
     Windows share `task.stride` tokens, or a quarter of what slides by. Of a pair the text stands
@@ -110,12 +112,12 @@ def encode_long(
     policy = "head" if task.policy is None and model.pooling else task.policy
     try:
         if policy != "window":
-            return [tokenizer.encode(text, pair, limit=model.limit, policy=policy)]
+            return [tokenizer.encode(text, pair, max_length=model.limit, truncation=policy)]
         stride = task.stride
         if stride is None:
-            fixed = 0 if pair is None else len(tokenizer.encode(text, special=False))
-            room = model.limit - fixed - tokenizer.added(pair=pair is not None)
+            fixed = 0 if pair is None else len(tokenizer.encode(text, add_special_tokens=False))
+            room = model.limit - fixed - tokenizer.num_special_tokens(pair=pair is not None)
             stride = max(0, room // 4)
-        return tokenizer.windows(text, pair, limit=model.limit, stride=stride)
+        return tokenizer.encode_windows(text, pair, max_length=model.limit, overlap=stride)
     except InputError as error:
         raise InputError(f"{name}: {error.problem}", fix=error.fix) from None

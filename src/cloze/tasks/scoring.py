@@ -20,10 +20,10 @@ from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
 from cloze.nn.layout import Packed
 from cloze.nn.modes import eval_mode
+from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import BATCH_TOKENS
 from cloze.tasks.features import apply_reader, extract_features
-from cloze.text.counting import Told
 
 ON_GPU = 16_384  # tokens of a batch there: enough to keep it busy, little enough for a small one
 CHUNK = 4096  # examples that are sorted by length and computed together, of a stream
@@ -41,7 +41,7 @@ def compute_logits(
     *,
     head: str,
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
     """For each item, in order, the head's scores at its places (p c), as float32 on the CPU.
 
@@ -63,7 +63,7 @@ def compute_logits(
 
 
 def _read_by_reader(
-    model: Model, items: Sequence[Item], head: str, most: int, progress: Told | None
+    model: Model, items: Sequence[Item], head: str, most: int, progress: ProgressCallback | None
 ) -> list[Tensor]:
     assert model.reader is not None
     assert model.task is not None

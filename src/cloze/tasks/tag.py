@@ -21,6 +21,7 @@ from cloze.data.labelled.batch import Item
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.schemes import OUTSIDE
 from cloze.errors import InputError
+from cloze.progress import ProgressCallback
 from cloze.tasks.aggregate import (
     AGGREGATIONS,
     Span,
@@ -33,9 +34,8 @@ from cloze.tasks.door import open_model
 from cloze.tasks.reading import encode_long
 from cloze.tasks.scoring import compute_logits, label_index, resolve_task
 from cloze.tasks.texts import check_texts
-from cloze.text.counting import Told
-from cloze.text.encoding import Encoding
-from cloze.text.length import max_context
+from cloze.text.alignment import TokenAlignment
+from cloze.text.truncation import max_context_windows
 
 CHUNK = 1024  # sentences whose alignment is held at once
 
@@ -97,7 +97,7 @@ def predict(
     task: Task | None = None,
     aggregation: str = "first",
     batch_tokens: int | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[TagResult]:
     """Tags and spans of each example, in their order, one tag for every word.
 
@@ -232,20 +232,20 @@ def _parts(
     model: Model,
     example: TaggedExample,
     number: int,
-    whole: Encoding,
-    parts: Sequence[Encoding],
+    whole: TokenAlignment,
+    parts: Sequence[TokenAlignment],
     every_piece: bool,
 ) -> Iterator[TagItem]:
     targets = _targets(model, example)
     words, pieces = _pieces_of_words(whole, example.words, every_piece)
     # of the sentence's pieces, by number: the sequence each is read in, and its place there
-    inside = whole.pieces_of()
+    inside = whole.token_range()
     home = [-1] * len(inside)
-    spans = [part.kept[0][0] if part.kept[0] else range(0) for part in parts]
-    owner = max_context(spans) if len(parts) > 1 else None
+    spans = [part.kept_ranges[0][0] if part.kept_ranges[0] else range(0) for part in parts]
+    owner = max_context_windows(spans) if len(parts) > 1 else None
     for n, part in enumerate(parts):
-        place = part.pieces_of().start
-        for span in part.kept[0]:
+        place = part.token_range().start
+        for span in part.kept_ranges[0]:
             for piece in span:
                 if owner is None or owner[piece] == n:
                     home[piece] = place
@@ -267,13 +267,13 @@ def _parts(
 
 
 def _pieces_of_words(
-    encoding: Encoding, words: Sequence[tuple[int, int]], every_piece: bool
+    encoding: TokenAlignment, words: Sequence[tuple[int, int]], every_piece: bool
 ) -> tuple[list[int], list[int]]:
     """Word and piece of every place: the first piece of each word, or all; by number in the text.
 
-    As `Encoding.pieces_between`, for all words at once.
+    As `TokenAlignment.tokens_in_span`, for all words at once.
     """
-    inside = encoding.pieces_of()
+    inside = encoding.token_range()
     offsets = np.array(encoding.offsets[inside.start : inside.stop], np.int64).reshape(-1, 2)
     marks = np.array(words, np.int64).reshape(-1, 2)
     firsts = np.searchsorted(offsets[:, 1], marks[:, 0], side="right")
@@ -305,8 +305,10 @@ def _with_context(
 ) -> list[list[TagItem]]:
     """Each sentence between the pieces of its neighbours, as many as there is room for."""
     framed: list[list[TagItem]] = []
-    pieces = model.tokenizer.ids([example.text for example in examples], special=False)
-    lead = model.tokenizer.encode("a").pieces_of().start  # special tokens before a text
+    pieces = model.tokenizer.encode_ids(
+        [example.text for example in examples], add_special_tokens=False
+    )
+    lead = model.tokenizer.encode("a").token_range().start  # special tokens before a text
     sentences = zip(examples, made, pieces, strict=True)
     for _, document in groupby(sentences, lambda row: (row[0].origin.file, row[0].document)):
         rows = list(document)

@@ -7,7 +7,7 @@ from cloze.checkpoint.abilities import can, no_model
 from cloze.checkpoint.body import body_folder
 from cloze.checkpoint.source import builtin, existing, model_in
 from cloze.tasks.texts import check_pairs
-from cloze.text.encoding import Encoding
+from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 @overload
 def tokenize(
     model: "Model | Tokenizer | str | PathLike[str]", text: str, pair: str | None = None
-) -> Encoding: ...
+) -> TokenAlignment: ...
 @overload
 def tokenize(
     model: "Model | Tokenizer | str | PathLike[str]",
     text: list[str],
     pair: list[str] | None = None,
-) -> list[Encoding]: ...
+) -> list[TokenAlignment]: ...
 def tokenize(
     model: "Model | Tokenizer | str | PathLike[str]",
     text: str | list[str],
     pair: str | list[str] | None = None,
-) -> Encoding | list[Encoding]:
+) -> TokenAlignment | list[TokenAlignment]:
     """What the tokenizer of a model, or of a folder or file, makes of a text. Nothing is cut.
 
     A list of texts (and one of pairs) gives a list.

@@ -18,12 +18,12 @@ from cloze.errors import InputError
 from cloze.explain.capture import capture
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
+from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.door import open_model
 from cloze.tasks.pieces import join_words
 from cloze.tasks.texts import OnError, check_texts
-from cloze.text.counting import Told
-from cloze.text.length import POLICIES, keep
+from cloze.text.truncation import TRUNCATIONS, truncate
 
 BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
 END = "⏎"  # how the end of a sentence is shown
@@ -84,7 +84,7 @@ class Options(TypedDict, total=False):
     policy: str | None
     batch_tokens: int
     on_error: OnError | None
-    progress: Told | None
+    progress: ProgressCallback | None
 
 
 @overload
@@ -110,7 +110,7 @@ def translate(
     policy: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
     on_error: OnError | None = None,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Translation | list[Translation]:
     """The likeliest translations of a sentence, or of each of several.
 
@@ -179,7 +179,7 @@ def _read(
 ) -> tuple[dict[int, list[int]], dict[int, int]]:
     """The ids of each sentence that says something, and what was cut of them."""
     if policy is not None:
-        one_of("length policy", policy, POLICIES)
+        one_of("length policy", policy, TRUNCATIONS)
     told = [row for row, text in enumerate(texts) if text.strip()]
     found = dict(zip(told, model.encode([texts[row] for row in told]), strict=True))
     cut: dict[int, int] = {}
@@ -188,7 +188,7 @@ def _read(
         if len(ids) <= most:
             continue
         if policy is not None:
-            spans = keep(policy, len(ids) - 1, most - 1)
+            spans = truncate(policy, len(ids) - 1, most - 1)
             found[row] = [ids[n] for span in spans for n in span] + ids[-1:]
             cut[row] = len(ids) - len(found[row])
             continue

@@ -1,4 +1,4 @@
-"""The four kinds of vocabulary, each a pipeline of the tokenizers library."""
+"""The four kinds of vocabulary as pipelines of the tokenizers library."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,33 +7,33 @@ from tokenizers.models import Model
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-PREFIX = "##"  # marks a piece that continues a word
+PREFIX = "##"  # marks a token that continues a word
 END_OF_TEXT = "<|endoftext|>"
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the names the library gives to bytes
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the library's names of bytes
 
-# role -> token, in the order of their ids in a vocabulary of ours
+# role -> token, in the order of their ids in vocabularies trained here
 BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 GPT2_TOKENS = {"bos": END_OF_TEXT, "eos": END_OF_TEXT}
 
-# Beyond this many characters BERT gives a word up as unknown: the time to look for its longest
-# pieces grows with the cube of its length.
+# BERT treats longer words as unknown: the time to find the longest tokens of a word grows with the
+# cube of its length.
 LONGEST_WORD = 100
 
-# Every ideograph, every other run of letters and digits, every mark is a word; so is white space,
-# which characters keep.
+# Every ideograph, every other run of letters and digits and every mark is a word; so is white
+# space, which character vocabularies keep.
 _CHAR_WORDS = r"\p{Han}|[\w&&[^\p{Han}]]+|\s+|[^\w\s]"
-_CHAR_WORDS_PLAIN = r"\w+|\s+|[^\w\s]"
+_CHAR_WORDS_NO_CHINESE = r"\w+|\s+|[^\w\s]"
 
 
 def bert_normalizer(*, lowercase: bool, strip_accents: bool | None, chinese: bool) -> Normalizer:
-    """BERT's own cleaning; accents go with the case unless told otherwise."""
+    """BERT's normalization; accents are stripped if `lowercase`, unless `strip_accents` says."""
     return normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=chinese
     )
 
 
 def plain_normalizer(*, lowercase: bool, strip_accents: bool | None) -> Normalizer | None:
-    """Case and accents only, for kinds that keep white space and control characters as they are."""
+    """Case and accents only, for vocabularies that keep white space and control characters."""
     if not lowercase and not strip_accents:
         return None
     return normalizers.BertNormalizer(
@@ -44,27 +44,26 @@ def plain_normalizer(*, lowercase: bool, strip_accents: bool | None) -> Normaliz
     )
 
 
-def wordpiece(
+def build_wordpiece(
     vocab: Mapping[str, int], normalizer: Normalizer, *, byte_fallback: bool = False
 ) -> Tokenizer:
-    """BERT's tokenizer; with `byte_fallback` words are spelled in bytes, so none is unknown."""
-    longest = (
-        LONGEST_WORD * 4 if byte_fallback else LONGEST_WORD
-    )  # a character has up to four bytes
+    """BERT's tokenizer; with `byte_fallback`, words are byte symbols, so none is unknown."""
+    # a character has up to four bytes
+    longest = LONGEST_WORD * 4 if byte_fallback else LONGEST_WORD
     model = models.WordPiece(
         dict(vocab),
         unk_token=BERT_TOKENS["unk"],
         continuing_subword_prefix=PREFIX,
         max_input_chars_per_word=longest,
     )
-    split = byte_words() if byte_fallback else pre_tokenizers.BertPreTokenizer()
-    backend = _bert(model, normalizer, split)
+    split = byte_pre_tokenizer() if byte_fallback else pre_tokenizers.BertPreTokenizer()
+    backend = _build_bert(model, normalizer, split)
     backend.decoder = _byte_decoder() if byte_fallback else decoders.WordPiece(prefix=PREFIX)
     return backend
 
 
-def byte_words() -> PreTokenizer:
-    """BERT's words as byte symbols. A word too long to search becomes several, at characters."""
+def byte_pre_tokenizer() -> PreTokenizer:
+    """BERT's words as byte symbols. Words that are too long are split between characters."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.BertPreTokenizer(),
@@ -74,33 +73,33 @@ def byte_words() -> PreTokenizer:
     )
 
 
-def words(vocab: Mapping[str, int], normalizer: Normalizer) -> Tokenizer:
-    """Whole words; what is not in the vocabulary is unknown."""
+def build_word_level(vocab: Mapping[str, int], normalizer: Normalizer) -> Tokenizer:
+    """Whole words; words that are not in the vocabulary are unknown."""
     model = models.WordLevel(dict(vocab), unk_token=BERT_TOKENS["unk"])
-    backend = _bert(model, normalizer, pre_tokenizers.BertPreTokenizer())
-    backend.decoder = decoders.WordPiece(prefix=PREFIX)  # puts the spaces back
+    backend = _build_bert(model, normalizer, pre_tokenizers.BertPreTokenizer())
+    backend.decoder = decoders.WordPiece(prefix=PREFIX)  # inserts the spaces
     return backend
 
 
-def characters(
+def build_characters(
     vocab: Mapping[str, int], normalizer: Normalizer | None, *, chinese: bool, byte_fallback: bool
 ) -> Tokenizer:
-    """Every character a piece, white space too: BPE that never merges."""
+    """One token per character, white space included: BPE without merges."""
     model = models.BPE(
         dict(vocab), [], unk_token=BERT_TOKENS["unk"], fuse_unk=False, byte_fallback=byte_fallback
     )
-    pattern = _CHAR_WORDS if chinese else _CHAR_WORDS_PLAIN
-    backend = _bert(model, normalizer, pre_tokenizers.Split(Regex(pattern), "isolated"))
+    pattern = _CHAR_WORDS if chinese else _CHAR_WORDS_NO_CHINESE
+    backend = _build_bert(model, normalizer, pre_tokenizers.Split(Regex(pattern), "isolated"))
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     return backend
 
 
-def byte_bpe(
+def build_byte_bpe(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
     normalizer: Normalizer | None = None,
 ) -> Tokenizer:
-    """GPT-2's tokenizer: words keep the space before them and are spelled in 256 byte symbols."""
+    """GPT-2's tokenizer: words include the space before them and consist of 256 byte symbols."""
     backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
     backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -110,14 +109,14 @@ def byte_bpe(
     return backend
 
 
-def to_bytes(piece: str) -> str:
-    """A piece in byte symbols: `##é` is `##Ã©`."""
-    prefix = PREFIX if piece.startswith(PREFIX) else ""
-    body = piece.removeprefix(PREFIX).encode()
+def to_byte_symbols(token: str) -> str:
+    """A token in byte symbols: `##é` is `##Ã©`."""
+    prefix = PREFIX if token.startswith(PREFIX) else ""
+    body = token.removeprefix(PREFIX).encode()
     return prefix + "".join(BYTE_SYMBOLS[byte] for byte in body)
 
 
-def _bert(model: Model, normalizer: Normalizer | None, split: PreTokenizer) -> Tokenizer:
+def _build_bert(model: Model, normalizer: Normalizer | None, split: PreTokenizer) -> Tokenizer:
     backend = Tokenizer(model)
     backend.normalizer = normalizer
     backend.pre_tokenizer = split
@@ -134,7 +133,7 @@ def _bert(model: Model, normalizer: Normalizer | None, split: PreTokenizer) -> T
 
 
 def _byte_decoder() -> decoders.Decoder:
-    """Pieces to words with a space before each, then byte symbols (`Ġ` is the space) to text."""
+    """Join tokens to words with a space before each, then decode byte symbols (`Ġ` is a space)."""
     return decoders.Sequence(
         [
             decoders.WordPiece(prefix=PREFIX, cleanup=False),
@@ -145,9 +144,9 @@ def _byte_decoder() -> decoders.Decoder:
 
 
 def _byte_symbols() -> tuple[str, ...]:
-    """The character that stands for each byte in byte-level pieces (Radford et al. 2019).
+    """The character that represents each byte in byte-level tokens (Radford et al. 2019).
 
-    Bytes that print stand for themselves; the others take the characters from 256 on, in order.
+    Printable bytes represent themselves; the others are represented by the characters from 256 on.
     """
     printing = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in printing]

@@ -1,8 +1,8 @@
 """Count the words of a stream of text in bounded memory.
 
-The stream is cut into raw chunks between white space, which is cheap, and only the distinct chunks
-go through the tokenizers library's normaliser and pre-tokenizer. The cuts lie where those would cut
-in any case, so words and counts are the same as if every text had gone through whole.
+The stream is split into raw chunks at white space, which is cheap, and only the distinct chunks go
+through the tokenizers library's normalizer and pre-tokenizer. These would split there in any case,
+so words and counts are the same as if every text had been processed as a whole.
 """
 
 import re
@@ -13,25 +13,22 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from cloze.errors import InputError
-from cloze.text.guard import check_text
-from cloze.text.ideographs import IDEOGRAPHS
+from cloze.progress import ProgressCallback
+from cloze.text.checks import check_text
+from cloze.text.words import IDEOGRAPHS
 
-# Who is told how far something has come: what is counted, how many are done, of how many (None: not
-# known).
-Told = Callable[[str, int, int | None], object]
-
-# `str.split` breaks words at these control characters; BERT's cleaning deletes them.
+# `str.split` splits words at these control characters; BERT's text cleaning deletes them.
 _DELETED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
-# White space as the GPT-2 pattern knows it: Python's `\s` has four separators more.
+# White space as in the GPT-2 pattern: Python's `\s` has four more separators.
 _SPACED = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
 
-MAX_WORDS = 5_000_000  # different raw words to hold while counting
+MAX_WORDS = 5_000_000  # distinct raw words in memory while counting
 _REPORT = 10_000  # texts between two calls of `progress`
 
 
-def split_bert(text: str, *, chinese: bool) -> list[str]:
-    """The chunks between white space; with `chinese` every ideograph is one of its own."""
+def split_bert_words(text: str, *, chinese: bool) -> list[str]:
+    """Split a text at white space; with `chinese`, every ideograph is a chunk of its own."""
     if _DELETED.search(text):
         text = _DELETED.sub("", text)
     if chinese and not text.isascii():
@@ -39,11 +36,11 @@ def split_bert(text: str, *, chinese: bool) -> list[str]:
     return text.split()
 
 
-def split_spaced(text: str, *, normalizer: Normalizer | None = None) -> list[str]:
-    """The chunks with the white space before them, which byte-level BPE keeps in its words.
+def split_with_spaces(text: str, *, normalizer: Normalizer | None = None) -> list[str]:
+    """Split a text into chunks with the white space before them, which byte-level BPE keeps.
 
-    Normalised here, because a chunk of accents alone leaves nothing, and the white space on both
-    sides of it becomes one stretch.
+    The text is normalized here, because a chunk of accents alone becomes empty, and the white space
+    on both sides of it then belongs to one chunk.
     """
     return _SPACED.findall(normalizer.normalize_str(text) if normalizer else text)
 
@@ -53,22 +50,24 @@ def count_chunks(
     split: Callable[[str], Iterable[str]],
     *,
     max_words: int,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Counter[str]:
-    """Count chunks, holding at most `max_words` different ones from one text to the next.
+    """Count chunks, keeping at most `max_words` distinct ones after each text.
 
     Lossy counting (Manku and Motwani 2002) without their error terms: when the table is full, the
-    rarest leave, and the bar for staying rises by one each time. A chunk can lose no more than the
-    sum of the bars from its count, so what is frequent in the whole stream is never lost.
+    rarest chunks are dropped, and the threshold rises by one each time. The count of a chunk is too
+    low by at most the sum of the thresholds, so frequent chunks are never lost.
     """
     counts: Counter[str] = Counter()
-    bar = 0
-    for number, text in enumerate(_checked(texts), 1):
+    threshold = 0
+    for number, text in enumerate(_check_texts(texts), 1):
         counts.update(split(text))
         if len(counts) > max_words:
-            while len(counts) > max_words // 2:  # half at once, so that pruning stays seldom
-                bar += 1
-                counts = Counter({chunk: count for chunk, count in counts.items() if count > bar})
+            while len(counts) > max_words // 2:  # half at once, so that pruning is rare
+                threshold += 1
+                counts = Counter(
+                    {chunk: count for chunk, count in counts.items() if count > threshold}
+                )
         if progress and number % _REPORT == 0:
             progress("counting", number, None)
     return counts
@@ -77,7 +76,7 @@ def count_chunks(
 def count_words(
     chunks: Counter[str], pre_tokenizer: PreTokenizer, normalizer: Normalizer | None = None
 ) -> Counter[str]:
-    """The words that the library makes of the chunks."""
+    """Count the words that the pre-tokenizer finds in the chunks."""
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         normal = normalizer.normalize_str(chunk) if normalizer else chunk
@@ -87,7 +86,7 @@ def count_words(
 
 
 def count_characters(chunks: Counter[str], normalizer: Normalizer | None = None) -> Counter[str]:
-    """The characters of counted words or, of raw chunks, those that the normaliser leaves."""
+    """Count the characters of words, or of chunks after normalization."""
     characters: Counter[str] = Counter()
     for chunk, count in chunks.items():
         for character in normalizer.normalize_str(chunk) if normalizer else chunk:
@@ -95,11 +94,11 @@ def count_characters(chunks: Counter[str], normalizer: Normalizer | None = None)
     return characters
 
 
-def _checked(texts: Iterable[str]) -> Iterator[str]:
+def _check_texts(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str):
         raise InputError(
-            "a vocabulary is learned from many texts, this is a single one",
-            fix="give a list of texts, or an open file, which gives its lines",
+            "expected a list of texts, got a single string",
+            fix="pass a list of texts, or an open file, which yields its lines",
         )
     for number, text in enumerate(texts, 1):
         yield check_text(text, f"text {number:,}")

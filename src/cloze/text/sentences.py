@@ -1,7 +1,7 @@
-"""Where sentences end: rules for a full stop that is not one, in Latin and in East Asian text.
+"""Rule-based sentence splitting for Latin and East Asian text.
 
-A regular expression finds the candidates, so most of a text is never looked at from Python; each
-candidate is then judged by the word before it and the word after it.
+A regular expression finds the candidates, so most of a text is never processed in Python; the word
+before and the word after each candidate decide whether a sentence ends there.
 """
 
 import re
@@ -13,7 +13,7 @@ _NARROW = ".!?…"
 _CLOSING = "\"'”’»)]}」』】》〉）］｝〕"
 _OPENING = "\"'“‘«([{¿¡「『【《〈（［｛〔—–-"
 
-# A run of stops with what closes after it; "[12]" is how encyclopedias cite.
+# A run of stops with closing quotes and brackets; "[12]" is a citation in encyclopedias.
 _CANDIDATE = re.compile(
     rf"([{_NARROW}{_WIDE}]+)([{re.escape(_CLOSING)}]*)(?:\[\d{{1,3}}\])*|\n[^\S\n]*\n"
 )
@@ -32,45 +32,45 @@ def _words(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-# Written with a capital, these stand before a name and never end a sentence.
+# Capitalized, these precede a name and never end a sentence.
 _TITLES = _words(
     "mr mrs ms mx dr drs prof st ste gen col maj capt lt sgt cpl pvt cmdr adm rev revd hon pres "
     "gov sen rep messrs mme mlle mgr fr br sr dom don hr herr frau mt ft supt insp det atty"
 )
-# These always lead on to something.
+# These are always followed by more of the sentence.
 _LEADING = _words("e.g eg i.e ie cf viz vs v ca approx esp resp incl z.b d.h u.a p.ej op")
-# These lead on when a numeral follows: No. 5, p. 12, Vol. III, Jan. 3.
+# These do not end a sentence if a numeral follows: No. 5, p. 12, Vol. III, Jan. 3.
 _BEFORE_NUMERALS = _words(
     "no nos nr p pp vol vols fig figs tab ch chap sec sect art para pt bk eq eqs ex ver c n ll "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
-# These can end a sentence too; the next word decides.
+# These may end a sentence; the next word decides.
 _EITHER = _words(
     "inc ltd co corp plc llc bros jr esq etc al est ave blvd rd dept univ assn gmbh phd ed eds "
     "trans cont max min avg tel ext lb lbs oz"
 )
-# Words that open an English sentence far more often than a name.
+# Words that start an English sentence far more often than a name.
 _STARTERS = _words(
     "the a an this that these those he she it they we you i his her its their our my in on at by "
     "for from with as after before when while if although though since because however but and or "
     "so yet then there here what who where why how not no all some many most both each one two "
     "another such thus therefore moreover meanwhile nevertheless during despite according"
 )
-_GOING_ON = tuple("，、,；;：:~～")
-_QUOTING = ("と", "って")  # 「…。」と: the Japanese sentence goes on after the quotation
+_CONTINUING = tuple("，、,；;：:~～")
+_QUOTING = ("と", "って")  # 「…。」と: the Japanese sentence continues after the quotation
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, without the blanks around them."""
-    return [text[start:end] for start, end in split(text)]
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, without surrounding white space."""
+    return [text[start:end] for start, end in sentence_spans(text)]
 
 
-def split(text: str) -> list[tuple[int, int]]:
-    """Character spans of the sentences: in order, apart, and covering all that is not blank."""
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Character spans of the sentences: ordered, disjoint, covering all but white space."""
     spans = []
     start = _next_word(text, 0)
     for stop in _CANDIDATE.finditer(text):
-        if stop.end() > start and (end := _end(text, start, stop)):
+        if stop.end() > start and (end := _sentence_end(text, start, stop)):
             spans.append((start, end))
             start = _next_word(text, end)
     if start < len(text):
@@ -83,10 +83,10 @@ def _next_word(text: str, position: int) -> int:
     return found.end() if found else position
 
 
-def _end(text: str, start: int, stop: re.Match[str]) -> int:
-    """Where the sentence ends if this candidate ends it, else 0."""
+def _sentence_end(text: str, start: int, stop: re.Match[str]) -> int:
+    """The end of the sentence if this candidate ends it, else 0."""
     marks, end = stop[1], stop.end()
-    if marks is None:  # a blank line ends whatever was being said
+    if marks is None:  # a blank line always ends a sentence
         return start + len(text[start : stop.start()].rstrip())
     if not _WIDE_MARKS.isdisjoint(marks):
         return _wide_end(text, start, stop)
@@ -99,17 +99,17 @@ def _end(text: str, start: int, stop: re.Match[str]) -> int:
 def _wide_end(text: str, start: int, stop: re.Match[str]) -> int:
     marks, closing = stop.groups()
     if '"' in closing:
-        # Both quotes look alike: after an even number of them this one opens the next sentence.
+        # Opening and closing quotes look alike: after an even number, this one opens a sentence.
         quote = stop.start(2) + closing.index('"')
         if text.count('"', max(start, quote - _LONGEST_QUOTATION), quote) % 2 == 0:
             return quote
     after = text[stop.end() : stop.end() + 2]
-    goes_on = (
-        after.startswith(_GOING_ON)
+    continues = (
+        after.startswith(_CONTINUING)
         or (closing and after.startswith(_QUOTING))
         or (marks[-1] == "．" and after[:1].isdigit())
     )
-    return 0 if goes_on else stop.end()
+    return 0 if continues else stop.end()
 
 
 def _is_narrow_end(text: str, start: int, stop: re.Match[str]) -> bool:

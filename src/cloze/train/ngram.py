@@ -24,7 +24,7 @@ from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, NGramConfig
 from cloze.models.ngram import Floats, Ints, Level, NGram, find
-from cloze.text.counting import Told
+from cloze.progress import ProgressCallback
 from cloze.train.runs import Scratch, Tally, add_by_run, tally
 
 MEMORY = 1 << 30  # bytes
@@ -42,7 +42,7 @@ def fit(
     order: int,
     folder: Path,
     memory: int = MEMORY,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> NGram:
     """A model of sentences of ids, <s> and </s> not among them.
 
@@ -106,7 +106,9 @@ def _checked(ids: list[int], vocab_size: int) -> Ints:
 # Counting.
 
 
-def _count(ids: Ints, config: NGramConfig, scratch: Scratch, progress: Told | None) -> list[Tally]:
+def _count(
+    ids: Ints, config: NGramConfig, scratch: Scratch, progress: ProgressCallback | None
+) -> list[Tally]:
     """The n-grams of every order. One never reaches over a <s>, so it lies within its sentence."""
     counts = scratch.zeros(np.int64, config.vocab_size)
     for span in scratch.spans(len(ids)):
@@ -149,7 +151,7 @@ class _Order:
 
 
 def _estimate(
-    tables: list[Tally], config: NGramConfig, scratch: Scratch, progress: Told | None
+    tables: list[Tally], config: NGramConfig, scratch: Scratch, progress: ProgressCallback | None
 ) -> NGram:
     orders = [_Order(tables[0], scratch.zeros(np.int64, config.vocab_size))]
     for table in tables[1:]:

@@ -33,7 +33,7 @@ def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
     assert model.heads == ("mlm",)
     assert cloze.fill(model, "the [MASK] sat", top=1).masks[0].predictions
     assert cloze.info("cloze-en").folder == str(stand_in)
-    assert cloze.tokenize("cloze-en", "the cat").pieces == ["[CLS]", "the", "cat", "[SEP]"]
+    assert cloze.tokenize("cloze-en", "the cat").tokens == ["[CLS]", "the", "cat", "[SEP]"]
 
 
 def test_scikit_learn_takes_the_name(stand_in):
@@ -56,7 +56,7 @@ def test_a_tokenizer_s_file_that_is_there_has_the_first_word(stand_in):
     tiny_model().tokenizer.save("cloze-en")
     (stand_in / "tokenizer.json").unlink()
     (stand_in / "vocab.txt").unlink()
-    assert cloze.tokenize("cloze-en", "cat").pieces == ["[CLS]", "cat", "[SEP]"]
+    assert cloze.tokenize("cloze-en", "cat").tokens == ["[CLS]", "cat", "[SEP]"]
 
 
 def test_an_unknown_name_is_told_the_known_ones(stand_in):

@@ -13,7 +13,7 @@ from cloze.checkpoint.families import OPENERS
 from cloze.checkpoint.load import load as load_encoder
 from cloze.errors import FolderError, InputError
 from cloze.models.configs.ngram import BOS, EOS
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, text_model
 from helpers import raises
 from languages import VARIETIES, language_model
@@ -73,7 +73,7 @@ def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
 
 
 def test_subwords_spell_any_text():
-    tokenizer = learn(TEXT, kind="bpe", size=280)
+    tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
     model = language_model("lstm", tokenizer)
     ids = model.begin("a zebra Café 猫")[1:]
     assert model.unknown not in ids

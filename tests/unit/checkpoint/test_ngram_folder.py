@@ -12,7 +12,7 @@ from cloze.checkpoint.ngram import NGramModel, load_arpa
 from cloze.checkpoint.words import Vocabulary
 from cloze.errors import ClozeError, FolderError, InputError
 from cloze.models.configs.ngram import SYMBOLS, UNK
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, made, text_model
 from helpers import files_of, raises, tiny_tokenizer
 
@@ -98,10 +98,12 @@ def test_an_arpa_file_that_is_wrong_names_its_line(tmp_path):
 
 
 def test_subwords_are_units_too(tmp_path):
-    tokenizer = learn(TEXT, kind="bpe", size=280)
+    tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
     vocabulary = Vocabulary(tokenizer)
     assert vocabulary.words[: len(SYMBOLS)] == list(SYMBOLS)
-    assert len(vocabulary.words) == tokenizer.size - 1 + len(SYMBOLS)  # <|endoftext|> is no word
+    assert len(vocabulary.words) == tokenizer.vocab_size - 1 + len(
+        SYMBOLS
+    )  # <|endoftext|> is no word
     module = made(vocabulary.ids(TEXT), len(vocabulary.words), 3)
     model = NGramModel(module=module, tokenizer=tokenizer)
     same(model, cloze.load(model.save(tmp_path / "bpe")))

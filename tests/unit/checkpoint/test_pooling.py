@@ -96,7 +96,7 @@ def test_prompts_that_do_not_fit_are_no_default(tmp_path):
 def test_the_folders_limit_wins_over_the_tokenizers(tmp_path):
     for limit, told, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
         model = model_with((), Pooling(limit=told))
-        short = replace(model, tokenizer=model.tokenizer.with_limit(limit))
+        short = replace(model, tokenizer=model.tokenizer.with_max_length(limit))
         folder = short.save(tmp_path / f"{limit}-{told}")
         assert short.limit == cloze.load(folder).limit == cloze.info(folder).max_length == most
 
@@ -145,9 +145,9 @@ def test_a_body_is_looked_for_in_the_folder_alone(path, tmp_path):
 def test_lower_case_asked_for_beside_a_cased_tokenizer(tmp_path):
     cased = tiny_tokenizer([*PIECES[:-1], "B"], lowercase=False)
     model = replace(model_with((), Pooling(lowercase=True)), tokenizer=cased)
-    assert cased.encode("B b").pieces[1:-1] == ["B", "b"]
+    assert cased.encode("B b").tokens[1:-1] == ["B", "b"]
     opened = cloze.load(model.save(tmp_path / "m"))
-    assert opened.tokenizer.encode("B b").pieces[1:-1] == ["b", "b"]
+    assert opened.tokenizer.encode("B b").tokens[1:-1] == ["b", "b"]
     assert opened.tokenizer.encode("B b").offsets[1:-1] == [(0, 1), (2, 3)]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tags
-from cloze.data.labelled.words import join, mark_off
 from cloze.errors import InputError
+from cloze.text.words import find_words, join_words
 from helpers import raises
 
 
@@ -212,17 +212,17 @@ def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
 
 
 def test_words_are_joined_with_blanks_but_for_wide_characters() -> None:
-    text, places = join(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
+    text, places = join_words(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
     assert text == "GDP 增长 5 % 。 ” ok ！"
     assert [text[a:b] for a, b in places] == ["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"]
-    assert join(["「", "増", "」", "、", "加"])[0] == "「増」、加"
-    assert join(["a", "b", "c"], {0})[0] == "ab c"
-    assert join([]) == ("", ())
+    assert join_words(["「", "増", "」", "、", "加"])[0] == "「増」、加"
+    assert join_words(["a", "b", "c"], {0})[0] == "ab c"
+    assert join_words([]) == ("", ())
 
 
 def test_words_are_marked_off_as_bert_parts_them() -> None:
     text = "It's 5€, naïve हिन्दी\t中文!\u200b $x"
-    marked = [text[a:b] for a, b in mark_off(text)]
+    marked = [text[a:b] for a, b in find_words(text)]
     assert marked == [
         "It",
         "'",
@@ -238,8 +238,8 @@ def test_words_are_marked_off_as_bert_parts_them() -> None:
         "$",
         "x",
     ]
-    assert mark_off("abcd", {2}) == ((0, 2), (2, 4))
-    assert mark_off("") == ()
+    assert find_words("abcd", {2}) == ((0, 2), (2, 4))
+    assert find_words("") == ()
 
 
 # --- what is refused, and how

@@ -26,7 +26,7 @@ def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
     corpus = small_corpus(tmp_path, documents)
     tokenizer = numbered_tokenizer()
     ids, starts = corpus.read(0, len(corpus))
-    assert [tokenizer.piece(int(i)) for i in ids] == [
+    assert [tokenizer.id_to_token(int(i)) for i in ids] == [
         *("w1", "w2", "w", "##x", "w3", "w4", "[UNK]", "w5")
     ]
     assert starts.tolist() == [True, True, True, False, True, True, True, True]
@@ -61,7 +61,7 @@ def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
     assert np.diff(corpus.documents).tolist() == [1, 400, 1]
     ids, starts = corpus.read(0, len(corpus))  # over the edges of shards
     words = " ".join(["w1", *long, "w2"]).split()
-    assert [numbered_tokenizer().piece(int(i)) for i in ids] == words
+    assert [numbered_tokenizer().id_to_token(int(i)) for i in ids] == words
     assert starts.all()
     assert all(corpus.read(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
 
@@ -78,7 +78,7 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path):
     corpus = prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
     ids, _ = corpus.read(0, 2)
     assert ids.dtype == np.uint32
-    assert tokenizer.piece(int(ids[0])) == "w69999"
+    assert tokenizer.id_to_token(int(ids[0])) == "w69999"
 
 
 def test_special_tokens_in_the_text_are_text(tmp_path):

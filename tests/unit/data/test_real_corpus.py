@@ -38,7 +38,7 @@ def test_the_ids_are_those_of_the_text(corpus, data_dir, tokenizer):
         if not row.text:
             break
         lines.append(row.text)
-    expected = [i for ids in tokenizer.ids(lines, special=False) for i in ids]
+    expected = [i for ids in tokenizer.encode_ids(lines, add_special_tokens=False) for i in ids]
     first, last = corpus.sentences[corpus.documents[:2]].tolist()
     assert corpus.read(first, last)[0].tolist() == expected
 

@@ -114,7 +114,7 @@ def test_the_masks_of_a_judgement_stay(corpus):
     tokenizer = numbered_tokenizer()
     batches, resident = batches_of(corpus)
     config = BertConfig(
-        vocab_size=tokenizer.size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=16,
         num_layers=1,
         num_heads=2,

@@ -114,7 +114,7 @@ def test_a_run_that_failed_before_its_first_state_is_begun_again(text, tmp_path)
         train(rows, out, "vocabulary.min_count=1")
     assert (out / "recipe.toml").exists()
     assert train(text, out).steps == 2
-    assert cloze.load(out).tokenizer.size > 60, "learned from the text that was named at last"
+    assert cloze.load(out).tokenizer.vocab_size > 60, "learned from the text that was named at last"
 
 
 def test_what_is_not_of_a_run_is_not_taken_over(text, tmp_path):
@@ -131,7 +131,7 @@ def test_a_vocabulary_that_was_named_is_taken_again(made, text, tmp_path, quick)
     out = tmp_path / "m"
     plan(text, out, recipe(settings=FEW), settings=[f"vocabulary.folder={made / 'tokenizer'}"])
     train(text, out, f"vocabulary.folder={small}")
-    assert cloze.load(out).tokenizer.size == cloze.Tokenizer.load(small).size
+    assert cloze.load(out).tokenizer.vocab_size == cloze.Tokenizer.load(small).vocab_size
 
 
 # Text that can be read once

@@ -65,7 +65,7 @@ def embedder(teacher, tmp_path_factory):
     """A body without heads, as sentence-transformers publishes them."""
     base = cloze.load(teacher, quiet=True)
     config = BertConfig(
-        vocab_size=base.tokenizer.size,
+        vocab_size=base.tokenizer.vocab_size,
         hidden_size=16,
         num_layers=4,
         num_heads=2,
@@ -111,7 +111,7 @@ def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
         ("mlm",),
     )
     assert not model.report
-    assert model.tokenizer.size == cloze.load(teacher).tokenizer.size
+    assert model.tokenizer.vocab_size == cloze.load(teacher).tokenizer.vocab_size
     assert cloze.fill(model, "the [MASK] sat on the mat.").masks[0].predictions
     (fill, *_) = json.loads((out / "fills.json").read_text())
     assert len(fill["before"]) == len(fill["after"]) == len(fill["teacher"]) == 5
@@ -306,7 +306,7 @@ def test_a_plan_of_it(teacher, text, tmp_path, monkeypatch):
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     settings = [*SMALL, "run.steps=10", f'distill.teacher="{teacher}"']
     made = plan(text, tmp_path / "m", "distill", settings=settings)
-    assert made.vocabulary == cloze.load(teacher).tokenizer.size
+    assert made.vocabulary == cloze.load(teacher).tokenizer.vocab_size
 
 
 def test_the_written_recipe_is_complete(student, teacher, text):

@@ -48,8 +48,8 @@ def test_it_begins_with_the_weights_and_keeps_words_and_shape(base, tmp_path):
         torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-6)
     old, new = cloze.load(base), cloze.load(tmp_path / "on")
     assert new.config == old.config
-    assert new.tokenizer.ids(["a new word"]) == old.tokenizer.ids(["a new word"])
-    assert new.tokenizer.size == old.tokenizer.size
+    assert new.tokenizer.encode_ids(["a new word"]) == old.tokenizer.encode_ids(["a new word"])
+    assert new.tokenizer.vocab_size == old.tokenizer.vocab_size
     on(base, tmp_path / "further", "run.steps=3", "optimizer.lr=0.01")
     assert any(
         not torch.equal(before[name], one) for name, one in weights(tmp_path / "further").items()

@@ -19,7 +19,7 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
 from cloze.make.pretrain.recipe import Recipe, recipe, recipes
 from cloze.make.translation.recipe import RECIPES as TRANSLATORS
-from cloze.text.extend import extend
+from cloze.text.tokenizer_training import extend_tokenizer
 from cloze.train.fit import Callbacks
 from helpers import raises, tiny_tokenizer
 
@@ -178,12 +178,12 @@ def test_going_on_from_a_model_with_new_words(trained, text, tmp_path):
     other = tmp_path / "new.txt"
     other.write_text("\n\n".join(["the kingfish sat on the doghouse."] * 40))
     base = cloze.load(out)
-    assert len(base.tokenizer.ids(["doghouse"], special=False)[0]) > 1
+    assert len(base.tokenizer.encode_ids(["doghouse"], add_special_tokens=False)[0]) > 1
     start = [f'model.init_from="{out}"', "vocabulary.extra_pieces=2", "run.steps=1"]
     pretrain_encoder(other, tmp_path / "m", small(), settings=start)
     model = cloze.load(tmp_path / "m")
-    assert model.tokenizer.size == base.tokenizer.size + 2
-    (new,) = model.tokenizer.ids(["doghouse"], special=False)[0:1]
+    assert model.tokenizer.vocab_size == base.tokenizer.vocab_size + 2
+    (new,) = model.tokenizer.encode_ids(["doghouse"], add_special_tokens=False)[0:1]
     assert len(new) == 1
     assert model.config.vocab_size == base.config.vocab_size + 2
     # one step at most moves a weight by the learning rate; a word not met again stays where it was
@@ -203,23 +203,23 @@ def test_new_rows_begin_as_the_mean_of_their_pieces(trained):
     from cloze.make.extend_model import extend_model
 
     base = cloze.load(trained[1])
-    wider = extend(base.tokenizer, ["kingfish doghouse"] * 9, 2)
+    wider = extend_tokenizer(base.tokenizer, ["kingfish doghouse"] * 9, 2)
     model = extend_model(base, wider, ("mlm", "nsp"), rng=torch.Generator())
-    pieces = base.tokenizer.ids(["kingfish"], special=False)[0]
+    pieces = base.tokenizer.encode_ids(["kingfish"], add_special_tokens=False)[0]
     table = base.module.embeddings.word.weight
     assert torch.allclose(
-        model.module.embeddings.word.weight[wider.id("kingfish")], table[pieces].mean(0)
+        model.module.embeddings.word.weight[wider.token_to_id("kingfish")], table[pieces].mean(0)
     )
     ids = torch.tensor([base.tokenizer.encode("the cat sat.").ids])
     assert torch.allclose(model.module(ids), base.module(ids), atol=1e-6)
 
 
 def test_extending_needs_wordpieces(tmp_path):
-    from cloze.text.learn import learn
+    from cloze.text.tokenizer_training import train_tokenizer
 
     with raises(ConfigError, "char", "words"):
-        extend(learn(["abc abc"], kind="char", size=20), ["abc"], 1)
-    same = extend(tiny_tokenizer(), ["the cat"], 5)
+        extend_tokenizer(train_tokenizer(["abc abc"], kind="char", vocab_size=20), ["abc"], 1)
+    same = extend_tokenizer(tiny_tokenizer(), ["the cat"], 5)
     assert same.size == tiny_tokenizer().size
 
 

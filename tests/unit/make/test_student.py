@@ -17,7 +17,7 @@ from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from helpers import raises, scramble, tiny_tokenizer
 
-SIZE = tiny_tokenizer().size
+SIZE = tiny_tokenizer().vocab_size
 SHAPE = {
     "vocab_size": SIZE,
     "hidden_size": 16,

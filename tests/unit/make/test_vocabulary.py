@@ -14,7 +14,7 @@ def test_a_vocabulary_is_learned_from_rows_and_saved(tmp_path: Path) -> None:
     made = vocabulary([ROWS], out=tmp_path / "v", size=100)
     again = Tokenizer.load(tmp_path / "v")
     assert again.encode("the cat").ids == made.encode("the cat").ids
-    assert "[UNK]" not in made.encode("größe 北京").pieces
+    assert "[UNK]" not in made.encode("größe 北京").tokens
 
 
 def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,6 @@ def test_accents_and_ideographs_are_as_asked() -> None:
     kept = vocabulary([ROWS], size=100, lowercase=True, strip_accents=False)
     assert kept.encode("Ä").ids == kept.encode("ä").ids != kept.encode("a").ids
     texts = [["北京 北京 北京"]]
-    assert vocabulary(texts, kind="word", size=20).encode("北京").pieces[1:-1] == ["北", "京"]
+    assert vocabulary(texts, kind="word", size=20).encode("北京").tokens[1:-1] == ["北", "京"]
     whole = vocabulary(texts, kind="word", size=20, chinese=False)
-    assert whole.encode("北京").pieces[1:-1] == ["北京"]
+    assert whole.encode("北京").tokens[1:-1] == ["北京"]

@@ -189,7 +189,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
     texts = ["the cat sat.", "a b c d e f", "cat"]
     predicted = cloze.classify(opened, texts)
     for text, one in zip(texts, predicted, strict=True):
-        hidden = module(torch.tensor(opened.tokenizer.ids([text])))
+        hidden = module(torch.tensor(opened.tokenizer.encode_ids([text])))
         read = hidden[:, 0] if pooling == "cls" else hidden.mean(1)
         expected = module.logits("sequence", read).softmax(-1)[0]
         assert one.score == pytest.approx(expected.max().item(), abs=1e-5)

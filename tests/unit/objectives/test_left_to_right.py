@@ -38,7 +38,7 @@ def learner():
         "intermediate_size": 32,
         "max_positions": LENGTH,
     }
-    config = BertConfig(vocab_size=TOKENIZER.size, **shape, is_causal=True)
+    config = BertConfig(vocab_size=TOKENIZER.vocab_size, **shape, is_causal=True)
     return scramble(build(config, ["mlm"], rng=torch.Generator())).eval()
 
 

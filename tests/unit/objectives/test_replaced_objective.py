@@ -50,7 +50,7 @@ def learner(family="modernbert", heads=("mlm",), width=None):
         "intermediate_size": 32,
         "max_positions": LENGTH,
     }
-    config = FAMILIES[family].config_class(vocab_size=TOKENIZER.size, **shape)
+    config = FAMILIES[family].config_class(vocab_size=TOKENIZER.vocab_size, **shape)
     model = build(config, heads, rng=torch.Generator().manual_seed(0))
     both = detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))
     return scramble(both).eval()

@@ -37,13 +37,15 @@ def scores_of(model, encoding):
 
 def brute_force(model, question, context, stride, longest, whole_words):
     """Every span of every window, the slow way: text -> (score, start, end), and the null score."""
-    windows = model.tokenizer.windows(question, context, limit=model.limit, stride=stride)
-    everything = model.tokenizer.encode(context, special=False)
+    windows = model.tokenizer.encode_windows(
+        question, context, max_length=model.limit, overlap=stride
+    )
+    everything = model.tokenizer.encode(context, add_special_tokens=False)
     words = everything.word_spans()
     best, nulls = {}, []
 
     def context_around(window, number):
-        span = window.kept[1][0]
+        span = window.kept_ranges[1][0]
         inside = number in span
         around = min(number - span.start, span.stop - 1 - number) + 0.01 * len(span)
         return around if inside else -1
@@ -51,9 +53,9 @@ def brute_force(model, question, context, stride, longest, whole_words):
     for n, window in enumerate(windows):
         scores = scores_of(model, window)
         nulls.append(float(scores[0].sum()))
-        inside = window.pieces_of(1)
+        inside = window.token_range(1)
         for i in inside:
-            number = window.kept[1][0].start + i - inside.start
+            number = window.kept_ranges[1][0].start + i - inside.start
             around = [context_around(other, number) for other in windows]
             if around.index(max(around)) != n:
                 continue
@@ -161,7 +163,10 @@ def test_the_question_is_never_part_of_an_answer(model):
 def test_targets_are_the_tokens_of_the_answer(model):
     ((item,),) = encode_examples(model, [asked(SHORT, ("cat sat", 4))], WINDOW)
     first, last = item.targets
-    assert [model.tokenizer.piece(item.ids[n]) for n in range(first, last + 1)] == ["cat", "sat"]
+    assert [model.tokenizer.id_to_token(item.ids[n]) for n in range(first, last + 1)] == [
+        "cat",
+        "sat",
+    ]
     assert list(item.places) == list(range(len(item.ids)))
     ((item,),) = encode_examples(model, [asked("the cats", ("at", 5))], WINDOW)
     assert item.targets == (item.context.start + 1,) * 2  # the piece that holds it

@@ -67,7 +67,9 @@ def test_long_texts(model):
     assert found.truncated == 21 + 20
     example = ChoiceExample(text=LONG, options=("the cat", "sat"))
     ((first, _),) = encode_examples(model, [example], Task(name="choose", policy="tail"))
-    assert first.ids == model.tokenizer.encode(LONG, "the cat", limit=24, policy="tail").ids
+    assert (
+        first.ids == model.tokenizer.encode(LONG, "the cat", max_length=24, truncation="tail").ids
+    )
     with raises(InputError, "window", fix=("head", "tail", "head+tail")):
         cloze.choose(model, LONG, ["the cat", "sat"], policy="window")
 

@@ -91,13 +91,13 @@ def test_long_texts_are_cut_and_it_is_said(model, policy):
     (item,) = encode_examples(
         model, [TextExample(text=LONG)], Task(name="classify", policy=policy)
     )[0]
-    assert item.ids == model.tokenizer.encode(LONG, limit=24, policy=policy).ids
+    assert item.ids == model.tokenizer.encode(LONG, max_length=24, truncation=policy).ids
 
 
 def test_windows_count_by_their_mean_score(model):
     task = Task(name="classify", policy="window", stride=4)
     (group,) = encode_examples(model, [TextExample(text=LONG, label="fair")], task)
-    windows = model.tokenizer.windows(LONG, limit=24, stride=4)
+    windows = model.tokenizer.encode_windows(LONG, max_length=24, overlap=4)
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [item.targets for item in group] == [(1,)] * len(group)
     mean = torch.cat(compute_logits(model, group, head="sequence")).mean(0).softmax(-1)
@@ -110,7 +110,9 @@ def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
     (group,) = encode_examples(
         model, [TextExample(text="the cat", pair=LONG)], Task(name="classify", policy="window")
     )
-    windows = model.tokenizer.windows("the cat", LONG, limit=24, stride=(24 - 2 - 3) // 4)
+    windows = model.tokenizer.encode_windows(
+        "the cat", LONG, max_length=24, overlap=(24 - 2 - 3) // 4
+    )
     assert [item.ids for item in group] == [window.ids for window in windows]
 
 

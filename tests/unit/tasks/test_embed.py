@@ -167,7 +167,7 @@ def test_policies(model, policy, left):
         cloze.embed(model, LONG, policy=policy), cloze.embed(model, left), atol=1e-6
     )
     (tokens,) = cloze.embed(model, LONG, policy=policy, pooling="none")
-    assert tokens.encoding.cut == (12, 0)
+    assert tokens.encoding.num_truncated == (12, 0)
     assert [LONG[a:b] for a, b in tokens.encoding.offsets[1:-1]] == left.split()
 
 

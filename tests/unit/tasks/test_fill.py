@@ -11,7 +11,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.fill import insert_word
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 from helpers import PIECES, SPECIAL, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
@@ -48,15 +48,15 @@ def test_every_word_of_the_vocabulary_with_its_probability_and_no_special_token(
 @pytest.mark.parametrize("kind", ["char", "wordpiece"])
 def test_parts_of_a_character_are_never_offered(kind):
     """Some vocabularies spell rare characters in bytes."""
-    tokenizer = learn(["a b é ab"] * 3, kind=kind, size=600, byte_fallback=True)
-    config = replace(CONFIG, vocab_size=tokenizer.size + 3)  # rows that no piece has
+    tokenizer = train_tokenizer(["a b é ab"] * 3, kind=kind, vocab_size=600, byte_fallback=True)
+    config = replace(CONFIG, vocab_size=tokenizer.vocab_size + 3)  # rows that no piece has
     module = scramble(build(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     model = Model(module=module, config=config, tokenizer=tokenizer)
-    (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.size).masks
+    (blank,) = cloze.fill(model, "a[MASK]b", top=tokenizer.vocab_size).masks
     words = [guess.word for guess in blank.predictions]
     assert {"a", "b"} < set(words)
     assert not any("\ufffd" in word or "<0x" in word or word in SPECIAL for word in words)
-    assert len(words) < tokenizer.size - len(SPECIAL)
+    assert len(words) < tokenizer.vocab_size - len(SPECIAL)
     for top in (1, 3):
         (less,) = cloze.fill(model, "a[MASK]b", top=top).masks
         assert less.predictions == blank.predictions[:top]
@@ -84,8 +84,8 @@ def test_a_list_of_texts(model):
 def test_a_candidate_of_several_pieces_is_a_chain(model):
     """p(cats) = p(cat | [MASK][MASK]) · p(##s | cat [MASK])."""
     tokenizer = model.tokenizer
-    cat, s, mask = tokenizer.id("cat"), tokenizer.id("##s"), tokenizer.mask_id
-    the, cls, sep = tokenizer.id("the"), tokenizer.cls_id, tokenizer.sep_id
+    cat, s, mask = tokenizer.token_to_id("cat"), tokenizer.token_to_id("##s"), tokenizer.mask_id
+    the, cls, sep = tokenizer.token_to_id("the"), tokenizer.cls_id, tokenizer.sep_id
 
     def probability(row, place, piece):
         with torch.no_grad():

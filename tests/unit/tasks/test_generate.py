@@ -7,7 +7,7 @@ import pytest
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.generate import continuation_of
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
 from languages import VARIETIES, language_model
@@ -63,7 +63,7 @@ def test_nothing_begins_a_sentence():
 
 
 def test_pieces_know_whether_a_space_is_theirs():
-    model = language_model("lstm", learn(TEXT, kind="bpe", size=290))
+    model = language_model("lstm", train_tokenizer(TEXT, kind="bpe", vocab_size=290))
     context = model.begin("the cat")
     for more in (" mat", "s and", " 猫"):
         ids = model.begin(f"the cat{more}")

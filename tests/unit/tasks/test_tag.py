@@ -10,7 +10,7 @@ from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tags
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.tag import encode_examples, predict
-from cloze.text.length import max_context
+from cloze.text.truncation import max_context_windows
 from helpers import raises, tiny_model
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -43,7 +43,7 @@ def test_words_are_read_at_their_first_piece(model):
     assert words_of(SENTENCE) == WORDS
     tags = ("O", "B-PER", "I-PER", "B-LOC")
     ((item,),) = encode_examples(model, [example(SENTENCE, tags=tags)], TASK)
-    pieces = [model.tokenizer.piece(item.ids[place]) for place in item.places]
+    pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.places]
     assert pieces == ["the", "cat", "sat", "a"]
     assert list(item.words) == [0, 1, 2, 3]
     assert list(item.targets) == [0, 1, 2, 3]
@@ -58,7 +58,7 @@ def test_the_tag_is_that_of_the_first_piece(model):
         chances = model.module.logits("token", vectors[0]).softmax(-1)
     (found,) = predict(model, [example(SENTENCE)])
     for (start, end), tag, score in zip(found.words, found.tags, found.scores, strict=True):
-        row = chances[encoding.pieces_between(start, end)[0]]
+        row = chances[encoding.tokens_in_span(start, end)[0]]
         assert tag == LABELS[int(row.argmax())]
         assert score == pytest.approx(row.max().item(), abs=1e-6)
     assert found.untagged == 0
@@ -79,15 +79,15 @@ def test_a_word_without_pieces_keeps_its_tag_o(model):
 def test_windows_read_each_word_once_where_it_has_most_context(model):
     given = example(LONG, tags=("O",) * len(words_of(LONG)))
     (group,) = encode_examples(model, [given], Task(name="tag", policy="window"))
-    windows = model.tokenizer.windows(LONG, limit=24, stride=5)  # a quarter of 22
+    windows = model.tokenizer.encode_windows(LONG, max_length=24, overlap=5)  # a quarter of 22
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [w for item in group for w in item.words] == list(range(len(given.words)))
     whole = model.tokenizer.encode(LONG)
-    owners = max_context([window.kept[0][0] for window in windows])
+    owners = max_context_windows([window.kept_ranges[0][0] for window in windows])
     for n, item in enumerate(group):
         assert len(item.targets) == len(item.words)
         for word, place in zip(item.words, item.places, strict=True):
-            first = whole.pieces_between(*given.words[word])[0] - 1
+            first = whole.tokens_in_span(*given.words[word])[0] - 1
             assert owners[first] == n
             assert windows[n].offsets[place][0] == given.words[word][0]
     (found,) = predict(model, [given], task=Task(name="tag", policy="window"))
@@ -105,7 +105,7 @@ def test_words_that_a_policy_cuts_are_o_and_counted(model, policy):
     assert read == list(item.words)
     assert found.untagged == len(given.words) - len(read) > 0
     assert all(found.tags[n] == "O" for n in range(len(given.words)) if n not in read)
-    encoding = model.tokenizer.encode(text, limit=24, policy=policy)
+    encoding = model.tokenizer.encode(text, max_length=24, truncation=policy)
     assert [encoding.offsets[p][0] for p in item.places] == [given.words[w][0] for w in read]
 
 
@@ -118,12 +118,12 @@ def test_the_sentences_around_fill_the_room(model):
     texts = ["a b c d", "e f g h", "the cat", "i j a b", "c d e f", "g h i j a"]
     given = [example(text, document=0, tags=("O",) * len(text.split())) for text in texts]
     made = encode_examples(model, given, Task(name="tag", context=True))
-    flat = model.tokenizer.ids([" ".join(texts)], special=False)[0]
+    flat = model.tokenizer.encode_ids([" ".join(texts)], add_special_tokens=False)[0]
     for (item,), text in zip(made, texts, strict=True):
         assert len(item.ids) == len(item.type_ids) == 24
         start = " ".join(map(str, flat)).find(" ".join(map(str, item.ids[1:-1])))
         assert start >= 0, "a stretch of the document"
-        pieces = [model.tokenizer.piece(item.ids[place]) for place in item.places]
+        pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.places]
         assert pieces == text.split()
     (third,) = made[2]
     assert third.places == [9, 10]  # both neighbours before it, 8 pieces, and 12 after it
@@ -234,6 +234,6 @@ def test_every_word_of_real_sentences_is_read_once(data_dir, context):
         for item in group:
             for place, word, target in zip(item.places, item.words, item.targets, strict=True):
                 start, end = one.words[word]
-                piece = tokenizer.piece(item.ids[place])
+                piece = tokenizer.id_to_token(item.ids[place])
                 assert piece == "[UNK]" or one.text[start:end].startswith(piece)
                 assert labels[target] == one.tags[word]

@@ -2,13 +2,13 @@ from pathlib import Path
 
 from cloze.errors import InputError
 from cloze.tasks.tokenize import tokenize
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 from helpers import raises
 
 
 def test_it_takes_a_tokenizer_a_model_a_folder_or_a_file(tmp_path: Path) -> None:
-    tokenizer = learn(["the cat sat on the mat"] * 9, size=60)
+    tokenizer = train_tokenizer(["the cat sat on the mat"] * 9, vocab_size=60)
     tokenizer.save(tmp_path)
 
     class Model:
@@ -21,7 +21,7 @@ def test_it_takes_a_tokenizer_a_model_a_folder_or_a_file(tmp_path: Path) -> None
 
 
 def test_a_list_gives_a_list() -> None:
-    tokenizer = learn(["the cat sat on the mat"] * 9, size=60)
+    tokenizer = train_tokenizer(["the cat sat on the mat"] * 9, vocab_size=60)
     texts = ["the cat", "", "sat"]
     assert tokenize(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
     assert tokenize(tokenizer, ["the"], ["cat"]) == [tokenizer.encode("the", "cat")]

@@ -7,24 +7,24 @@ from cloze.text.counting import (
     count_characters,
     count_chunks,
     count_words,
-    split_bert,
-    split_spaced,
+    split_bert_words,
+    split_with_spaces,
 )
 from helpers import raises
 
 
 def test_ideographs_are_chunks_of_their_own_when_asked():
-    assert split_bert("a中文b c", chinese=True) == ["a", "中", "文", "b", "c"]
-    assert split_bert("a中文b c", chinese=False) == ["a中文b", "c"]
+    assert split_bert_words("a中文b c", chinese=True) == ["a", "中", "文", "b", "c"]
+    assert split_bert_words("a中文b c", chinese=False) == ["a中文b", "c"]
 
 
 def test_a_deleted_control_character_does_not_part_a_word():
-    assert split_bert("a\x1cb\x85c d", chinese=True) == ["abc", "d"]
+    assert split_bert_words("a\x1cb\x85c d", chinese=True) == ["abc", "d"]
 
 
 def test_spaced_chunks_keep_the_white_space_before_them():
-    assert split_spaced("a  b\n c \t") == ["a", "  b", "\n c", " \t"]
-    assert split_spaced("a\x1cb") == ["a\x1cb"]
+    assert split_with_spaces("a  b\n c \t") == ["a", "  b", "\n c", " \t"]
+    assert split_with_spaces("a\x1cb") == ["a\x1cb"]
 
 
 def test_the_words_are_counted_once_for_each_chunk():

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from cloze.text.sentences import sentences, split
+from cloze.text.sentences import sentence_spans, split_sentences
 
 ONE = [
     "Mr. Smith met Dr. Who at St. Pancras.",
@@ -51,21 +51,21 @@ SEVERAL = [
 
 @pytest.mark.parametrize("text", ONE)
 def test_a_stop_inside_a_sentence_does_not_end_it(text: str):
-    assert sentences(text) == [text]
+    assert split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize(("text", "expected"), SEVERAL)
 def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]):
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n\n \n"])
 def test_blank_text_has_no_sentence(blank: str):
-    assert split(blank) == []
+    assert sentence_spans(blank) == []
 
 
 def test_spans_leave_out_the_blanks_around_sentences():
-    assert split("  One here.  Two there. \n") == [(2, 11), (13, 23)]
+    assert sentence_spans("  One here.  Two there. \n") == [(2, 11), (13, 23)]
 
 
 def test_no_torch_is_needed():

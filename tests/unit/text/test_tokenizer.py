@@ -5,7 +5,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from cloze.errors import ConfigError, InputError
-from cloze.text.guard import library
+from cloze.text.checks import convert_errors
 from cloze.text.tokenizer import Tokenizer
 from helpers import SPECIAL, raises, tiny_tokenizer
 
@@ -24,7 +24,7 @@ def roberta_like() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
     backend.add_special_tokens(["<s>", "</s>"])
-    return Tokenizer(backend, tokens={"cls": "<s>", "sep": "</s>"})
+    return Tokenizer(backend, special_tokens={"cls": "<s>", "sep": "</s>"})
 
 
 def test_roles_have_tokens_and_ids():
@@ -33,20 +33,20 @@ def test_roles_have_tokens_and_ids():
     assert (tokenizer.sep_id, tokenizer.mask_id, tokenizer.eos_id) == (3, 4, None)
     assert (tokenizer.mask_token, tokenizer.bos_token) == ("[MASK]", None)
     assert tokenizer.special_ids == {0, 1, 2, 3, 4}
-    assert (tokenizer.kind, tokenizer.size, tokenizer.limit) == ("wordpiece", 25, None)
-    assert repr(tokenizer) == "Tokenizer(kind='wordpiece', size=25, limit=None)"
+    assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.max_length) == ("wordpiece", 25, None)
+    assert repr(tokenizer) == "Tokenizer(kind='wordpiece', vocab_size=25, max_length=None)"
 
 
 def test_a_mask_in_the_text_is_a_piece_of_the_text():
     encoding = tiny_tokenizer().encode("the [MASK] sat")
-    assert encoding.pieces == ["[CLS]", "the", "[MASK]", "sat", "[SEP]"]
+    assert encoding.tokens == ["[CLS]", "the", "[MASK]", "sat", "[SEP]"]
     assert encoding.words == [None, 0, 1, 2, None]
-    assert encoding.special == [True, False, False, False, True]
+    assert encoding.special_tokens_mask == [True, False, False, False, True]
 
 
 def test_a_text_too_long_is_refused_without_a_policy():
     with pytest.raises(InputError) as caught:
-        tiny_tokenizer().encode(letters(9), limit=10)
+        tiny_tokenizer().encode(letters(9), max_length=10)
     assert (
         caught.value.problem == "the text has 11 pieces, special tokens included; the limit is 10"
     )
@@ -57,14 +57,14 @@ def test_a_text_too_long_is_refused_without_a_policy():
 
 def test_in_a_batch_the_text_too_long_is_named():
     with raises(InputError, "text 2", "11"):
-        tiny_tokenizer().encode_batch(["a", letters(9)], limit=10)
+        tiny_tokenizer().encode_batch(["a", letters(9)], max_length=10)
 
 
 def test_a_text_of_just_the_limit_is_whole():
-    encoding = tiny_tokenizer().encode(letters(8), limit=10)
+    encoding = tiny_tokenizer().encode(letters(8), max_length=10)
     assert len(encoding) == 10
-    assert encoding.cut == (0, 0)
-    assert encoding.kept == ((range(8),), ())
+    assert encoding.num_truncated == (0, 0)
+    assert encoding.kept_ranges == ((range(8),), ())
 
 
 @pytest.mark.parametrize(
@@ -76,83 +76,85 @@ def test_a_text_of_just_the_limit_is_whole():
     ],
 )
 def test_a_policy_cuts_between_the_special_tokens(policy: str, pieces: str):
-    encoding = tiny_tokenizer().encode(letters(10), limit=7, policy=policy)
-    assert " ".join(encoding.pieces) == pieces
-    assert encoding.cut == (5, 0)
+    encoding = tiny_tokenizer().encode(letters(10), max_length=7, truncation=policy)
+    assert " ".join(encoding.tokens) == pieces
+    assert encoding.num_truncated == (5, 0)
     assert [encoding.offsets[n] for n in (1, 5)] == [
-        (2 * (ord(encoding.pieces[n]) - ord("a")), 2 * (ord(encoding.pieces[n]) - ord("a")) + 1)
+        (2 * (ord(encoding.tokens[n]) - ord("a")), 2 * (ord(encoding.tokens[n]) - ord("a")) + 1)
         for n in (1, 5)
     ]
 
 
 def test_what_head_and_tail_keep_is_said():
-    encoding = tiny_tokenizer().encode(letters(10), limit=7, policy="head+tail")
-    assert encoding.kept == ((range(2), range(7, 10)), ())
+    encoding = tiny_tokenizer().encode(letters(10), max_length=7, truncation="head+tail")
+    assert encoding.kept_ranges == ((range(2), range(7, 10)), ())
 
 
 def test_a_pair_is_cut_longest_first_by_the_policy():
-    encoding = tiny_tokenizer().encode("a b", letters(10), limit=8, policy="tail")
-    assert encoding.pieces == ["[CLS]", "a", "b", "[SEP]", "h", "i", "j", "[SEP]"]
+    encoding = tiny_tokenizer().encode("a b", letters(10), max_length=8, truncation="tail")
+    assert encoding.tokens == ["[CLS]", "a", "b", "[SEP]", "h", "i", "j", "[SEP]"]
     assert encoding.type_ids == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert encoding.cut == (0, 7)
-    assert encoding.kept == ((range(2),), (range(7, 10),))
+    assert encoding.num_truncated == (0, 7)
+    assert encoding.kept_ranges == ((range(2),), (range(7, 10),))
 
 
 def test_cutting_follows_any_template():
-    encoding = roberta_like().encode(letters(4), letters(9), limit=10, policy="head")
-    assert encoding.pieces == ["<s>", "a", "b", "c", "</s>", "</s>", "a", "b", "c", "</s>"]
-    assert encoding.sequences == [None, 0, 0, 0, None, None, 1, 1, 1, None]
+    encoding = roberta_like().encode(letters(4), letters(9), max_length=10, truncation="head")
+    assert encoding.tokens == ["<s>", "a", "b", "c", "</s>", "</s>", "a", "b", "c", "</s>"]
+    assert encoding.sequence_ids == [None, 0, 0, 0, None, None, 1, 1, 1, None]
 
 
 def test_without_special_tokens_the_limit_is_all_for_the_text():
-    encoding = tiny_tokenizer().encode(letters(9), limit=4, policy="head", special=False)
-    assert encoding.pieces == ["a", "b", "c", "d"]
+    encoding = tiny_tokenizer().encode(
+        letters(9), max_length=4, truncation="head", add_special_tokens=False
+    )
+    assert encoding.tokens == ["a", "b", "c", "d"]
 
 
 def test_a_limit_that_the_special_tokens_fill_is_refused():
     with raises(InputError, "3", "tokens"):
-        tiny_tokenizer().encode("a b", "c d", limit=3, policy="head")
+        tiny_tokenizer().encode("a b", "c d", max_length=3, truncation="head")
 
 
 def test_window_is_no_policy_for_one_encoding():
     with raises(ConfigError, "window"):
-        tiny_tokenizer().encode(letters(9), limit=5, policy="window")
+        tiny_tokenizer().encode(letters(9), max_length=5, truncation="window")
 
 
 def test_an_unknown_policy_is_refused_even_when_nothing_is_cut():
     with raises(ConfigError, "middle", fix="head+tail"):
-        tiny_tokenizer().encode("a", policy="middle")
+        tiny_tokenizer().encode("a", truncation="middle")
 
 
 def test_windows_cover_a_text():
-    windows = tiny_tokenizer().windows(letters(10), limit=6, stride=1)
-    assert [" ".join(window.pieces[1:-1]) for window in windows] == [
+    windows = tiny_tokenizer().encode_windows(letters(10), max_length=6, overlap=1)
+    assert [" ".join(window.tokens[1:-1]) for window in windows] == [
         "a b c d",
         "d e f g",
         "g h i j",
     ]
-    assert [window.kept[0][0] for window in windows] == [range(4), range(3, 7), range(6, 10)]
-    assert [window.cut for window in windows] == [(6, 0)] * 3
+    assert [window.kept_ranges[0][0] for window in windows] == [range(4), range(3, 7), range(6, 10)]
+    assert [window.num_truncated for window in windows] == [(6, 0)] * 3
 
 
 def test_windows_of_a_pair_hold_the_whole_question():
-    windows = tiny_tokenizer().windows("the cat", letters(5), limit=8, stride=1)
-    assert [" ".join(window.pieces) for window in windows] == [
+    windows = tiny_tokenizer().encode_windows("the cat", letters(5), max_length=8, overlap=1)
+    assert [" ".join(window.tokens) for window in windows] == [
         "[CLS] the cat [SEP] a b c [SEP]",
         "[CLS] the cat [SEP] c d e [SEP]",
     ]
     assert windows[1].word_spans(1)[0] == (4, 5)
-    assert windows[1].kept == ((range(2),), (range(2, 5),))
+    assert windows[1].kept_ranges == ((range(2),), (range(2, 5),))
 
 
 def test_a_short_text_is_one_window():
-    (window,) = tiny_tokenizer().windows("a b", limit=6, stride=1)
+    (window,) = tiny_tokenizer().encode_windows("a b", max_length=6, overlap=1)
     assert window == tiny_tokenizer().encode("a b")
 
 
 def test_a_question_that_fills_the_window_is_refused():
     with raises(InputError, "8", "window"):
-        tiny_tokenizer().windows(letters(5), letters(5), limit=8, stride=0)
+        tiny_tokenizer().encode_windows(letters(5), letters(5), max_length=8, overlap=0)
 
 
 def test_a_batch_gives_what_each_text_gives():
@@ -165,16 +167,18 @@ def test_a_batch_gives_what_each_text_gives():
 def test_ids_alone_are_those_of_the_encoding():
     tokenizer = tiny_tokenizer()
     texts = ["the cats", "", "猫 sat"]
-    assert tokenizer.ids(texts) == [tokenizer.encode(text).ids for text in texts]
-    assert tokenizer.ids(["the cats"], special=False) == [tokenizer.encode("the cats").ids[1:-1]]
-    assert tokenizer.ids([]) == []
+    assert tokenizer.encode_ids(texts) == [tokenizer.encode(text).ids for text in texts]
+    assert tokenizer.encode_ids(["the cats"], add_special_tokens=False) == [
+        tokenizer.encode("the cats").ids[1:-1]
+    ]
+    assert tokenizer.encode_ids([]) == []
 
 
 def test_ids_and_pieces_name_each_other():
     tokenizer = tiny_tokenizer()
-    assert tokenizer.id("##s") == PIECE_S
-    assert tokenizer.piece(PIECE_S) == "##s"
-    assert tokenizer.id("nowhere") is None
+    assert tokenizer.token_to_id("##s") == PIECE_S
+    assert tokenizer.id_to_token(PIECE_S) == "##s"
+    assert tokenizer.token_to_id("nowhere") is None
 
 
 PIECE_S = tiny_tokenizer().encode("cats").ids[2]
@@ -190,7 +194,7 @@ def test_ids_become_text_again():
     tokenizer = tiny_tokenizer()
     ids = tokenizer.encode("the cats, sat.").ids
     assert tokenizer.decode(ids) == "the cats, sat."
-    assert tokenizer.decode(ids[:2], skip_special=False) == "[CLS] the"
+    assert tokenizer.decode(ids[:2], skip_special_tokens=False) == "[CLS] the"
 
 
 def test_ids_that_are_no_ids_are_refused():
@@ -199,22 +203,25 @@ def test_ids_that_are_no_ids_are_refused():
 
 
 def test_the_number_of_special_tokens_is_known():
-    assert (tiny_tokenizer().added(), tiny_tokenizer().added(pair=True)) == (2, 3)
-    assert roberta_like().added(pair=True) == 4
+    assert (
+        tiny_tokenizer().num_special_tokens(),
+        tiny_tokenizer().num_special_tokens(pair=True),
+    ) == (2, 3)
+    assert roberta_like().num_special_tokens(pair=True) == 4
 
 
 def test_a_limit_is_set_on_another_tokenizer():
     tokenizer = tiny_tokenizer()
-    assert tokenizer.with_limit(128).limit == 128
-    assert tokenizer.limit is None
-    assert tokenizer.with_limit(128).encode("the cat") == tokenizer.encode("the cat")
+    assert tokenizer.with_max_length(128).max_length == 128
+    assert tokenizer.max_length is None
+    assert tokenizer.with_max_length(128).encode("the cat") == tokenizer.encode("the cat")
 
 
 def test_a_tokenizer_travels_to_another_process():
-    tokenizer = tiny_tokenizer().with_limit(77)
+    tokenizer = tiny_tokenizer().with_max_length(77)
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.encode("the cats") == tokenizer.encode("the cats")
-    assert (copy.limit, copy.mask_id, copy.kind) == (77, 4, "wordpiece")
+    assert (copy.max_length, copy.mask_id, copy.kind) == (77, 4, "wordpiece")
 
 
 @pytest.mark.parametrize(
@@ -224,8 +231,8 @@ def test_a_tokenizer_travels_to_another_process():
         (lambda t: t.encode("a", b"b"), ("text 1", "bytes")),
         (lambda t: t.encode_batch(["a", None]), ("text 2", "NoneType")),
         (lambda t: t.encode_batch("abc"), ("batch", "single")),
-        (lambda t: t.ids("abc"), ("batch", "single")),
-        (lambda t: t.ids(["a", "b\udc00"]), ("text 2", "surrogate", "character 1")),
+        (lambda t: t.encode_ids("abc"), ("batch", "single")),
+        (lambda t: t.encode_ids(["a", "b\udc00"]), ("text 2", "surrogate", "character 1")),
         (lambda t: t.encode_batch(["a", "b"], ["c"]), ("2 texts", "1 pair")),
     ],
 )
@@ -238,12 +245,12 @@ def test_a_panic_of_the_library_is_an_error_of_ours():
     backend = tiny_tokenizer().backend
     backend.pre_tokenizer = pre_tokenizers.FixedLength(length=0)
     tokenizer = Tokenizer(backend, tokens={})
-    for call in (tokenizer.encode, lambda text: tokenizer.ids([text])):
+    for call in (tokenizer.encode, lambda text: tokenizer.encode_ids([text])):
         with raises(InputError, "tokenizer"):
             call("the cat")
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit, MemoryError])
 def test_what_must_pass_passes(signal: type[BaseException]):
-    with pytest.raises(signal), library(InputError, "swallowed"):
+    with pytest.raises(signal), convert_errors(InputError, "swallowed"):
         raise signal

@@ -13,7 +13,7 @@ from helpers import raises
 
 @pytest.fixture(scope="module")
 def sentences():
-    return text_model(1).tokenizer.ids(TEXT)
+    return text_model(1).tokenizer.encode_ids(TEXT)
 
 
 SIZE = len({word for line in TEXT for word in line.split()}) + len(SYMBOLS)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from cloze.config import suggest
-from cloze.data.labelled.words import Words, join
 from cloze.data.readers import each_line, ragged, whole_file
 from cloze.data.unpack import Lines
 from cloze.errors import InputError
-from cloze.text.ideographs import IDEOGRAPHS
+from cloze.text.words import IDEOGRAPHS, WordSpans, join_words
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _ID = re.compile(
@@ -34,7 +33,7 @@ class Sentence(NamedTuple):
 
     line: int  # of its first word
     text: str
-    words: Words
+    words: WordSpans
     tags: tuple[str, ...] | None
     document: int | None = None  # None: nothing says that it is part of one
 
@@ -73,7 +72,7 @@ def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
         elif line.strip():
             words, _, tags = (_split(side) for side in line.partition("\t"))
             if len(words) == len(tags):
-                yield Sentence(number, *join(words), tuple(tags))
+                yield Sentence(number, *join_words(words), tuple(tags))
             else:
                 yield InputError(
                     f"{file}:{number}: {len(words)} words and {len(tags)} tags",
@@ -98,7 +97,7 @@ def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found
         words, wrong = _checked(file, block, _fields, check)
         yield from wrong
         if words and not wrong:
-            text, places = join([row[0] for _, row in words])
+            text, places = join_words([row[0] for _, row in words])
             tags = tuple(row[at] for _, row in words) if len(first) > 1 else None
             yield Sentence(words[0][0], text, places, tags, document)
 
@@ -186,7 +185,9 @@ def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
         yield from wrong
         words = [(number, row) for number, row in rows if row[0].isdecimal()]
         if words and not wrong:
-            text, places = join([row[1] for _, row in words], _glued([row for _, row in rows]))
+            text, places = join_words(
+                [row[1] for _, row in words], _glued([row for _, row in rows])
+            )
             yield Sentence(words[0][0], text, places, tuple(row[at] for _, row in words), document)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from cloze.data.labelled.records import Record
 from cloze.data.labelled.schemes import tags_of
-from cloze.data.labelled.words import Words, join, mark_off
 from cloze.data.readers import text_of
 from cloze.errors import InputError
+from cloze.text.words import WordSpans, find_words, join_words
 
 _WORDS = ("tokens", "words")
 TAGS = ("tags", "ner_tags", "ner", "labels", "label", "pos_tags", "upos")
@@ -21,7 +21,7 @@ _SPANS = ("spans", "entities", "labels", "label")
 _START, _END = ("start", "start_offset"), ("end", "end_offset")
 _LABEL = ("label", "type", "entity_group", "entity", "tag")
 
-Tagged = tuple[str, Words, tuple[str, ...] | None]  # text, words, tags if there are any
+Tagged = tuple[str, WordSpans, tuple[str, ...] | None]  # text, words, tags if there are any
 
 
 def tags_key(value: object, column: str | None) -> str | None:
@@ -54,7 +54,7 @@ def _from_words(
     clean = [text_of(word, where) for word in words]
     if not all(clean):
         raise InputError(f"{where}: a word is empty", fix="repair the row, or leave it out")
-    text, places = join(clean)
+    text, places = join_words(clean)
     if key is None or record.value.get(key) is None:
         return text, places, None
     tags = record.value[key]
@@ -78,7 +78,7 @@ def _tag(tag: object, names: Sequence[str] | None, where: str) -> str:
 
 def _from_spans(text: str, record: Record, key: str | None) -> Tagged:
     if key is None or record.value.get(key) is None:
-        return text, mark_off(text), None
+        return text, find_words(text), None
     listed = record.value[key]
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise InputError(f"{record.where}: {key!r} is not a list of spans", fix="write […]")
@@ -89,11 +89,11 @@ def _from_spans(text: str, record: Record, key: str | None) -> Tagged:
                 f"{record.where}: the spans {before} and {after} overlap",
                 fix="a word has one tag: leave one of them out",
             )
-    words = mark_off(text, {border for span in spans for border in span[:2]})
+    words = find_words(text, {border for span in spans for border in span[:2]})
     return text, words, tags_of([_whole(span, words, record.where) for span in spans], len(words))
 
 
-def _whole(span: tuple[int, int, str], words: Words, where: str) -> tuple[int, int, str]:
+def _whole(span: tuple[int, int, str], words: WordSpans, where: str) -> tuple[int, int, str]:
     start, end, label = span
     inside = [n for n, (first, last) in enumerate(words) if start <= first and last <= end]
     if not inside:

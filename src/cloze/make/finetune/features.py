@@ -112,7 +112,7 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
         depth=table.depth if words else 0,
     )
     length = recipe.data.length
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
     changes = {"labels": data.labels, "problem_type": data.problem}
     body = extend_model(base, tokenizer, (), rng=rng, **changes)

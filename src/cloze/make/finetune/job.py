@@ -80,7 +80,7 @@ def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, An
 def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The model with a head for the task, on the training device."""
     length, dropout = recipe.data.length, recipe.transfer.dropout
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_limit(length)
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
     changes: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
     if dropout is not None:
         changes |= {"dropout": dropout, "attention_dropout": dropout}

@@ -11,7 +11,7 @@ from cloze.errors import ConfigError
 from cloze.make.pretrain.recipe import completed
 from cloze.make.recipe.run import UNITS, SelectingRun
 from cloze.tasks.layers import LAYER_CHOICES
-from cloze.text.length import Policy
+from cloze.text.truncation import Truncation
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
@@ -42,7 +42,7 @@ class DataTable:
     scheme: str | None = None
     skip_bad: bool = False
     length: int | None = None  # tokens in a sequence; the model's own limit where left out
-    policy: Policy | None = None  # for longer texts: head; window for answers and tags
+    policy: Truncation | None = None  # for longer texts: head; window for answers and tags
     stride: int | None = None
     context: bool = False  # tags: read a sentence between its neighbours
 

@@ -30,7 +30,7 @@ from cloze.make.init_from import (
 )
 from cloze.make.language_model.recipe import LanguageRecipe, language_recipe
 from cloze.make.language_model.text import Lines, RunningText, read_lines
-from cloze.make.ngram import train_tokenizer
+from cloze.make.ngram import train_lm_tokenizer
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import (
     check_extras,
@@ -190,7 +190,7 @@ def _train_tokenizer(
     table = recipe.vocabulary
     if table.folder is not None:
         return Tokenizer.load(table.folder)
-    return train_tokenizer(
+    return train_lm_tokenizer(
         lines,
         kind=table.kind,
         size=table.size,

@@ -12,8 +12,7 @@ from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.models.configs.lstm import LSTMConfig
 from cloze.models.configs.ngram import BOS, MAX_ORDER
 from cloze.models.configs.nnlm import NNLMConfig
-from cloze.text.learn import check_pieces
-from cloze.text.spaced import check_words
+from cloze.text.tokenizer_training import check_vocabulary, check_whitespace_vocabulary
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 from cloze.train.word2vec.settings import Settings as Word2VecSettings
@@ -33,9 +32,9 @@ class WordsTable:
     def __post_init__(self) -> None:
         check_choices(self)
         if self.kind == "spaced":
-            check_words(size=self.size, min_count=self.min_count)
+            check_whitespace_vocabulary(vocab_size=self.size, min_count=self.min_count)
         else:
-            check_pieces(kind=self.kind, size=self.size, min_count=self.min_count)
+            check_vocabulary(kind=self.kind, vocab_size=self.size, min_count=self.min_count)
 
 
 @dataclass(frozen=True, kw_only=True)

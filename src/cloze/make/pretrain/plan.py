@@ -86,7 +86,7 @@ def plan(
     )
     return Plan(
         parameters=weights,
-        vocabulary=setup.tokenizer.size,
+        vocabulary=setup.tokenizer.vocab_size,
         documents=setup.corpus.summary.documents,
         tokens_per_epoch=packing.tokens,
         tokens_per_step=per_step,

@@ -272,7 +272,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Mo
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)
-    config = recipe.model.config(tokenizer.size, causal=recipe.objective.causal)
+    config = recipe.model.config(tokenizer.vocab_size, causal=recipe.objective.causal)
     model = Model.new(config, tokenizer, heads, rng=rng)
     if recipe.model.sines:
         _init_sinusoidal_positions(model)

@@ -23,8 +23,8 @@ from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.distillation import Distillation
 from cloze.objectives.masking import Masking
-from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import check_vocabulary
 
 PRESETS: dict[str, Mapping[str, object]] = {
     "bert": BertConfig.PRESETS,
@@ -96,9 +96,9 @@ class VocabularyTable:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_pieces(
+        check_vocabulary(
             kind=self.kind,
-            size=self.size,
+            vocab_size=self.size,
             min_count=self.min_count,
             byte_fallback=self.byte_fallback,
         )

@@ -12,9 +12,8 @@ from cloze.errors import FolderError
 from cloze.files import read_json, write_json
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
-from cloze.text.extend import extend
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import extend_tokenizer, train_tokenizer
 from cloze.train.fit import Callbacks
 
 
@@ -33,15 +32,17 @@ def prepare_tokenizer(
         tokenizer = base.tokenizer
         if table.extra_pieces:
             callbacks.log(f"adding {table.extra_pieces:,} words to the vocabulary")
-            tokenizer = extend(tokenizer, texts, table.extra_pieces, progress=callbacks.progress)
+            tokenizer = extend_tokenizer(
+                tokenizer, texts, table.extra_pieces, progress=callbacks.progress
+            )
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
     else:
         callbacks.log(f"training a tokenizer with {table.size:,} tokens")
-        tokenizer = learn(
+        tokenizer = train_tokenizer(
             texts,
             kind=table.kind,
-            size=table.size,
+            vocab_size=table.size,
             lowercase=table.lowercase,
             byte_fallback=table.byte_fallback,
             min_count=table.min_count,
@@ -50,7 +51,7 @@ def prepare_tokenizer(
     limit = recipe.model.max_positions if base is None else base.limit
     origin = _origin(sources, recipe)
     with whole_folder(place) as folder:
-        tokenizer.with_limit(limit).save(folder)
+        tokenizer.with_max_length(limit).save(folder)
         write_json(folder / TOKENIZER_ORIGIN, origin, indent=None)
     return tokenizer
 

@@ -13,8 +13,8 @@ from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
-from cloze.text.learn import check_pieces
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import check_vocabulary
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
@@ -50,7 +50,7 @@ class PiecesTable:
     min_count: int = 2
 
     def __post_init__(self) -> None:
-        check_pieces(kind="bpe", size=self.size, min_count=self.min_count)
+        check_vocabulary(kind="bpe", vocab_size=self.size, min_count=self.min_count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class TranslateRecipe:
         assert shape is not None
         return replace(
             shape,
-            vocab_size=tokenizer.size,
+            vocab_size=tokenizer.vocab_size,
             bos_id=tokenizer.bos_id,  # type: ignore[arg-type]
             eos_id=tokenizer.eos_id,  # type: ignore[arg-type]
         )

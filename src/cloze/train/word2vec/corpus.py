@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError
-from cloze.text.counting import Told
+from cloze.progress import ProgressCallback
 from cloze.train.word2vec.settings import Text
 from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
 
@@ -45,7 +45,9 @@ class Encoded:
         return np.array(self.ids[begin : ends[-1]], np.int32), ends - begin
 
 
-def encode(texts: Texts, text: Text, folder: Path, *, progress: Told | None = None) -> Encoded:
+def encode(
+    texts: Texts, text: Text, folder: Path, *, progress: ProgressCallback | None = None
+) -> Encoded:
     """Count the words and write the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = count(texts, text, progress)
@@ -59,7 +61,11 @@ def encode(texts: Texts, text: Text, folder: Path, *, progress: Told | None = No
 
 
 def _write(
-    texts: Texts, vocabulary: Vocabulary, text: Text, folder: Path, progress: Told | None
+    texts: Texts,
+    vocabulary: Vocabulary,
+    text: Text,
+    folder: Path,
+    progress: ProgressCallback | None,
 ) -> int:
     """How many words were written."""
     split = vocabulary.splitter(text)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
-from cloze.text.counting import Told
+from cloze.progress import ProgressCallback
 from cloze.train.word2vec.corpus import Encoded
 from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
 from cloze.train.word2vec.settings import Settings
@@ -28,7 +28,7 @@ class Learned:
     trained: int  # words learned from, those left out by `sample` not counted
 
 
-def learn(corpus: Encoded, settings: Settings, progress: Told | None = None) -> Learned:
+def learn(corpus: Encoded, settings: Settings, progress: ProgressCallback | None = None) -> Learned:
     """Every epoch goes over the corpus in its order, in chunks that free threads take.
 
     The rate falls with the words read. What is random in a chunk follows from (seed, epoch, chunk),
@@ -69,7 +69,9 @@ def need_kernel() -> None:
 class _Run:
     """What the threads share."""
 
-    def __init__(self, corpus: Encoded, settings: Settings, progress: Told | None) -> None:
+    def __init__(
+        self, corpus: Encoded, settings: Settings, progress: ProgressCallback | None
+    ) -> None:
         self.corpus, self.settings, self.progress = corpus, settings, progress
         self.rules, self.shape = make_rules(corpus, settings)
         self.tables = fresh_tables(corpus, settings)

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError
-from cloze.text.counting import Told, count_chunks
-from cloze.text.ideographs import IDEOGRAPHS
+from cloze.progress import ProgressCallback
+from cloze.text.counting import count_chunks
+from cloze.text.words import IDEOGRAPHS
 from cloze.train.word2vec.settings import Text
 
 _WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
@@ -68,7 +69,7 @@ def join(words: list[str], pairs: frozenset[str]) -> list[str]:
     return joined
 
 
-def count(texts: Texts, text: Text, progress: Told | None = None) -> Vocabulary:
+def count(texts: Texts, text: Text, progress: ProgressCallback | None = None) -> Vocabulary:
     """Count words in one pass over the texts; before it, one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
     for _ in range(text.phrases):

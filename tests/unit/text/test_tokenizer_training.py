@@ -6,113 +6,115 @@ import sys
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.text import learn as learning
+from cloze.text import tokenizer_training
 from cloze.text.backends import BYTE_SYMBOLS, BYTES, PREFIX
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 from helpers import SPECIAL, raises
 
 TEXTS = ["The cat sat on the mat.", "The cats sat, and the mats lay.", "Élan: 中文字中文 ☃☃"] * 3
 
 
 def pieces(tokenizer: Tokenizer) -> list[str]:
-    return [tokenizer.piece(number) for number in range(tokenizer.size)]
+    return [tokenizer.id_to_token(number) for number in range(tokenizer.vocab_size)]
 
 
 def test_special_tokens_come_first_then_the_alphabet_then_merges():
-    found = pieces(learn(["ab ab abc"] * 3, size=20))
+    found = pieces(train_tokenizer(["ab ab abc"] * 3, vocab_size=20))
     assert found == [*SPECIAL, "a", "b", "c", "##b", "##c", "ab", "abc"]
 
 
 def test_words_become_few_pieces():
-    tokenizer = learn(TEXTS, size=200)
-    assert tokenizer.encode("The mats").pieces == ["[CLS]", "the", "mats", "[SEP]"]
+    tokenizer = train_tokenizer(TEXTS, vocab_size=200)
+    assert tokenizer.encode("The mats").tokens == ["[CLS]", "the", "mats", "[SEP]"]
     assert tokenizer.kind == "wordpiece"
     assert tokenizer.lowercase
 
 
 def test_ideographs_are_pieces_of_their_own():
-    tokenizer = learn(TEXTS, size=200)
-    assert tokenizer.encode("中文").pieces[1:-1] == ["中", "文"]
-    assert tokenizer.id("##文") is None
-    runs = learn(TEXTS, size=200, chinese=False)
-    assert runs.encode("中文字").pieces[1:-1] == ["中文", "##字"]
+    tokenizer = train_tokenizer(TEXTS, vocab_size=200)
+    assert tokenizer.encode("中文").tokens[1:-1] == ["中", "文"]
+    assert tokenizer.token_to_id("##文") is None
+    runs = train_tokenizer(TEXTS, vocab_size=200, chinese=False)
+    assert runs.encode("中文字").tokens[1:-1] == ["中文", "##字"]
 
 
 def test_case_and_accents_are_kept_when_asked():
-    cased = learn(TEXTS, size=200, lowercase=False)
-    assert cased.encode("The Élan").pieces[1:-1] == ["The", "Élan"]
-    accents = learn(TEXTS, size=200, strip_accents=False)
-    assert accents.encode("The Élan").pieces[1:-1] == ["the", "élan"]
+    cased = train_tokenizer(TEXTS, vocab_size=200, lowercase=False)
+    assert cased.encode("The Élan").tokens[1:-1] == ["The", "Élan"]
+    accents = train_tokenizer(TEXTS, vocab_size=200, strip_accents=False)
+    assert accents.encode("The Élan").tokens[1:-1] == ["the", "élan"]
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
 def test_a_size_is_kept_and_used_up(kind: str):
     texts = [" ".join(f"{a}{b}{a}" for a in "abcdefgh" for b in "stuvwxyz")] * 2
     size = {"bpe": 300, "char": 15}.get(kind, 50)
-    assert learn(texts, kind=kind, size=size).size == size
+    assert train_tokenizer(texts, kind=kind, vocab_size=size).vocab_size == size
 
 
 def test_a_piece_is_seen_often_enough():
-    tokenizer = learn(["often often rare x"], min_count=2)
-    assert tokenizer.id("often") is not None
-    assert tokenizer.id("x") is None
-    assert learn(["often often rare x"], min_count=1).id("rare") is not None
+    tokenizer = train_tokenizer(["often often rare x"], min_count=2)
+    assert tokenizer.token_to_id("often") is not None
+    assert tokenizer.token_to_id("x") is None
+    assert train_tokenizer(["often often rare x"], min_count=1).token_to_id("rare") is not None
 
 
 def test_characters_too_rare_to_matter_are_left_out(monkeypatch: pytest.MonkeyPatch):
     texts = ["a b" * 20_000, "ж ж"]
-    assert learn(texts, size=50).id("ж") is None
-    monkeypatch.setattr(learning, "_UNCOVERED", 10**9)
-    assert learn(texts, size=50).id("ж") is not None
+    assert train_tokenizer(texts, vocab_size=50).token_to_id("ж") is None
+    monkeypatch.setattr(tokenizer_training, "_UNCOVERED", 10**9)
+    assert train_tokenizer(texts, vocab_size=50).token_to_id("ж") is not None
 
 
 def test_an_alphabet_that_does_not_fit_is_cut_to_its_most_frequent():
-    found = pieces(learn(["a a a b b b c c d"] * 2, size=7))
+    found = pieces(train_tokenizer(["a a a b b b c c d"] * 2, vocab_size=7))
     assert found == [*SPECIAL, "a", "b"]
 
 
 def test_bpe_spells_everything_in_bytes():
-    tokenizer = learn(TEXTS, kind="bpe", size=300)
+    tokenizer = train_tokenizer(TEXTS, kind="bpe", vocab_size=300)
     assert pieces(tokenizer)[:257] == ["<|endoftext|>", *sorted(BYTE_SYMBOLS)]
-    assert tokenizer.encode("The cat").pieces == ["The", "Ġcat"]
+    assert tokenizer.encode("The cat").tokens == ["The", "Ġcat"]
     text = " The  naïve 中\n\n☃ "
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
-    assert (tokenizer.eos_id, tokenizer.unk_id, tokenizer.added()) == (0, None, 0)
+    assert (tokenizer.eos_id, tokenizer.unk_id, tokenizer.num_special_tokens()) == (0, None, 0)
     assert not tokenizer.lowercase
 
 
 def test_bpe_without_case_lowers_the_text():
-    tokenizer = learn(TEXTS, kind="bpe", size=300, lowercase=True)
+    tokenizer = train_tokenizer(TEXTS, kind="bpe", vocab_size=300, lowercase=True)
     assert tokenizer.decode(tokenizer.encode("The Élan").ids) == "the elan"
 
 
 def test_words_are_ranked_by_count_and_spelling():
-    tokenizer = learn(["b b a a c c c d"], kind="word", size=8)
+    tokenizer = train_tokenizer(["b b a a c c c d"], kind="word", vocab_size=8)
     assert pieces(tokenizer) == [*SPECIAL, "c", "a", "b"]
-    assert tokenizer.encode("c x a").pieces == ["[CLS]", "c", "[UNK]", "a", "[SEP]"]
+    assert tokenizer.encode("c x a").tokens == ["[CLS]", "c", "[UNK]", "a", "[SEP]"]
     assert tokenizer.kind == "word"
 
 
 def test_characters_keep_white_space_and_have_words():
-    tokenizer = learn(["ab c\n中文, "] * 3, kind="char", size=50)
+    tokenizer = train_tokenizer(["ab c\n中文, "] * 3, kind="char", vocab_size=50)
     encoding = tokenizer.encode("ab  中文,x")
-    assert encoding.pieces[1:-1] == ["a", "b", " ", " ", "中", "文", ",", "[UNK]"]
+    assert encoding.tokens[1:-1] == ["a", "b", " ", " ", "中", "文", ",", "[UNK]"]
     assert encoding.words[1:-1] == [0, 0, 1, 1, 2, 3, 4, 5]
     assert tokenizer.decode(encoding.ids[:-2]) == "ab  中文,"
-    assert tokenizer.encode("xy").pieces[1:-1] == ["[UNK]", "[UNK]"]
+    assert tokenizer.encode("xy").tokens[1:-1] == ["[UNK]", "[UNK]"]
     assert tokenizer.kind == "char"
-    run = learn(["ab c\n中文, "] * 3, kind="char", size=50, chinese=False).encode("中文a")
+    run = train_tokenizer(["ab c\n中文, "] * 3, kind="char", vocab_size=50, chinese=False).encode(
+        "中文a"
+    )
     assert run.words[1:-1] == [0, 0, 0]
 
 
 def test_with_byte_fallback_rare_characters_are_spelled():
-    tokenizer = learn(TEXTS, size=700, byte_fallback=True)
+    tokenizer = train_tokenizer(TEXTS, vocab_size=700, byte_fallback=True)
     found = pieces(tokenizer)
     assert found[5:261] == sorted(BYTE_SYMBOLS)
     assert found[261:517] == [PREFIX + symbol for symbol in sorted(BYTE_SYMBOLS)]
     encoding = tokenizer.encode("The 中 𠀀 cažts")
-    assert "[UNK]" not in encoding.pieces
+    assert "[UNK]" not in encoding.tokens
     assert encoding.words[1:7] == [0, 1, 2, 2, 2, 2]
     assert tokenizer.decode(encoding.ids) == "the 中 𠀀 cazts"
     assert encoding.offsets[2] == (4, 5)  # a character that is frequent enough is one piece
@@ -121,55 +123,59 @@ def test_with_byte_fallback_rare_characters_are_spelled():
 
 def test_with_byte_fallback_the_size_is_used_up():
     texts = [" ".join(f"{a}{b}{a}é" for a in "abcdefgh" for b in "stuvwxyz")] * 2
-    assert learn(texts, size=560, byte_fallback=True).size == 560
+    assert train_tokenizer(texts, vocab_size=560, byte_fallback=True).vocab_size == 560
 
 
 def test_with_byte_fallback_a_word_too_long_becomes_several():
-    tokenizer = learn(TEXTS, size=600, byte_fallback=True)
+    tokenizer = train_tokenizer(TEXTS, vocab_size=600, byte_fallback=True)
     encoding = tokenizer.encode("ж" * 250)
-    assert "[UNK]" not in encoding.pieces
+    assert "[UNK]" not in encoding.tokens
     assert encoding.word_spans() == [(0, 100), (100, 200), (200, 250)]
     assert tokenizer.decode(encoding.ids) == " ".join(["ж" * 100, "ж" * 100, "ж" * 50])
 
 
 def test_characters_fall_back_to_bytes_too():
-    tokenizer = learn(["abc"] * 3, kind="char", size=300, byte_fallback=True)
+    tokenizer = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True)
     assert pieces(tokenizer)[5:261] == list(BYTES)
-    assert tokenizer.encode("aé").pieces[1:-1] == ["a", "<0xC3>", "<0xA9>"]
+    assert tokenizer.encode("aé").tokens[1:-1] == ["a", "<0xC3>", "<0xA9>"]
     assert tokenizer.decode(tokenizer.encode("a é\n中").ids) == "a é\n中"
 
 
 def test_a_stream_is_read_once():
     stream = iter(TEXTS)
-    assert learn(stream, size=100).size > len(SPECIAL)
+    assert train_tokenizer(stream, vocab_size=100).vocab_size > len(SPECIAL)
     assert list(stream) == []
 
 
 def test_a_full_table_still_finds_what_is_frequent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(learning, "MAX_WORDS", 100)
+    monkeypatch.setattr(tokenizer_training, "MAX_WORDS", 100)
     texts = (f"the cat w{n} v{n}x" for n in range(2000))
-    tokenizer = learn(texts, size=100)
-    assert tokenizer.encode("the cat").pieces[1:-1] == ["the", "cat"]
+    tokenizer = train_tokenizer(texts, vocab_size=100)
+    assert tokenizer.encode("the cat").tokens[1:-1] == ["the", "cat"]
 
 
 def test_progress_is_told():
     stages = []
     texts = [f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}" for n in range(30_000)]
-    learn(texts, size=700, progress=lambda stage, done, total: stages.append((stage, done, total)))
+    train_tokenizer(
+        texts,
+        vocab_size=700,
+        progress=lambda stage, done, total: stages.append((stage, done, total)),
+    )
     assert ("counting", 20_000, None) in stages
     assert stages[-1][0] == "merging"
 
 
 SCRIPT = """
 import hashlib, sys
-from cloze.text import learn as learning
-from cloze.text.learn import learn
+from cloze.text import tokenizer_training
+from cloze.text.tokenizer_training import train_tokenizer
 texts = {texts!r}
 for kind in ("wordpiece", "bpe", "word", "char"):
     for fallback in (False, True):
         if kind != "word" or not fallback:
-            made = learn(texts, kind=kind, size=900, byte_fallback=fallback).backend.to_str()
-            print(hashlib.sha256(made.encode()).hexdigest())
+            tokenizer = train_tokenizer(texts, kind=kind, vocab_size=900, byte_fallback=fallback)
+            print(hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest())
 assert "torch" not in sys.modules, "text needs no torch"
 """
 
@@ -187,13 +193,15 @@ def test_the_same_text_gives_the_same_file_in_every_process():
     ]
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 6  # byte-level BPE falls back with or without being asked
-    first = learn(TEXTS, size=900).backend.to_str()
+    first = train_tokenizer(TEXTS, vocab_size=900).backend.to_str()
     assert hashlib.sha256(first.encode()).hexdigest() == runs[0][0]
 
 
 def test_the_order_of_the_texts_does_not_matter():
     for kind in ("wordpiece", "bpe", "word", "char"):
-        forth, back = (learn(texts, kind=kind, size=300) for texts in (TEXTS, TEXTS[::-1]))
+        forth, back = (
+            train_tokenizer(texts, kind=kind, vocab_size=300) for texts in (TEXTS, TEXTS[::-1])
+        )
         assert forth.backend.to_str() == back.backend.to_str()
 
 
@@ -201,10 +209,10 @@ def test_the_order_of_the_texts_does_not_matter():
     ("options", "problem"),
     [
         ({"kind": "wordpeice"}, ("wordpeice", "wordpiece")),
-        ({"size": 5}, ("size", "5", "6")),
-        ({"size": 500, "byte_fallback": True}, ("size", "500", "518")),
-        ({"size": 256, "kind": "bpe"}, ("size", "256", "257")),
-        ({"size": 9, "kind": "char", "byte_fallback": True}, "262"),
+        ({"vocab_size": 5}, ("size", "5", "6")),
+        ({"vocab_size": 500, "byte_fallback": True}, ("size", "500", "518")),
+        ({"vocab_size": 256, "kind": "bpe"}, ("size", "256", "257")),
+        ({"vocab_size": 9, "kind": "char", "byte_fallback": True}, "262"),
         ({"kind": "word", "byte_fallback": True}, ("bytes", "wordpiece")),
         ({"min_count": 0}, ("min_count", "0")),
         ({"kind": "bpe", "chinese": False}, ("bpe", "ideographs")),
@@ -212,10 +220,10 @@ def test_the_order_of_the_texts_does_not_matter():
 )
 def test_impossible_choices_are_refused(options: dict, problem: str):
     with raises(ConfigError, problem):
-        learn(TEXTS, **options)
+        train_tokenizer(TEXTS, **options)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
 def test_there_must_be_some_text(kind: str):
     with raises(InputError, "empty"):
-        learn(["", ""], kind=kind)
+        train_tokenizer(["", ""], kind=kind)

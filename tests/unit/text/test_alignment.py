@@ -1,6 +1,6 @@
 import pytest
 
-from cloze.text.learn import learn
+from cloze.text.tokenizer_training import train_tokenizer
 from helpers import tiny_tokenizer
 
 #        0   4    9  12
@@ -10,10 +10,10 @@ PAIR = " 猫 sat"
 
 def test_words_pieces_and_characters_are_linked():
     encoding = tiny_tokenizer().encode(TEXT)
-    assert encoding.pieces == ["[CLS]", "the", "cat", "##s", ",", "a", "##b", "##c", ".", "[SEP]"]
+    assert encoding.tokens == ["[CLS]", "the", "cat", "##s", ",", "a", "##b", "##c", ".", "[SEP]"]
     assert encoding.words == [None, 0, 1, 1, 2, 3, 3, 3, 4, None]
     assert encoding.word_spans() == [(0, 3), (4, 8), (8, 9), (10, 13), (13, 14)]
-    assert encoding.special == [True] + [False] * 8 + [True]
+    assert encoding.special_tokens_mask == [True] + [False] * 8 + [True]
     assert len(encoding) == 10
 
 
@@ -30,27 +30,29 @@ def test_words_pieces_and_characters_are_linked():
     ],
 )
 def test_a_stretch_of_characters_has_pieces(start: int, end: int, pieces: range):
-    assert list(tiny_tokenizer().encode(TEXT).pieces_between(start, end)) == list(pieces)
+    assert list(tiny_tokenizer().encode(TEXT).tokens_in_span(start, end)) == list(pieces)
 
 
 def test_both_texts_of_a_pair_have_their_own_numbers():
     encoding = tiny_tokenizer().encode(TEXT, PAIR)
-    assert encoding.pieces_of(1) == range(10, 12)
-    assert encoding.sequences[8:] == [0, None, 1, 1, None]
+    assert encoding.token_range(1) == range(10, 12)
+    assert encoding.sequence_ids[8:] == [0, None, 1, 1, None]
     assert encoding.type_ids[8:] == [0, 0, 1, 1, 1]
     assert encoding.words[10:12] == [0, 1]
     assert encoding.word_spans(1) == [(1, 2), (3, 6)]
-    assert encoding.pieces_between(0, 9, 1) == range(10, 12)
+    assert encoding.tokens_in_span(0, 9, 1) == range(10, 12)
 
 
 def test_without_a_pair_the_pair_has_no_pieces():
     encoding = tiny_tokenizer().encode("the")
-    assert not encoding.pieces_of(1)
+    assert not encoding.token_range(1)
     assert encoding.word_spans(1) == []
 
 
 def test_all_pieces_of_a_character_are_found():
     """A character spelled in bytes has several pieces with the same offsets."""
-    encoding = learn(["abc"] * 3, kind="char", size=300, byte_fallback=True).encode("a猫c")
+    encoding = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True).encode(
+        "a猫c"
+    )
     assert encoding.offsets == [(0, 0), (0, 1), (1, 2), (1, 2), (1, 2), (2, 3), (0, 0)]
-    assert encoding.pieces_between(1, 2) == range(2, 5)
+    assert encoding.tokens_in_span(1, 2) == range(2, 5)

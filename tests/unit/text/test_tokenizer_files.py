@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cloze.errors import FolderError
-from cloze.text import guard
+from cloze.text import checks
 from cloze.text.backends import BYTE_SYMBOLS
-from cloze.text.learn import learn
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 from helpers import PIECES, SPECIAL, files_of, raises, tiny_tokenizer
 
 WORDS = {
@@ -55,7 +55,7 @@ def replace(pattern: str, content: str) -> dict:
     [
         {"kind": "wordpiece"},
         {"kind": "wordpiece", "lowercase": False},
-        {"kind": "wordpiece", "byte_fallback": True, "size": 600},
+        {"kind": "wordpiece", "byte_fallback": True, "vocab_size": 600},
         {"kind": "bpe"},
         {"kind": "bpe", "lowercase": True},
         {"kind": "word"},
@@ -64,12 +64,22 @@ def replace(pattern: str, content: str) -> dict:
     ],
 )
 def test_what_was_saved_is_what_is_loaded(options: dict, tmp_path: Path):
-    tokenizer = learn(["The Cat sat, élan 中文."] * 3, **{"size": 300, **options}).with_limit(99)
+    tokenizer = train_tokenizer(
+        ["The Cat sat, élan 中文."] * 3, **{"vocab_size": 300, **options}
+    ).with_max_length(99)
     tokenizer.save(tmp_path / "deep" / "folder")
     loaded = Tokenizer.load(tmp_path / "deep" / "folder")
     text = "The élan of Cats 中 ☃"
     assert loaded.encode(text, "sat") == tokenizer.encode(text, "sat")
-    for name in ("kind", "size", "limit", "lowercase", "tokens", "special_ids", "mask_id"):
+    for name in (
+        "kind",
+        "vocab_size",
+        "max_length",
+        "lowercase",
+        "special_tokens",
+        "special_ids",
+        "mask_id",
+    ):
         assert getattr(loaded, name) == getattr(tokenizer, name)
     loaded.save(tmp_path / "again")
     for file in (tmp_path / "again").iterdir():
@@ -80,7 +90,7 @@ def test_bert_also_gets_the_file_that_older_readers_want(tmp_path: Path):
     tiny_tokenizer().save(tmp_path / "bert")
     assert files_of(tmp_path / "bert") == {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
     assert (tmp_path / "bert" / "vocab.txt").read_text(encoding="utf-8").split() == PIECES
-    learn(["ab"] * 3, size=600, byte_fallback=True).save(tmp_path / "bytes")
+    train_tokenizer(["ab"] * 3, vocab_size=600, byte_fallback=True).save(tmp_path / "bytes")
     assert files_of(tmp_path / "bytes") == {"tokenizer.json", "tokenizer_config.json"}
 
 
@@ -88,15 +98,15 @@ def test_bert_also_gets_the_file_that_older_readers_want(tmp_path: Path):
     ("make", "name"),
     [
         (tiny_tokenizer, "BertTokenizer"),
-        (lambda: learn(["ab"] * 3, kind="bpe", size=260), "GPT2Tokenizer"),
-        (lambda: learn(["ab"] * 3, kind="bpe", size=260, lowercase=True), None),
-        (lambda: learn(["ab"] * 3, size=600, byte_fallback=True), None),
-        (lambda: learn(["ab"] * 3, kind="word"), None),
-        (lambda: learn(["ab"] * 3, kind="char"), None),
+        (lambda: train_tokenizer(["ab"] * 3, kind="bpe", vocab_size=260), "GPT2Tokenizer"),
+        (lambda: train_tokenizer(["ab"] * 3, kind="bpe", vocab_size=260, lowercase=True), None),
+        (lambda: train_tokenizer(["ab"] * 3, vocab_size=600, byte_fallback=True), None),
+        (lambda: train_tokenizer(["ab"] * 3, kind="word"), None),
+        (lambda: train_tokenizer(["ab"] * 3, kind="char"), None),
     ],
 )
 def test_transformers_is_told_a_class_that_does_the_same(make, name: str | None, tmp_path: Path):
-    make().with_limit(64).save(tmp_path)
+    make().with_max_length(64).save(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert config["tokenizer_class"] == (name or "PreTrainedTokenizerFast")
     assert config["model_max_length"] == 64
@@ -118,7 +128,7 @@ def test_no_list_of_pieces_is_written_where_ids_are_left_out(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(found))
     tokenizer = Tokenizer.load(tmp_path)
     tokenizer.save(tmp_path / "again")
-    assert (tokenizer.size, tokenizer.id("later")) == (100, 99)
+    assert (tokenizer.vocab_size, tokenizer.token_to_id("later")) == (100, 99)
     assert files_of(tmp_path / "again") == {"tokenizer.json", "tokenizer_config.json"}
 
 
@@ -141,7 +151,11 @@ def test_cutting_and_padding_are_switched_off(tmp_path: Path):
 
 def test_a_published_folder_is_read(minilm: Path):
     tokenizer = Tokenizer.load(minilm)
-    assert (tokenizer.kind, tokenizer.size, tokenizer.limit) == ("wordpiece", 30_522, 512)
+    assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.max_length) == (
+        "wordpiece",
+        30_522,
+        512,
+    )
     assert len(tokenizer.encode("word " * 300)) == 302
     bare = Tokenizer.load(minilm / "vocab.txt")
     assert bare.encode("Naïve unaffable 中文!") == tokenizer.encode("Naïve unaffable 中文!")
@@ -155,7 +169,7 @@ def test_a_published_folder_is_read(minilm: Path):
 def test_a_real_limit_is_believed(value: object, limit: int | None, tmp_path: Path):
     write(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
-    assert Tokenizer.load(tmp_path).limit == limit
+    assert Tokenizer.load(tmp_path).max_length == limit
 
 
 @pytest.mark.parametrize(
@@ -181,14 +195,14 @@ def test_special_tokens_go_by_their_customary_names_otherwise(tmp_path: Path):
     added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     unknown = {**added, "id": 0, "content": "[UNK]", "special": True}
     write(tmp_path / "tokenizer.json", added_tokens=[unknown])
-    assert Tokenizer.load(tmp_path).tokens == {"unk": "[UNK]"}
+    assert Tokenizer.load(tmp_path).special_tokens == {"unk": "[UNK]"}
 
 
 def test_a_token_that_the_vocabulary_lacks_is_not_added(tmp_path: Path):
     write(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]"}))
     tokenizer = Tokenizer.load(tmp_path)
-    assert (tokenizer.pad_id, tokenizer.size) == (None, 3)
+    assert (tokenizer.pad_id, tokenizer.vocab_size) == (None, 3)
 
 
 def test_a_bare_vocabulary_says_by_its_letters_whether_it_has_case(tmp_path: Path):
@@ -205,8 +219,8 @@ def test_the_settings_beside_a_vocabulary_are_honoured(tmp_path: Path):
     settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 9}))
     tokenizer = Tokenizer.load(tmp_path)
-    assert tokenizer.encode("É 中文").pieces[1:-1] == ["é", "中文"]
-    assert tokenizer.limit == 9
+    assert tokenizer.encode("É 中文").tokens[1:-1] == ["é", "中文"]
+    assert tokenizer.max_length == 9
 
 
 def test_only_a_newline_ends_a_piece(tmp_path: Path):
@@ -223,7 +237,7 @@ def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Pa
     (tmp_path / encoder).write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
     (tmp_path / merges).write_text("#version: 0.2\nĠ a\n\n", encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path)
-    assert tokenizer.encode("b a<|endoftext|>").pieces == ["b", "Ġa", "<|endoftext|>"]
+    assert tokenizer.encode("b a<|endoftext|>").tokens == ["b", "Ġa", "<|endoftext|>"]
     assert (tokenizer.kind, tokenizer.eos_id, tokenizer.unk_id) == ("bpe", 257, None)
     assert tokenizer.decode(tokenizer.encode("b é 中").ids) == "b é 中"
 
@@ -266,10 +280,13 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
         folder = tmp_path / name.replace(".", "-")
         tiny_tokenizer().save(folder)
         with (folder / name).open("ab") as file:
-            file.truncate(guard.MAX_BYTES + 1)  # a hole: it takes no room on the disk
+            file.truncate(checks.MAX_BYTES + 1)  # a hole: it takes no room on the disk
     read = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, **_: pytest.fail(f"{path} was read"))
-    for name, reader in (("tokenizer.json", guard.read_object), ("vocab.txt", guard.read_lines)):
+    for name, reader in (
+        ("tokenizer.json", checks.read_json_object),
+        ("vocab.txt", checks.read_lines),
+    ):
         with raises(FolderError, name, "67,108,865"):
             reader(tmp_path / name.replace(".", "-") / name)
     monkeypatch.setattr(Path, "read_text", read)

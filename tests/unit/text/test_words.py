@@ -3,7 +3,7 @@ import sys
 
 from tokenizers.normalizers import BertNormalizer
 
-from cloze.text.ideographs import IDEOGRAPHS
+from cloze.text.words import IDEOGRAPHS
 
 
 def test_they_are_the_characters_that_the_normaliser_parts():

@@ -1,7 +1,12 @@
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.text.length import keep, longest_first, max_context, windows
+from cloze.text.truncation import (
+    max_context_windows,
+    split_windows,
+    truncate,
+    truncate_longest_first,
+)
 from helpers import raises
 
 
@@ -23,17 +28,17 @@ from helpers import raises
     ],
 )
 def test_a_policy_keeps_what_it_says(policy: str, count: int, limit: int, kept: tuple[range, ...]):
-    assert keep(policy, count, limit) == kept
+    assert truncate(policy, count, limit) == kept
 
 
 def test_windows_are_not_one_stretch():
     with raises(ConfigError, "window", fix="windows"):
-        keep("window", 9, 5)
+        truncate("window", 9, 5)
 
 
 def test_an_unknown_policy_is_refused_with_the_near_one():
     with raises(ConfigError, "haed", fix="head"):
-        keep("haed", 9, 5)
+        truncate("haed", 9, 5)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def test_an_unknown_policy_is_refused_with_the_near_one():
     ],
 )
 def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: tuple[int, int]):
-    assert longest_first(first, second, limit) == kept
+    assert truncate_longest_first(first, second, limit) == kept
 
 
 @pytest.mark.parametrize(
@@ -64,25 +69,25 @@ def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: 
     ],
 )
 def test_windows_overlap_by_the_stride(count: int, limit: int, stride: int, spans: list[range]):
-    assert windows(count, limit, stride) == spans
+    assert split_windows(count, limit, stride) == spans
 
 
 @pytest.mark.parametrize("stride", [-1, 4, 9])
 def test_a_stride_that_does_not_move_on_is_refused(stride: int):
     with raises(InputError, stride, fix=("stride", "0")):
-        windows(9, 4, stride)
+        split_windows(9, 4, stride)
 
 
 def test_a_piece_belongs_to_the_window_that_shows_most_around_it():
-    spans = windows(9, 5, 3)
+    spans = split_windows(9, 5, 3)
     assert spans == [range(5), range(2, 7), range(4, 9)]
     # pieces 3 and 5 have one piece beside them in either window, and the earlier one wins
-    assert max_context(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+    assert max_context_windows(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 
 def test_of_unequal_windows_the_longer_one_wins_a_draw():
-    assert max_context([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert max_context_windows([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_no_window_has_no_pieces():
-    assert max_context([]) == []
+    assert max_context_windows([]) == []

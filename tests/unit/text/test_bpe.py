@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloze.text.subwords import learn_merges
+from cloze.text.bpe import learn_merges
 
 
 def slow_merges(words: dict[str, int], symbols: list[str], room: int, min_count: int, prefix: str):
@@ -52,37 +52,37 @@ WORDS = [
 def test_merges_are_those_of_counting_everything_again(words: dict[str, int], prefix: str):
     letters = sorted({letter for word in words for letter in word})
     symbols = letters + [prefix + letter for letter in letters if prefix]
-    found = learn_merges(words, symbols, room=60, min_count=2, prefix=prefix)
-    assert (found.pieces, found.merges) == slow_merges(words, symbols, 60, 2, prefix)
+    found = learn_merges(words, symbols, vocab_size=60, min_count=2, prefix=prefix)
+    assert (found.tokens, found.merges) == slow_merges(words, symbols, 60, 2, prefix)
 
 
 def test_the_most_frequent_pair_comes_first_and_equals_by_their_ids():
-    found = learn_merges({"ab": 3, "cd": 3, "ef": 4}, list("abcdef"), room=9, min_count=1)
+    found = learn_merges({"ab": 3, "cd": 3, "ef": 4}, list("abcdef"), vocab_size=9, min_count=1)
     assert found.merges == [("e", "f"), ("a", "b"), ("c", "d")]
 
 
 def test_a_word_outside_the_alphabet_takes_no_part():
-    assert learn_merges({"ab€": 9, "cd": 3}, list("abcd"), room=9, min_count=1).merges == [
+    assert learn_merges({"ab€": 9, "cd": 3}, list("abcd"), vocab_size=9, min_count=1).merges == [
         ("c", "d")
     ]
 
 
 def test_no_piece_is_rarer_than_asked():
-    assert learn_merges({"ab": 3, "cd": 4}, list("abcd"), room=9, min_count=4).merges == [
+    assert learn_merges({"ab": 3, "cd": 4}, list("abcd"), vocab_size=9, min_count=4).merges == [
         ("c", "d")
     ]
 
 
 def test_there_are_no_more_pieces_than_asked():
-    assert len(learn_merges({"abcdef": 3}, list("abcdef"), room=8, min_count=1).pieces) == 8
+    assert len(learn_merges({"abcdef": 3}, list("abcdef"), vocab_size=8, min_count=1).tokens) == 8
 
 
 def test_the_order_of_the_words_does_not_matter():
     words = {"low": 5, "lower": 2, "newest": 6, "widest": 3, "west": 3}
     letters = sorted({letter for word in words for letter in word})
     back = dict(reversed(words.items()))
-    assert learn_merges(words, letters, room=40, min_count=1) == learn_merges(
-        back, letters, room=40, min_count=1
+    assert learn_merges(words, letters, vocab_size=40, min_count=1) == learn_merges(
+        back, letters, vocab_size=40, min_count=1
     )
 
 
@@ -90,6 +90,6 @@ def test_progress_is_told():
     seen: list[tuple[str, int, int | None]] = []
     word = "".join(map(chr, range(0x4E00, 0x4E00 + 700)))
     learn_merges(
-        {word: 2}, list(word), room=1300, min_count=1, progress=lambda *at: seen.append(at)
+        {word: 2}, list(word), vocab_size=1300, min_count=1, progress=lambda *at: seen.append(at)
     )
     assert seen == [("merging", 1200, 1300)]
