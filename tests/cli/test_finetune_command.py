@@ -63,7 +63,7 @@ def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
     ran = run(*flags(here, tmp_path / "m", "--seeds", "2", "--patience", "3"))
     assert ran.returncode == 0, ran.stderr
     assert "accuracy, all seeds" in ran.stdout
-    assert "210 examples to learn from, 210 to judge by, 2 labels" in ran.stderr
+    assert "210 training examples, 210 dev examples, 2 labels" in ran.stderr
     recipe = tmp_path / "m" / "recipe.toml"
     assert "patience = 3" in recipe.read_text()
     # the written recipe is complete: it needs no flag but the place

@@ -264,7 +264,7 @@ def test_a_shared_corpus_is_not_replaced_in_silence(text, tmp_path):
         train(source, tmp_path / str(number), shared, callbacks=watch)
     first, same, new = ("\n".join(lines) for lines in said)
     assert "preparing" in first
-    assert "the corpus is there already" in same
+    assert "using the prepared corpus" in same
     assert "preparing" not in same
-    assert "of another text or vocabulary: this one replaces it" in new
+    assert "another text or vocabulary" in new
     assert "replaces" not in first + same

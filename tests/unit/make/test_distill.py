@@ -275,7 +275,7 @@ def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     settings = ["run.steps=60", "optimizer.lr=3e-3"]
     watch = Callbacks(log=said.append)
     ended = taught(embedder, text, tmp_path / "m", *settings, family=family, callbacks=watch)
-    assert any("no masked-LM head: its vectors alone are learned" in line for line in said)
+    assert any("no masked-LM head" in line for line in said)
     assert set(ended.scores) == {"cosine_loss"}
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["cosine_loss"] < 0.7 * first["cosine_loss"]

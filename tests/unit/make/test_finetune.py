@@ -11,7 +11,7 @@ from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.make.finetune.transfer import rates
+from cloze.make.finetune.transfer import layer_lr_factors
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import report
@@ -257,7 +257,7 @@ def test_frozen_parts_have_no_dropout(base, tmp_path):
 
 def test_lower_layers_learn_more_slowly(base):
     table = finetune_recipe(settings=["transfer.layer_decay=0.5"]).transfer
-    factor = rates(table, 2)
+    factor = layer_lr_factors(table, 2)
     made = build_optimizer(base.module, OptimizerConfig(lr=1.0), factor)
     found = {group["lr"] for group in made.param_groups}
     assert found == {1.0, 0.5, 0.25, 0.125}

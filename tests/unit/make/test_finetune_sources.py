@@ -11,7 +11,7 @@ from cloze.config import read_toml
 from cloze.data.labelled.examples import NOWHERE
 from cloze.errors import ClozeError, InputError
 from cloze.make.finetune.encoder import resume_finetune
-from cloze.make.finetune.labelled import gather
+from cloze.make.finetune.labelled import read_labelled_data
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.sources import UNNAMED
 from cloze.models.configs.bert import BertConfig
@@ -85,23 +85,23 @@ def test_rows_are_read_for_every_task(task):
     if task == "classify":
         given.append(Given(numbered(rows), label=Classes))
     for source in given:
-        made = gather(recipe, source, rows)
+        made = read_labelled_data(recipe, source, rows)
         assert [replace(one, **blank) for one in made.train] == [
             replace(one, **blank) for one in wanted
         ]
         assert len(made.dev) == 20
         assert not made.held_out
     with raises(InputError, "<list>:2"):
-        gather(recipe, [rows[0], "no row"], ())
+        read_labelled_data(recipe, [rows[0], "no row"], ())
     lenient = finetune_recipe(settings=[f"task={task}", "data.skip_bad=true"])
-    assert gather(lenient, [*rows, "no row"], rows).skipped == 1
+    assert read_labelled_data(lenient, [*rows, "no row"], rows).skipped == 1
 
 
 def test_one_is_told_as_one():
     recipe = finetune_recipe(settings=["task=tag", "data.skip_bad=true"])
     row = {"tokens": ["a"], "tags": ["NOUN"]}
-    told = gather(recipe, [row, "no row"], [row]).described()
-    assert told == "1 example to learn from, 1 to judge by, 1 label, 1 row passed over"
+    told = read_labelled_data(recipe, [row, "no row"], [row]).describe()
+    assert told == "1 training example, 1 dev example, 1 label, 1 row skipped"
 
 
 def test_classes_of_a_data_set_have_names():
@@ -111,11 +111,11 @@ def test_classes_of_a_data_set_have_names():
     data = datasets.Dataset.from_list(rows).cast_column("label", names)
     recipe = finetune_recipe(settings=["task=classify"])
     for source in (data, data.to_iterable_dataset(), [data]):
-        made = gather(recipe, source, data)
+        made = read_labelled_data(recipe, source, data)
         assert [one.label for one in made.train] == [one.label for one in texts(20)]
         assert str(made.dev[0].origin).endswith("Dataset>:1")
     with raises(InputError, "DatasetDict", fix="train"):
-        gather(recipe, datasets.DatasetDict(train=data), ())
+        read_labelled_data(recipe, datasets.DatasetDict(train=data), ())
 
 
 def test_a_run_from_a_data_set(base, tmp_path):

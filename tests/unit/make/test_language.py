@@ -47,7 +47,7 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
         f'corpus.dev=["{text}"]',
         callbacks=watch,
     )
-    assert "tokens to learn from, 13 words" in said[0]
+    assert "tokens, 13 words" in said[0]
     model = cloze.load(tmp_path / "run", device="cpu")
     assert model.config.family == kind
     found = score_language(model, TEXT * 4)

@@ -79,7 +79,7 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     plain = tmp_path / "plain"
     pretrain_encoder(text, plain, recipe(settings=[*FAST, *few]))
     back = recipe(left, settings=[*few, f"model.init_from={plain}"])
-    with raises(ConfigError, "left to right", fix="--from"):
+    with raises(ConfigError, "left-to-right", fix="--from"):
         pretrain_encoder(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
         other = recipe(recipe(settings=FAST), settings=[*on, f"objective.kind={kind}"])

@@ -309,7 +309,7 @@ def test_no_text(tmp_path):
 def test_another_recipe_cannot_be_resumed(trained, text, tmp_path):
     train(text, tmp_path / "m", "run.steps=2")
     file = tmp_path / "m" / "recipe.toml"
-    changed = file.read_text().replace("rate = 0.0005", "rate = 0.01")
+    changed = file.read_text().replace("lr = 0.0005", "lr = 0.01")
     assert changed != file.read_text()
     file.write_text(changed)
     with raises(FolderError, "optimizer.lr", "0.0005", "0.01"):

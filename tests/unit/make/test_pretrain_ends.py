@@ -13,7 +13,7 @@ from cloze.errors import FolderError, InputError
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.probes import probes
 from cloze.make.pretrain.recipe import recipe
-from cloze.make.pretrain.setup import described
+from cloze.make.pretrain.setup import describe_corpus
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks
 from cloze.train.guard import BadStepError
@@ -163,8 +163,10 @@ def test_sentence_order_is_told_as_such(tmp_path):
 
 def test_rows_that_were_skipped_are_counted_in_the_line(tmp_path):
     summary = small_corpus(tmp_path, [["w1 w2"], ["w3"]]).summary
-    assert "read" not in described(summary)
-    assert described(replace(summary, skipped=1200)).endswith("; 1,200 rows could not be read")
+    assert "read" not in describe_corpus(summary)
+    assert describe_corpus(replace(summary, skipped=1200)).endswith(
+        "; 1,200 rows could not be read"
+    )
 
 
 def test_probes_are_looked_for_in_every_sentence(tmp_path):

@@ -64,7 +64,7 @@ def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
     watch = Callbacks(log=said.append)
     ended = trained(files, tmp_path / "run", recipe, "run.epochs=2", callbacks=watch)
     assert ended.left_out == 1
-    assert "60 pairs to learn from; left out: 1 blank on one side" in said
+    assert "60 training pairs; left out: 1 empty on one side" in said
     assert ended.score is not None
     assert set(ended.scores) == {"bleu", "loss", "perplexity", "accuracy"}
     model = cloze.load(tmp_path / "run", device="cpu")
@@ -80,7 +80,7 @@ def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
     assert samples[0]["source"] == TEXTS[0]
     assert (tmp_path / "run/report.html").is_file()
     data = json.loads((tmp_path / "run/data.json").read_text())
-    assert data == {"training": 60, "dev": 6, "left out": 1}
+    assert data == {"training": 60, "dev": 6, "left_out": 1}
 
 
 @pytest.mark.parametrize("recipe", TINY)

@@ -17,7 +17,7 @@ from cloze.config import one_of, override
 from cloze.data.files import PathLike
 from cloze.errors import InputError
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune.labelled import listed_sources
+from cloze.make.finetune.labelled import list_sources
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.make.init_from import find_own_family
 from cloze.make.pretrain.recipe import values_of
@@ -121,11 +121,11 @@ def _labelled(
     force: bool,
     callbacks: Callbacks | None,
 ) -> RunResult:
-    base, files = model or recipe.model, listed_sources(train) or list(recipe.data.train)
+    base, files = model or recipe.model, list_sources(train) or list(recipe.data.train)
     if not base or not files:
         what = "labelled data to learn from" if base else "model to begin with"
         raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
-    judged = listed_sources(dev) or list(recipe.data.dev)
+    judged = list_sources(dev) or list(recipe.data.dev)
     return finetune_encoder(
         task or recipe.task, base, files, out, recipe, dev=judged, force=force, callbacks=callbacks
     )
@@ -142,8 +142,8 @@ def _translator(
     force: bool,
     callbacks: Callbacks | None,
 ) -> RunResult:
-    sides = _sides("train", listed_sources(train) or recipe.data.train)
-    judged = listed_sources(dev) or recipe.data.dev
+    sides = _sides("train", list_sources(train) or recipe.data.train)
+    judged = list_sources(dev) or recipe.data.dev
     return train_translator(
         *sides,
         out,

@@ -22,7 +22,7 @@ from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.make.finetune.features import finetune_features
 from cloze.make.finetune.job import finetune_model
-from cloze.make.finetune.labelled import Labelled, gather, listed_sources
+from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.make.finetune.trials import (
     best_trial,
@@ -78,7 +78,7 @@ def finetune_encoder(
     one_of("task", task, TASK_HEADS)
     made = finetune_recipe(recipe, settings=settings)
     named = resolve_model_name(model) if isinstance(model, str | OsPath) else UNNAMED
-    train, dev = listed_sources(train), listed_sources(dev)  # an iterator can be read only once
+    train, dev = list_sources(train), list_sources(dev)  # an iterator can be read only once
     data = replace(made.data, train=_name_files(train), dev=_name_files(dev))
     made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
     made.check()
@@ -88,13 +88,13 @@ def finetune_encoder(
     separate = {"model": None if named == UNNAMED else named}
     with start_run(out, force=force, separate_from=separate) as folder:
         base = _open_base(model, made)
-        labelled = gather(made, train, dev)
+        labelled = read_labelled_data(made, train, dev)
         if made.run.several and not labelled.dev:
             raise InputError(
                 "there are no dev data to choose the best trial by",
-                fix="give dev data, or hold some out",
+                fix="give dev data (--dev), or hold some out (data.hold_out)",
             )
-        callbacks.log(labelled.described())
+        callbacks.log(labelled.describe())
         plans = plan_trials(made)
         prepare_folder(folder, made, subfolders=plans)
         if plans:
@@ -120,7 +120,7 @@ def resume_finetune(
     check_standard_input([*made.data.train, *made.data.dev], resuming=True)
     with lock_folder(folder):
         base = _open_base(made.model, made)
-        labelled = gather(made, made.data.train, made.data.dev)
+        labelled = read_labelled_data(made, made.data.train, made.data.dev)
         return _train(base, labelled, folder, made, callbacks or Callbacks())
 
 

@@ -20,7 +20,13 @@ from cloze.files import write_json
 from cloze.make.extend_model import extend_model
 from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
-from cloze.make.finetune.transfer import PartlyFrozen, lowest_trained, rates, thaw, thawing
+from cloze.make.finetune.transfer import (
+    PartlyFrozen,
+    layer_lr_factors,
+    lowest_trained_depth,
+    unfreeze,
+    unfreeze_gradually,
+)
 from cloze.make.recipe.run import run_fingerprint
 from cloze.metrics import squad
 from cloze.nn.fuse import move_to_device
@@ -59,7 +65,7 @@ def finetune_model(
             eval_every=recipe.run.eval_interval(lambda: batches.per_epoch),
             save_model=lambda: model.save_into(out),
             patience=recipe.run.patience,
-            wrap_steps=lambda steps, start: thawing(
+            wrap_steps=lambda steps, start: unfreeze_gradually(
                 steps, model.module, recipe.transfer, per_epoch=batches.per_epoch, after=start.step
             ),
         )
@@ -145,11 +151,11 @@ def write_outputs(out: Path, data: Labelled, truncated: int) -> None:
 
 def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
     module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
-    thaw(module, lowest_trained(table, layers))
+    unfreeze(module, lowest_trained_depth(table, layers))
     return TrainState(
         learner=PartlyFrozen(module, task_objective(data, recipe, model.device)),
         model=module,
-        optimizer=build_optimizer(module, recipe.optimizer, rates(table, layers)),
+        optimizer=build_optimizer(module, recipe.optimizer, layer_lr_factors(table, layers)),
         config=recipe.run,
     )
 

@@ -1,10 +1,11 @@
-"""The labelled data of a run: examples to learn from and to judge by, and the labels they have."""
+"""The labelled data of a run: training and dev examples and their labels."""
 
 import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
@@ -34,39 +35,39 @@ EXAMPLES = {
     "answer": QuestionExample,
     "choose": ChoiceExample,
 }
-OUTSIDE = "O"  # the tag of no span
-WHOLE = 1 << 32  # of a hash
+OUTSIDE = "O"  # the tag outside of spans
+HASH_RANGE = 1 << 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """What a run learns from and is judged by."""
+    """The data of a run, read and checked."""
 
     task: Task
     train: Sequence[Any]
     dev: Sequence[Any]
-    held_out: bool  # the dev data were taken from the training data
+    held_out: bool  # the dev data are a part of the training files
     labels: tuple[str, ...]
     problem: str | None
     skipped: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # of the labels to learn from
-    measures: tuple[str, ...] = ()  # whose mean chooses; the task's own if there is none
+    counts: Counter[str] = field(default_factory=Counter)  # of the training labels
+    measures: tuple[str, ...] = ()  # their mean selects the best model (default: the task's own)
 
     @property
     def measure(self) -> str:
-        """The name of the score that chooses."""
+        """The name of the selection score."""
         own = main_metric_of(self.task.name, self.problem, self.labels)
         return " and ".join(self.measures) or own
 
-    def score(self, judged: ScoredPredictions) -> float:
-        """The score that chooses."""
-        found = judged.scores
-        chosen = self.measures or (judged.scorer.main,)
+    def score(self, dev_examples: ScoredPredictions) -> float:
+        """The selection score."""
+        found = dev_examples.scores
+        chosen = self.measures or (dev_examples.scorer.main,)
         return fmean(found[one_of("run.measures", name, found)] for name in chosen)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What data these are."""
+        """Identifies the data: counts, checksums and labels."""
         return {
             "train": [len(self.train), _digest(self.train)],
             "dev": [len(self.dev), _digest(self.dev)],
@@ -74,13 +75,13 @@ class Labelled:
         }
 
     def class_weights(self) -> Tensor:
-        """All / (classes · those of a class): every class weighs as much as another."""
+        """Examples / (classes · examples of the class), so that every class counts the same."""
         total = sum(self.counts.values())
         weights = [total / (len(self.labels) * max(1, self.counts[name])) for name in self.labels]
         return torch.tensor(weights)
 
     def summary(self) -> dict[str, Any]:
-        """For data.json and the report."""
+        """The counts for data.json and the report."""
         return {
             "training": len(self.train),
             "dev": len(self.dev),
@@ -88,42 +89,44 @@ class Labelled:
             **({"classes": len(self.labels)} if self.counts else {}),
         }
 
-    def described(self) -> str:
-        """In a line."""
+    def describe(self) -> str:
+        """The data in one line."""
         from_train = " (held out of the training data)" if self.held_out else ""
-        skipped = f", {_counted(self.skipped, 'row')} passed over" if self.skipped else ""
-        kinds = "a number" if self.problem == "number" else _counted(len(self.labels), "label")
-        what = f", {kinds}" if self.task.name in ("classify", "tag") else ""
+        skipped = f", {_count(self.skipped, 'row')} skipped" if self.skipped else ""
+        labels = "numeric labels" if self.problem == "number" else _count(len(self.labels), "label")
+        kind = f", {labels}" if self.task.name in ("classify", "tag") else ""
         return (
-            f"{_counted(len(self.train), 'example')} to learn from, "
-            f"{len(self.dev):,} to judge by{from_train}{what}{skipped}"
+            f"{_count(len(self.train), 'training example')}, "
+            f"{_count(len(self.dev), 'dev example')}{from_train}{kind}{skipped}"
         )
 
 
-def _counted(count: int, name: str) -> str:
+def _count(count: int, name: str) -> str:
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
-def gather(
+def read_labelled_data(
     recipe: FinetuneRecipe, train: PathLike | Iterable[Any], dev: PathLike | Iterable[Any]
 ) -> Labelled:
-    """Read the data of a run and learn its labels."""
+    """Read the data of a run and collect its labels."""
     errors: list[InputError] = []
-    learned = list(_read(recipe, train, errors))
-    if recipe.task == "classify" and learned:  # what labels are is told by the training data
-        number = isinstance(learned[0].label, float)
+    train_examples = list(_read(recipe, train, errors))
+    if recipe.task == "classify" and train_examples:
+        # the training data decide whether labels are numbers
+        number = isinstance(train_examples[0].label, float)
         recipe = replace(recipe, data=replace(recipe.data, number=number))
-    judged = list(_read(recipe, dev, errors))
-    held_out = not judged and recipe.data.hold_out > 0
+    dev_examples = list(_read(recipe, dev, errors))
+    held_out = not dev_examples and recipe.data.hold_out > 0
     if held_out:
-        judged = [one for one in learned if _held_out(one, recipe.data.hold_out)]
-        learned = [one for one in learned if not _held_out(one, recipe.data.hold_out)]
-    if not learned:
-        raise InputError("there is nothing to learn from", fix="check what the files hold")
-    labels, problem, counts = labels_of(recipe.task, learned)
+        is_dev = [_is_held_out(one, recipe.data.hold_out) for one in train_examples]
+        dev_examples = list(compress(train_examples, is_dev))
+        train_examples = [one for one, out in zip(train_examples, is_dev, strict=True) if not out]
+    if not train_examples:
+        raise InputError("there are no training examples", fix="check the files of --train")
+    labels, problem, counts = labels_of(recipe.task, train_examples)
     if problem == "number":
         recipe.check_loss("the labels are numbers")
-    _check_judged(metric_kind(recipe.task, problem), judged, labels)
+    _check_dev_labels(metric_kind(recipe.task, problem), dev_examples, labels)
     table = recipe.data
     policy = table.policy or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
@@ -131,12 +134,12 @@ def gather(
         policy=policy,
         stride=table.stride,
         context=table.context,
-        none=recipe.task == "answer" and any(one.answers == () for one in learned),
+        none=recipe.task == "answer" and any(one.answers == () for one in train_examples),
     )
     return Labelled(
         task=task,
-        train=learned,
-        dev=judged,
+        train=train_examples,
+        dev=dev_examples,
         held_out=held_out,
         labels=labels,
         problem=problem,
@@ -146,8 +149,8 @@ def gather(
     )
 
 
-def listed_sources(given: PathLike | Iterable[Any]) -> list[Any]:
-    """One path or data set, several, or what is in a list: rows or examples."""
+def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
+    """A list of paths and datasets, or of rows and examples."""
     if isinstance(given, str | os.PathLike):
         return [given]
     return list(given) if isinstance(given, list | tuple | Iterator) else [check_rows(given)]
@@ -156,7 +159,7 @@ def listed_sources(given: PathLike | Iterable[Any]) -> list[Any]:
 def labels_of(
     task: str, examples: Sequence[Any]
 ) -> tuple[tuple[str, ...], str | None, Counter[str]]:
-    """The labels of the examples in a lasting order, the kind of problem, and how often each is."""
+    """The labels in a stable order, the problem type, and the number of examples of each label."""
     if task in ("answer", "choose"):
         return ("LABEL_0", "LABEL_1")[: 2 if task == "answer" else 1], None, Counter()
     if task == "tag":
@@ -165,28 +168,30 @@ def labels_of(
         return tuple(names), None, counts
     missing = next((one for one in examples if one.label is None), None)
     if missing is not None:
-        raise InputError(f"{missing.origin}: no label to learn", fix="label it, or leave it out")
+        raise InputError(
+            f"{missing.origin}: the label is missing", fix="add a label, or remove the row"
+        )
     if any(isinstance(one.label, float) for one in examples):
         return ("LABEL_0",), "number", Counter()
     counts = Counter(one.label for one in examples)
     if len(counts) == 1:
         raise InputError(
             f"all examples have the label {next(iter(counts))!r}",
-            fix="check the label column: there is nothing to tell apart",
+            fix="check the label column: a classifier needs two labels",
         )
     return tuple(sorted(counts, key=_natural)), "classes", counts
 
 
-def _check_judged(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
-    """Each can be judged: better said now than after the first epoch."""
+def _check_dev_labels(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
+    """Check that the labels of the dev data are known, before the first epoch and not after it."""
     for one in examples:
-        right = gold_label(kind, one)
-        for label in {"classify": [right], "tag": right}.get(kind, []):
+        gold = gold_label(kind, one)
+        for label in {"classify": [gold], "tag": gold}.get(kind, []):
             label_index(labels, label, one.origin)
 
 
 def _natural(label: str) -> tuple[bool, float, str]:
-    """Numbers by size, then words by letters."""
+    """Sort key: numbers by value, then words alphabetically."""
     number = label.removeprefix("-").isdecimal()
     return not number, float(label) if number else 0.0, label
 
@@ -194,7 +199,7 @@ def _natural(label: str) -> tuple[bool, float, str]:
 def _read(
     recipe: FinetuneRecipe, given: PathLike | Iterable[Any], errors: list[InputError]
 ) -> Iterator[Any]:
-    listed = listed_sources(given)
+    listed = list_sources(given)
     if listed and not _is_source(listed[0]):
         _check_examples(recipe.task, listed)
         return iter(listed)
@@ -208,7 +213,7 @@ def _read(
 
 
 def _is_source(one: object) -> bool:
-    """Whether it is a path, a data set, or a row of one; a tuple is taken for an example."""
+    """Whether it is a path, a dataset, or a row of one; a tuple is an example."""
     return isinstance(one, os.PathLike | Iterable) and not isinstance(one, tuple)
 
 
@@ -217,18 +222,18 @@ def _check_examples(task: str, given: Sequence[Any]) -> None:
     for one in given:
         if not isinstance(one, wanted):
             raise InputError(
-                f"{str(one)[:80]} is no example of the task {task}",
-                fix=f"give {wanted.__name__}s of cloze.data.labelled.examples, mappings, or files",
+                f"{str(one)[:80]} is not an example for the task {task}",
+                fix=f"pass {wanted.__name__} objects, mappings or files",
             )
 
 
-def _held_out(example: Any, share: float) -> bool:  # noqa: ANN401
-    """By a hash of its text: the same examples whatever their order, and copies on one side."""
-    return zlib.crc32(_text(example).encode("utf-8", "surrogatepass")) < share * WHOLE
+def _is_held_out(example: Any, fraction: float) -> bool:  # noqa: ANN401
+    """Decided by a hash of the text: independent of the order, and duplicates stay together."""
+    return zlib.crc32(_text(example).encode("utf-8", "surrogatepass")) < fraction * HASH_RANGE
 
 
 def _text(example: Any) -> str:  # noqa: ANN401
-    """What must not stand on both sides: of questions the context they share."""
+    """The text that training and dev data must not share: of questions, their context."""
     if isinstance(example, QuestionExample):
         return example.context
     pair = example.pair if isinstance(example, TextExample) else None
@@ -238,6 +243,6 @@ def _text(example: Any) -> str:  # noqa: ANN401
 def _digest(examples: Sequence[Any]) -> int:
     digest = 0
     for example in examples:
-        said = repr(replace(example, origin=NOWHERE))  # files may have been moved
-        digest = zlib.crc32(said.encode("utf-8", "surrogatepass"), digest)
+        content = repr(replace(example, origin=NOWHERE))  # files may have been moved
+        digest = zlib.crc32(content.encode("utf-8", "surrogatepass"), digest)
     return digest

@@ -1,4 +1,4 @@
-"""How much of a pre-trained model learns, and how fast: frozen parts, rates by layer, thawing.
+"""Which layers of a pre-trained model are trained, and with which learning rate.
 
 The parts of an encoder have depths: 0 the embeddings, k block k, and above the last block the
 pooler and the head.
@@ -15,65 +15,65 @@ from cloze.train.step import Step
 
 
 def depth_of(name: str, layers: int) -> int:
-    """The depth of a weight, by its name."""
+    """The depth of the parameter with this name."""
     part, _, rest = name.partition(".")
     if part == "embeddings":
         return 0
     return int(rest.partition(".")[0]) + 1 if part == "blocks" else layers + 1
 
 
-def rates(table: TransferTable, layers: int) -> Callable[[str], float]:
-    """Each layer learns at `layer_decay` of the rate above it, the head at the full rate.
+def layer_lr_factors(table: TransferTable, layers: int) -> Callable[[str], float]:
+    """Layer-wise learning-rate decay: each layer has `layer_decay` times the rate of the next.
 
-    Discriminative rates, Howard & Ruder 2018, §3.2 (2.6 there is 1/0.38 here).
+    Discriminative fine-tuning, Howard & Ruder 2018, §3.2 (their factor 2.6 is 1/0.38 here).
     """
     return lambda name: table.layer_decay ** (layers + 1 - depth_of(name, layers))
 
 
-def lowest_trained(table: TransferTable, layers: int) -> int:
-    """The lowest depth that learns at all."""
+def lowest_trained_depth(table: TransferTable, layers: int) -> int:
+    """The lowest depth that is trained at all."""
     return 0 if table.kind == "full" else layers + 1 - table.trained(layers)
 
 
-def thaw(module: Encoder, lowest: int) -> None:
-    """Let what lies at this depth and above learn, and nothing below."""
+def unfreeze(module: Encoder, lowest: int) -> None:
+    """Train what is at this depth and above, and freeze the rest."""
     layers = len(module.blocks)
     for name, weight in module.named_parameters():
         weight.requires_grad_(depth_of(name, layers) >= lowest)
 
 
-def thawing(
+def unfreeze_gradually(
     steps: Iterable[Step], module: Encoder, table: TransferTable, *, per_epoch: int, after: int
 ) -> Iterator[Step]:
-    """Thaw one layer after another from the top, so that the head's first noise spares the body.
+    """Unfreeze one layer after another from the top, which protects the lower layers at first.
 
-    Gradual unfreezing, Howard & Ruder 2018, §3.3: there one layer an epoch; `table.unfreeze` says
-    how many epochs lie between. `after` is the step from which the run goes on.
+    Gradual unfreezing, Howard & Ruder 2018, §3.3: one layer per epoch there; here `table.unfreeze`
+    epochs per layer. `after` is the step at which the run starts or resumes.
     """
     layers = len(module.blocks)
-    final, pause = lowest_trained(table, layers), table.unfreeze * per_epoch
+    final, interval = lowest_trained_depth(table, layers), table.unfreeze * per_epoch
 
     def lowest(step: int) -> int:
-        return max(final, layers + 1 - int(step / pause)) if pause else final
+        return max(final, layers + 1 - int(step / interval)) if interval else final
 
-    thaw(module, lowest(after))
+    unfreeze(module, lowest(after))
     for step in steps:
         yield step
         if lowest(step.number) != lowest(step.number - 1):
-            thaw(module, lowest(step.number))
+            unfreeze(module, lowest(step.number))
 
 
 class PartlyFrozen(Learner):
-    """A learner whose frozen parts stay as they are in use: without dropout."""
+    """A learner whose frozen parts stay in evaluation mode: without dropout."""
 
     def train(self, mode: bool = True) -> "PartlyFrozen":
         super().train(mode)
         assert isinstance(self.model, Encoder)
         for part in (self.model.embeddings, *self.model.blocks):
-            if mode and not _learns(part):
+            if mode and not _is_trained(part):
                 part.eval()
         return self
 
 
-def _learns(part: nn.Module) -> bool:
+def _is_trained(part: nn.Module) -> bool:
     return any(weight.requires_grad for weight in part.parameters())
