@@ -220,7 +220,7 @@ def test_extending_needs_wordpieces(tmp_path):
     with raises(ConfigError, "char", "words"):
         extend_tokenizer(train_tokenizer(["abc abc"], kind="char", vocab_size=20), ["abc"], 1)
     same = extend_tokenizer(tiny_tokenizer(), ["the cat"], 5)
-    assert same.size == tiny_tokenizer().size
+    assert same.vocab_size == tiny_tokenizer().vocab_size
 
 
 def test_a_plan_trains_nothing(text, tmp_path):
@@ -278,7 +278,7 @@ def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     plan(text, out, small("vocabulary.size=80"))
     plan(text, out, small(), callbacks=callbacks)
-    assert cloze.Tokenizer.load(out / "tokenizer").size > 80  # learned again: other settings
+    assert cloze.Tokenizer.load(out / "tokenizer").vocab_size > 80  # learned again: other settings
     assert any("training a tokenizer" in line for line in said)
     said.clear()
     assert train(text, out, "run.steps=1", callbacks=callbacks).steps == 1

@@ -246,7 +246,7 @@ def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Pa
 
 
 def test_nothing_there(tmp_path: Path):
-    with raises(FolderError, "folder", "nowhere"):
+    with raises(FolderError, "nowhere"):
         Tokenizer.load(tmp_path / "nowhere")
     with raises(FolderError, "vocab.txt"):
         Tokenizer.from_vocab(tmp_path / "vocab.txt")
@@ -295,14 +295,14 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
 
 
 HOSTILE = {
-    "a template without its token": ({"post_processor": template(MARK)}, "text"),
+    "a template without its token": ({"post_processor": template(MARK)}, ("encode",)),
     "a template with an id of nobody": (
         {"post_processor": template(MARK, ids={"[M]": {**MARK_ID["[M]"], "ids": [4_000_000_000]}})},
-        "gives ids that are not in its vocabulary",
+        ("ids", "vocabulary"),
     ),
     "a template of thousands": (
         {"post_processor": template(*[MARK] * 3000, ids=MARK_ID)},
-        "puts 3,000 special tokens around a text",
+        ("3,000", "special tokens"),
     ),
     "a template that repeats the text": (
         {
@@ -311,7 +311,7 @@ HOSTILE = {
                 "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AAB"],
             }
         },
-        "repeats or drops text in its template",
+        ("text", "template"),
     ),
     "an id beyond reason": (
         {"model": {**WORDS["model"], "vocab": {"[UNK]": 0, "a": 4_000_000_000}}},
@@ -319,7 +319,7 @@ HOSTILE = {
     ),
     "added tokens without end": (
         {"added_tokens": [{"id": n, "content": str(n)} for n in range(20_001)]},
-        "adds 20,001 tokens to its vocabulary",
+        ("20,001", "added tokens"),
     ),
     "no vocabulary": ({"model": {**WORDS["model"], "vocab": {}}}, "has ids up to -1"),
     "no unknown word": (
@@ -340,15 +340,15 @@ HOSTILE = {
     ),
     "broken tables": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAAECAwQ="}},
-        "text",
+        "encode",
     ),
     "words of no length": (
         {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
-        ("text", "chunk size must be non-zero"),
+        ("encode", "chunk size must be non-zero"),
     ),
     "a decoder that strips too much": (
         {"decoder": {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9}},
-        "text",
+        "encode",
     ),
     "a text that grows without end": (
         {"normalizer": {"type": "Sequence", "normalizers": [replace("a", "aa")] * 60}},

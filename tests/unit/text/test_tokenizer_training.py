@@ -213,9 +213,9 @@ def test_the_order_of_the_texts_does_not_matter():
         ({"vocab_size": 500, "byte_fallback": True}, ("size", "500", "518")),
         ({"vocab_size": 256, "kind": "bpe"}, ("size", "256", "257")),
         ({"vocab_size": 9, "kind": "char", "byte_fallback": True}, "262"),
-        ({"kind": "word", "byte_fallback": True}, ("bytes", "wordpiece")),
+        ({"kind": "word", "byte_fallback": True}, ("byte_fallback", "wordpiece")),
         ({"min_count": 0}, ("min_count", "0")),
-        ({"kind": "bpe", "chinese": False}, ("bpe", "ideographs")),
+        ({"kind": "bpe", "chinese": False}, ("bpe", "chinese")),
     ],
 )
 def test_impossible_choices_are_refused(options: dict, problem: str):

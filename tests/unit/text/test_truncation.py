@@ -59,7 +59,7 @@ def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: 
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "stride", "spans"),
+    ("count", "limit", "overlap", "spans"),
     [
         (0, 4, 1, [range(0)]),
         (4, 4, 1, [range(4)]),
@@ -68,14 +68,14 @@ def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: 
         (8, 4, 2, [range(4), range(2, 6), range(4, 8)]),
     ],
 )
-def test_windows_overlap_by_the_stride(count: int, limit: int, stride: int, spans: list[range]):
-    assert split_windows(count, limit, stride) == spans
+def test_windows_overlap_by_the_overlap(count: int, limit: int, overlap: int, spans: list[range]):
+    assert split_windows(count, limit, overlap) == spans
 
 
-@pytest.mark.parametrize("stride", [-1, 4, 9])
-def test_a_stride_that_does_not_move_on_is_refused(stride: int):
-    with raises(InputError, stride, fix=("stride", "0")):
-        split_windows(9, 4, stride)
+@pytest.mark.parametrize("overlap", [-1, 4, 9])
+def test_a_overlap_that_does_not_move_on_is_refused(overlap: int):
+    with raises(InputError, overlap, fix=("overlap", "0")):
+        split_windows(9, 4, overlap)
 
 
 def test_a_piece_belongs_to_the_window_that_shows_most_around_it():
