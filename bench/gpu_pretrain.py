@@ -47,9 +47,9 @@ from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
 from cloze.train.compiled import compile_parts
 from cloze.train.config import LoopConfig, OptimizerConfig
+from cloze.train.distributed import Team
 from cloze.train.loop import run
 from cloze.train.optim import build_optimizer
-from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
 from common import tell, versions

@@ -20,9 +20,9 @@ from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, OptimizerConfig
+from cloze.train.distributed import ALONE, Team, assemble, distribute
 from cloze.train.loop import run
 from cloze.train.optim import build_optimizer
-from cloze.train.parallel import ALONE, Team, assemble, distribute
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import Step

@@ -6,7 +6,7 @@ import torch
 
 from cloze.nn.modes import eval_mode
 from cloze.objectives.core import B, counted_as
-from cloze.train.precision import precision
+from cloze.train.forward_context import autocast
 from cloze.train.state import TrainState
 
 
@@ -25,7 +25,7 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
         for first in range(0, len(batches), team.world):
             mine = first + team.rank
             batch = batches[min(mine, len(batches) - 1)]
-            with precision(state.config.dtype, state.device):
+            with autocast(state.config.dtype, state.device):
                 terms = learner(batch)
             for name, total in terms.items():
                 real = mine < len(batches)

@@ -1,51 +1,55 @@
-"""The gradients of one global batch, however it is cut into micro-batches and over processes."""
+"""The gradients of a global batch, however it is split over micro-batches and processes.
 
+First they are computed (`compute_gradients`), then applied (`apply_gradients`).
+"""
+
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cloze.objectives.core import B, counted_as, tokens_of
-from cloze.train.guard import TrainingError
-from cloze.train.keyed import keyed
+from cloze.train.distributed import join_gradients, unjoined, whole
+from cloze.train.forward_context import autocast, seed_rng
+from cloze.train.guard import TrainingError, is_bad, most_bad, update_unless
 from cloze.train.memory import SmallerBatchWarning, out_of_memory, pieces
-from cloze.train.parallel import join_gradients, unjoined
-from cloze.train.precision import precision
 from cloze.train.state import TrainState
+from cloze.train.step import StepOutput
 
 Counts = Mapping[str, float]
 
 
-def cut(state: TrainState, group: Sequence[B]) -> list[B]:
-    """The micro-batches of a step, none larger than the memory was found to hold."""
-    # FSDP's processes must all take the same number of them, whatever a limit would make of each
-    limit = state.limit if _can_begin_again(state) else None
+def split_batches(state: TrainState, group: Sequence[B]) -> list[B]:
+    """The micro-batches of a step, none larger than fits into memory."""
+    # with FSDP all processes must run the same number of micro-batches
+    limit = state.limit if _can_repeat(state) else None
     return [piece for batch in group for piece in pieces(batch, limit)]
 
 
-def gradients(
+def compute_gradients(
     state: TrainState, micro: Sequence[B], counts: Counts, biggest: int
 ) -> dict[str, Tensor]:
-    """Leave the gradient of the mean losses in the weights; return this process's part of each.
+    """Compute the gradient of the mean losses, and return this process's part of each mean.
 
     `counts`, and `biggest`, the tokens of the largest micro-batch, are those of all processes.
 
-    When the memory runs out, the gradients of this step are thrown away and it begins again with
-    micro-batches half as large, now and from then on. Processes can only begin again together, and
-    only while none has joined its gradients with the others'. So under DDP a size that has never
-    fitted is tried with the joining put off; when a size fails that did fit, or FSDP's parts are
-    under way, the run must be resumed.
+    When memory runs out, the gradients of this step are discarded and it is repeated with
+    micro-batches of half the size, now and from then on. Processes can only repeat a step together,
+    and only before any of them has averaged its gradients with the others. So with DDP a size that
+    has never fitted is tried without averaging; when a size fails that did fit before, or with
+    FSDP, the run must be resumed.
     """
     parallel = state.team.world > 1
-    if parallel and not (_can_begin_again(state) and biggest > state.proven):
+    if parallel and not (_can_repeat(state) and biggest > state.proven):
         parts = _attempt(state, micro, counts, join=True)
         if parts is None:
             raise TrainingError(
                 f"out of memory in step {state.progress.step + 1} of a parallel run, where "
-                "the processes cannot begin a step again",
+                "the processes cannot repeat a step",
                 fix="resume with smaller micro-batches or with gradient checkpointing",
             )
         return parts
@@ -55,27 +59,27 @@ def gradients(
         if parts is not None and not failed:
             break
         biggest = _halve(state, int(divisible))
-        micro = cut(state, micro)
+        micro = split_batches(state, micro)
     if parallel:
         join_gradients(state.learner, state.team)
     state.proven = max(state.proven, biggest)
     return parts
 
 
-def _can_begin_again(state: TrainState) -> bool:
+def _can_repeat(state: TrainState) -> bool:
     return state.team.world == 1 or isinstance(state.learner, DistributedDataParallel)
 
 
 def _attempt(
     state: TrainState, micro: Sequence[B], counts: Counts, *, join: bool
 ) -> dict[str, Tensor] | None:
-    """All micro-batches forwards and backwards; None when the memory does not suffice."""
+    """Forward and backward of all micro-batches; None if memory runs out."""
     try:
         return _accumulate(state, micro, counts, join=join)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        return None  # and with the error go the tensors that its traceback holds
+        return None  # frees the tensors that the traceback of the error refers to
 
 
 def _accumulate(
@@ -85,28 +89,31 @@ def _accumulate(
     parts: dict[str, Tensor] = {}
     for index, batch in enumerate(micro):
         joined = nullcontext() if join and index == len(micro) - 1 else unjoined(learner)
-        with keyed(device, config.seed, state.progress.step, state.team.rank, index) as rng, joined:
-            with precision(config.dtype, device):
+        with (
+            seed_rng(device, config.seed, state.progress.step, state.team.rank, index) as rng,
+            joined,
+        ):
+            with autocast(config.dtype, device):
                 sums = learner(batch, rng)
             terms = {name: total / (counts[counted_as(name)] or 1) for name, total in sums.items()}
             losses = [term for term in terms.values() if term.requires_grad]
-            # DDP and FSDP take the mean over the processes; what is wanted is the sum
+            # DDP and FSDP average over the processes, but the sum is needed
             (torch.stack(losses).sum() * state.team.world).backward()
         for name, term in terms.items():
             if not counts[counted_as(name)]:
-                continue  # no target in the whole batch, so no mean to speak of
+                continue  # no target in the global batch, so there is no mean
             parts[name] = parts[name] + term.detach() if name in parts else term.detach()
     return parts
 
 
 def _divisible(micro: Sequence[B]) -> int:
-    """Tokens of the largest micro-batch that can still be cut."""
+    """Tokens of the largest micro-batch that can still be split."""
     return max((tokens_of(batch) for batch in micro if len(batch.lengths) > 1), default=0)
 
 
 def _halve(state: TrainState, divisible: int) -> int:
-    """Make room after a failure, and set the size to try next."""
-    state.optimizer.zero_grad(set_to_none=True)  # what the failed attempt left is of no use
+    """Free memory after a failure, and return the size to try next."""
+    state.optimizer.zero_grad(set_to_none=True)
     if state.device.type == "cuda":
         torch.cuda.empty_cache()
     if not divisible:
@@ -121,3 +128,34 @@ def _halve(state: TrainState, divisible: int) -> int:
         stacklevel=4,
     )
     return state.limit
+
+
+def apply_gradients(
+    state: TrainState, parts: Mapping[str, Tensor], buffers: Sequence[Tensor]
+) -> StepOutput:
+    """Clip the gradients, check them and run the optimizer, unless the step is bad.
+
+    `parts` are this process's parts of the means; `buffers` are the model's buffers before the
+    step, which a bad step restores. Nothing is read from the device, and state is changed in place,
+    so that a CUDA graph can capture it.
+    """
+    means = state.team.add(torch.stack(list(parts.values())))
+    norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
+    bad = _check_step(state, means, norm)
+    update_unless(bad, state.optimizer)
+    for buffer, before in zip(state.model.buffers(), buffers, strict=True):
+        buffer.copy_(torch.where(bad, before, buffer))
+    state.optimizer.zero_grad(set_to_none=True)
+    return StepOutput(tuple(parts), torch.cat([means, torch.stack([norm, bad.float()])]))
+
+
+def _check_step(state: TrainState, means: Tensor, norm: Tensor) -> Tensor:
+    """Whether to skip the step; after one bad step too many, all following ones are skipped."""
+    clip = state.config.clip_norm
+    usual = clip if math.isfinite(clip) else 0.0  # smaller norms are not clipped
+    bad = is_bad(means, norm, state.norms, usual=usual)
+    bad = bad | (state.streak >= most_bad(state.config.guard))
+    state.streak.add_(1).mul_(bad)
+    later = torch.cat([state.norms[1:], norm.view(1)])  # the norm of a bad step is not kept
+    state.norms.copy_(torch.where(bad, state.norms, later))
+    return bad

@@ -12,12 +12,17 @@ from typing import TypeAlias
 from cloze.errors import InputError
 from cloze.objectives.core import B, tokens_of
 from cloze.train.budget import Budget, Progress
-from cloze.train.gradients import Counts, cut, gradients
+from cloze.train.cuda_graphs import CUDAGraphCache
+from cloze.train.gradients import (
+    Counts,
+    apply_gradients,
+    compute_gradients,
+    split_batches,
+)
 from cloze.train.optim import set_lr
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import Later, Step
-from cloze.train.update import update
 
 Data: TypeAlias = Callable[[int], Iterable[Sequence[B]]]
 """From a step's number to what is learned from then on: for each step this process's micro-batches.
@@ -31,6 +36,7 @@ def run(
     budget: Budget,
     schedule: Schedule,
     stop: Callable[[], bool] = lambda: False,
+    graphs: CUDAGraphCache | None = None,
 ) -> Iterator[Step]:
     """Take steps, one each time the iterator is asked, until the budget is spent.
 
@@ -39,10 +45,11 @@ def run(
     after the same step. A bad step raises before it touches the weights, or is skipped, as the
     guard is set.
     """
+    graphs = CUDAGraphCache(apply_gradients) if graphs is None else graphs
     began = time.monotonic() - state.progress.seconds
     groups = iter(data(state.progress.step))
     while not budget.spent(state.progress):
-        micro = cut(state, _next(groups, state.progress))
+        micro = split_batches(state, _next(groups, state.progress))
         agreed = _agree(state, micro, time.monotonic() - began, stop())
         state.progress = before = Progress(
             state.progress.step, state.progress.tokens, agreed.seconds
@@ -51,11 +58,11 @@ def run(
             break
         state.learner.train()
         rate = set_lr(state.optimizer, schedule(budget.midway(before, agreed.tokens)))
-        taken = state.records.take(state, micro, agreed.counts)
-        if taken is None:
-            carried = state.carried()
-            parts = gradients(state, micro, agreed.counts, agreed.biggest)
-            taken = update(state, parts, carried)
+        output = graphs.run_step(state, micro, agreed.counts)
+        if output is None:
+            buffers = state.copy_buffers()
+            parts = compute_gradients(state, micro, agreed.counts, agreed.biggest)
+            output = apply_gradients(state, parts, buffers)
         # one process knows when the step was taken; several go by the time they agreed on
         seconds = agreed.seconds if state.team.world > 1 else time.monotonic() - began
         state.progress = Progress(before.step + 1, before.tokens + agreed.tokens, seconds)
@@ -66,8 +73,8 @@ def run(
             rate=rate,
             last=budget.spent(state.progress),
             sample_ids=[batch.sample_ids for batch in micro],
-            names=taken.names,
-            numbers=Later(taken.numbers),
+            names=output.names,
+            numbers=Later(output.numbers),
         )
         state.unsettled.append((step, before))
         state.settle(wait=False)

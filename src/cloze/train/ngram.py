@@ -25,7 +25,7 @@ from cloze.errors import InputError
 from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, NGramConfig
 from cloze.models.ngram import Floats, Ints, Level, NGram, find
 from cloze.progress import ProgressCallback
-from cloze.train.runs import Scratch, Tally, add_by_run, tally
+from cloze.train.external_counting import Scratch, Tally, add_by_run, tally
 
 MEMORY = 1 << 30  # bytes
 FALLBACK = (0.5, 1.0, 1.5)  # KenLM's --discount_fallback

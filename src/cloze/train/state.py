@@ -24,6 +24,7 @@ from cloze.errors import FolderError
 from cloze.files import sound
 from cloze.train.budget import Progress
 from cloze.train.config import LoopConfig
+from cloze.train.distributed import ALONE, Team, parted, whole
 from cloze.train.guard import (
     BadStepError,
     SkippedStepWarning,
@@ -32,8 +33,6 @@ from cloze.train.guard import (
     no_norms,
     remedy,
 )
-from cloze.train.parallel import ALONE, Team, parted, whole
-from cloze.train.records import Records
 from cloze.train.step import Step
 
 
@@ -62,10 +61,9 @@ class TrainState:
         self.streak = torch.zeros((), device=self.device)  # `skipped`, as the device knows it
         self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
         self.proven = 0  # tokens of the largest micro-batch that fitted so far
-        self.records = Records()  # of steps that a GPU can repeat at one word
 
-    def carried(self) -> list[Tensor]:
-        """Copies of what a model remembers from step to step beside its weights."""
+    def copy_buffers(self) -> list[Tensor]:
+        """Copies of the model's buffers, which it changes from step to step."""
         return [buffer.clone() for buffer in self.model.buffers()]
 
     def settle(self, *, wait: bool = True) -> None:

@@ -33,6 +33,14 @@ class Later:
         return self._values.tolist()
 
 
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step computed: the means by name, then the gradient norm, and 1 for a bad step."""
+
+    names: tuple[str | None, ...]  # None: this term has no target in the batch
+    numbers: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One step. Its losses are read from the device when someone asks for them."""

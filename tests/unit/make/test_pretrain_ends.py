@@ -131,7 +131,7 @@ def test_a_run_that_the_guard_stopped_goes_on_as_it_advises(straight, tmp_path, 
         return torch.tensor(len(recent[recent.isfinite()]) == 2)
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloze.train.update.is_bad", third)
+        patch.setattr("cloze.train.gradients.is_bad", third)
         with raises(BadStepError, "step 3") as stopped:
             pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
     assert "--resume --set run.guard=skip" in stopped.value.fix

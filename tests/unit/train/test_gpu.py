@@ -15,12 +15,14 @@ from cloze.objectives.labelled import classes
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.config import OptimizerConfig
+from cloze.train.cuda_graphs import CUDAGraphCache
+from cloze.train.distributed import Team
 from cloze.train.evaluate import averages
+from cloze.train.gradients import apply_gradients
 from cloze.train.guard import TrainingError
 from cloze.train.loop import run
 from cloze.train.memory import SmallerBatchWarning, recompute
 from cloze.train.optim import build_optimizer
-from cloze.train.parallel import Team
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState, restore, snapshot
 from helpers import raises
@@ -150,15 +152,17 @@ def labelled(number, length=12):
 
 def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     """The steps of a small classifier, recorded or taken one kernel after another."""
-    config = replace(tiny_bert(dropout).config, max_max_positions=32, labels=("a", "b", "c"))
+    config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
     model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = build_optimizer(model, OptimizerConfig(lr=1e-3))
     state = TrainState(Learner(model, objective or classes("sequence")), model, made, team=GPU)
+    graphs = CUDAGraphCache(apply_gradients)
     if not recording:
-        state.records.take = lambda *_: None
+        graphs.run_step = lambda *_: None
     source = ([batches(number)] for number in range(steps))
-    taken = list(run(state, lambda _: source, budget=Budget(steps=steps), schedule=Schedule()))
-    return state, [step.means | {"norm": step.norm} for step in taken]
+    budget = Budget(steps=steps)
+    taken = list(run(state, lambda _: source, budget=budget, schedule=Schedule(), graphs=graphs))
+    return state, len(graphs), [step.means | {"norm": step.norm} for step in taken]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
@@ -168,9 +172,9 @@ def test_recorded_steps_are_the_steps(dropout):
     def batches(number):
         return labelled(number, 12 if number % 3 else 30)
 
-    plain, expected = tuned(batches, recording=False, dropout=dropout)
-    recorded, found = tuned(batches, recording=True, dropout=dropout)
-    assert len(recorded.records) == 2
+    plain, _, expected = tuned(batches, recording=False, dropout=dropout)
+    recorded, captured, found = tuned(batches, recording=True, dropout=dropout)
+    assert captured == 2
     for a, b in zip(found, expected, strict=True):
         assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
     for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
@@ -194,9 +198,9 @@ def test_a_recorded_loss_without_targets_is_not_reported():
         terms = classes("sequence")(model, batch, rng)
         return {**terms, "second": terms["classify"] * 0}
 
-    _, expected = tuned(batches, recording=False, objective=objective)
-    recorded, found = tuned(batches, recording=True, objective=objective)
-    assert len(recorded.records) == 1
+    *_, expected = tuned(batches, recording=False, objective=objective)
+    _, captured, found = tuned(batches, recording=True, objective=objective)
+    assert captured == 1
     assert {"second" in one for one in found[2:]} == {True, False}
     assert [one.keys() for one in found] == [one.keys() for one in expected]
 

@@ -11,10 +11,10 @@ from cloze.errors import ConfigError, InputError
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig
+from cloze.train.cuda_graphs import names_with_targets
 from cloze.train.evaluate import averages
 from cloze.train.loop import run
 from cloze.train.memory import recompute
-from cloze.train.records import present
 from cloze.train.schedule import Schedule
 from helpers import raises
 from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
@@ -110,7 +110,7 @@ def test_a_loss_without_targets_in_the_whole_batch_is_not_reported():
     (step,) = steps_of(new_state(), 1, source=lambda _: iter([[quiet]]))
     assert set(step.means) == {"mlm", "mlm.accuracy"}
     recorded = ("mlm", "mlm.accuracy", "nsp", "nsp.accuracy")  # with or without targets
-    assert present(recorded, {"mlm": 3, "nsp": 0}) == ("mlm", "mlm.accuracy", None, None)
+    assert names_with_targets(recorded, {"mlm": 3, "nsp": 0}) == ("mlm", "mlm.accuracy", None, None)
 
 
 def test_stop_ends_after_the_step_in_hand_and_the_next_sitting_goes_on():

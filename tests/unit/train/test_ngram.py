@@ -5,8 +5,8 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
+from cloze.train.external_counting import Scratch, tally
 from cloze.train.ngram import FALLBACK, discounts, fit
-from cloze.train.runs import Scratch, tally
 from grams import TEXT, Reference, made, text_model, total
 from helpers import raises
 

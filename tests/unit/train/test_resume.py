@@ -8,8 +8,8 @@ from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.config import OptimizerConfig
+from cloze.train.distributed import ALONE
 from cloze.train.optim import build_optimizer
-from cloze.train.parallel import ALONE
 from cloze.train.state import TrainState, restore, resume, save, snapshot
 from helpers import raises
 from parallel_jobs import RUN, other_bert, resumed, told

@@ -44,7 +44,7 @@ from cloze.tasks.judge import ScoredPredictions, compute_metrics
 from cloze.tasks.layers import select_layers
 from cloze.tasks.task_functions import TASK_FUNCTIONS
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
-from cloze.train.keyed import keyed
+from cloze.train.forward_context import seed_rng
 from cloze.train.optim import build_optimizer
 from cloze.train.state import TrainState
 
@@ -118,7 +118,7 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
     body = extend_model(base, tokenizer, (), rng=rng, **changes)
     device = resolve_device(recipe.run.device)
     move_to_device(body.module, device)
-    with keyed(torch.device("cpu"), recipe.run.seed):
+    with seed_rng(torch.device("cpu"), recipe.run.seed):
         reader = new_reader(spec, len(data.labels)).to(device)
     return replace(body, task=replace(data.task, features=spec), reader=reader.eval())
 

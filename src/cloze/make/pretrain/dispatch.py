@@ -28,8 +28,8 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import DEFAULT, FAST, Recipe, completed, values_of
 from cloze.make.recipe.maker import Maker
 from cloze.make.word2vec import pretrain_word2vec
+from cloze.train.distributed import processes
 from cloze.train.fit import Callbacks, RunResult
-from cloze.train.parallel import processes
 
 Text = Source | list[Source]
 AnyRecipe = Recipe | NGramRecipe | Word2VecRecipe | LanguageRecipe

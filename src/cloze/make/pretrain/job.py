@@ -39,11 +39,11 @@ from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
 from cloze.train.compiled import compile_parts
+from cloze.train.distributed import Team, assemble, distribute, whole
 from cloze.train.evaluate import averages
 from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
 from cloze.train.memory import recompute
 from cloze.train.optim import build_optimizer
-from cloze.train.parallel import Team, assemble, distribute, whole
 from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS, append_metrics
 from cloze.train.state import TrainState
 from cloze.train.step_metrics import eval_row, held_out_scores

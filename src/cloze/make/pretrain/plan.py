@@ -16,9 +16,9 @@ from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.recipe import DEFAULT, Recipe
 from cloze.make.pretrain.setup import open_setup
 from cloze.train.budget import Budget
+from cloze.train.distributed import assemble
 from cloze.train.fit import Callbacks
 from cloze.train.loop import run
-from cloze.train.parallel import assemble
 
 TRIAL_SECONDS = 10.0
 MIB = 1 << 20

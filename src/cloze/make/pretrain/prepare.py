@@ -24,8 +24,8 @@ from cloze.make.run_folder import (
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.distributed import Team
 from cloze.train.fit import TENSORBOARD
-from cloze.train.parallel import Team
 from cloze.train.run_files import CORPUS_FACTS, METRICS, RECIPE
 
 # What a plan leaves for its run, and a run that failed before it saved a state.

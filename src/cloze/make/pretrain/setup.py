@@ -41,8 +41,8 @@ from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
 from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.distributed import Team
 from cloze.train.fit import Callbacks
-from cloze.train.parallel import Team
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.train.keyed import keyed
+from cloze.train.forward_context import seed_rng
 
 CPU = torch.device("cpu")
 keys = st.tuples(*[st.integers(0, 2**63 - 1)] * 4)
@@ -10,7 +10,7 @@ keys = st.tuples(*[st.integers(0, 2**63 - 1)] * 4)
 
 def drawn(*key):
     """From the global generator, which dropout uses, and from the one handed over."""
-    with keyed(CPU, *key) as rng:
+    with seed_rng(CPU, *key) as rng:
         return torch.rand(4).tolist(), torch.rand(4, generator=rng).tolist()
 
 

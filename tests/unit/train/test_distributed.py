@@ -5,8 +5,8 @@ import torch
 
 from cloze.checkpoint.state import read_state
 from cloze.errors import ConfigError
+from cloze.train.distributed import ALONE, Team, assemble, distribute, of_rank
 from cloze.train.guard import TrainingError
-from cloze.train.parallel import ALONE, Team, assemble, distribute, of_rank
 from cloze.train.state import resume
 from helpers import raises
 from parallel_jobs import RUN, several_things, trained
@@ -86,7 +86,7 @@ def test_a_proven_size_that_fails_in_a_parallel_step_says_what_to_do(monkeypatch
     state.team = Team(rank=0, world=2)
     monkeypatch.setattr(room, "_accumulate", _burst)
     with raises(TrainingError, "out of memory", "step 1"):
-        room.gradients(state, [], {}, biggest=10)
+        room.compute_gradients(state, [], {}, biggest=10)
 
 
 def _burst(*_, **__):

@@ -1,0 +1,34 @@
+"""The context of a forward pass: its random numbers and its data type."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import numpy as np
+import torch
+
+from cloze.train.config import DTYPE_NAMES
+
+_AUTOCAST = {"float32": None, "bf16": torch.bfloat16}
+
+
+@contextmanager
+def seed_rng(device: torch.device, *key: int) -> Iterator[torch.Generator]:
+    """Seed torch's generators with `key` inside, and restore their state afterwards.
+
+    Dropout draws from torch's global generators only. Keyed by (seed, step, rank, micro-batch), a
+    resumed run draws the same numbers without any saved generator, and an evaluation between two
+    steps has no influence. Draws that accept a generator use the one that is yielded.
+    """
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield torch.Generator(device).manual_seed(seed)
+
+
+def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
+    """Mixed precision: weights and optimizer stay in float32.
+
+    bf16 has float32's range, so losses need no scaling.
+    """
+    found = _AUTOCAST[DTYPE_NAMES[dtype]]
+    return torch.autocast(device.type, dtype=found, enabled=found is not None)
