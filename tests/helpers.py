@@ -53,6 +53,13 @@ def raises(kind: type[BaseException], *names, fix=()) -> Iterator[pytest.Excepti
         assert mentions(error.fix, item), f"{item!r} is not mentioned in the fix: {error.fix}"
 
 
+def check_mentions(text: str, *names) -> None:
+    """The text (of a command's output, say) has every name in it."""
+    plain = " ".join(text.replace("│", " ").split())
+    for name in _flat(names):
+        assert mentions(plain, name), f"{name!r} is not mentioned in: {plain}"
+
+
 def mentions(text: str, name: object) -> bool:
     """Whether the text has the name in it: in any case, numbers as whole numbers."""
     words = [re.escape(word) for word in str(name).split()]

@@ -1,20 +1,37 @@
-"""Commands run as a user runs them: in a process of their own."""
+"""Commands: within this process, or, where the process itself is tested, in one of their own."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
+
+from cloze.cli.app import app
 
 CORPUS = "the cat sat on the mat and the dog slept\n\nein Café in 北京 ist schön\n" * 50
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def cloze(
-    *arguments: str | bytes | Path, stdin: str | None = "", **environment: str
+def run_here(
+    *arguments: str | Path, stdin: str | bytes = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command; `stdin=None` leaves standard input as it is."""
+    """Run a command within this process; the result looks like a finished process."""
+    with mock.patch.dict(os.environ, {"COLUMNS": "100"} | environment):
+        given = [str(argument) for argument in arguments]
+        ran = CliRunner().invoke(app, given, input=stdin, prog_name="cloze")
+    if ran.exception and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return subprocess.CompletedProcess(given, ran.exit_code, ran.stdout, ran.stderr)
+
+
+def run_process(
+    *arguments: str | bytes | Path, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does: in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "cloze", *arguments],
         input=stdin,
@@ -27,8 +44,13 @@ def cloze(
 
 
 @pytest.fixture(scope="session")
-def run() -> Callable[..., subprocess.CompletedProcess[str]]:
-    return cloze
+def run() -> Command:
+    return run_here
+
+
+@pytest.fixture(scope="session")
+def process() -> Command:
+    return run_process
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +65,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tokenizer_folder(corpus: Path) -> Path:
     """A tokenizer that the command itself learned."""
     folder = corpus.parent / "tokenizer"
-    made = cloze("vocabulary", corpus, "--out", folder, "--size", "120")
+    made = run_here("vocabulary", corpus, "--out", folder, "--size", "120")
     assert made.returncode == 0, made.stderr
     return folder

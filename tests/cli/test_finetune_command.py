@@ -11,7 +11,7 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.models.configs.bert import BertConfig
-from helpers import tiny_tokenizer
+from helpers import check_mentions, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def test_from_a_table_to_answers(run, here, tmp_path):
     ]
     again = run(*flags(here, tmp_path / "m"))
     assert again.returncode == 1
-    assert "exists already" in again.stderr
+    check_mentions(again.stderr, tmp_path / "m", "exists")
 
 
 def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
     ran = run(*flags(here, tmp_path / "m", "--seeds", "2", "--patience", "3"))
     assert ran.returncode == 0, ran.stderr
     assert "accuracy, all seeds" in ran.stdout
-    assert "210 training examples, 210 dev examples, 2 labels" in ran.stderr
+    check_mentions(ran.stderr, "210", "2 labels")
     recipe = tmp_path / "m" / "recipe.toml"
     assert "patience = 3" in recipe.read_text()
     # the written recipe is complete: it needs no flag but the place
@@ -86,7 +86,7 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
-    assert "stopped by SIGTERM after 0 of 3 runs and saved; to go on: cloze finetune --resum" in err
+    check_mentions(err, "SIGTERM", "0 of 3", "cloze finetune --resume")
     assert not (out / "seed-1").exists()
     resumed = run("finetune", "--resume", "--out", out, "--json")
     assert resumed.returncode == 0, resumed.stderr
@@ -98,27 +98,27 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["classify", "base", "--out", "m"], 1, "no labelled data"),
-        (["--train", "train.tsv", "--out", "m"], 1, "no model"),
-        (["sing", "base", "--train", "train.tsv", "--out", "m"], 1, "task 'sing' is unknown"),
+        (["classify", "base", "--out", "m"], 1, ("labelled", "--train")),
+        (["--train", "train.tsv", "--out", "m"], 1, "model"),
+        (["sing", "base", "--train", "train.tsv", "--out", "m"], 1, ("task", "sing")),
         (["classify", "base", "--train", "broken.tsv", "--out", "m"], 1, "broken.tsv:3"),
-        (["classify", "base", "--train", "no.tsv", "--out", "m"], 1, "no such file"),
+        (["classify", "base", "--train", "no.tsv", "--out", "m"], 1, "no.tsv"),
         (
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--label", "lable"],
             1,
-            "did you mean 'label'",
+            ("lable", "'label'"),
         ),
         (
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--epochs", "0"],
             1,
-            "run.epochs is 0.0",
+            ("run.epochs", "0.0"),
         ),
-        (["--resume", "--out", "m"], 1, "there is no run to resume"),
-        (["--resume", "--out", "m", "--rate", "1"], 1, "by the recipe it began with"),
+        (["--resume", "--out", "m"], 1, ("resume", "m")),
+        (["--resume", "--out", "m", "--rate", "1"], 1, ("--resume", "recipe")),
         (
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--transfer", "some"],
             1,
-            "use one of full, last-N, head, features",
+            ("full", "last-N", "head", "features"),
         ),
     ],
 )
@@ -126,5 +126,5 @@ def test_mistakes(run, here, arguments, code, message, monkeypatch):
     monkeypatch.chdir(here)
     ran = run("finetune", *arguments)
     assert ran.returncode == code, ran.stderr
-    assert message in " ".join(ran.stderr.split())
+    check_mentions(ran.stderr, message)
     assert not (here / "m").exists()

@@ -23,7 +23,7 @@ from cloze.cli import common
 from cloze.cli.app import app
 from cloze.errors import InputError
 from grams import text_model
-from helpers import tiny_model
+from helpers import check_mentions, tiny_model
 from languages import language_model
 from translators import translator
 
@@ -39,16 +39,17 @@ class Terminal(io.StringIO):
 # --- help
 
 
-def heavy(*arguments: str | Path) -> tuple[str, str]:
-    """What a command prints, and which of the heavy packages it has imported."""
+def heavy(*commands: list[str | Path]) -> tuple[str, str]:
+    """What commands print in a process, and which of the heavy packages it has imported."""
     script = f"""
 import sys
 from cloze.cli import main
-sys.argv = ["cloze", *{[str(argument) for argument in arguments]}]
-try:
-    main()
-except SystemExit as end:
-    assert end.code == 0
+for arguments in {[[str(one) for one in arguments] for arguments in commands]}:
+    sys.argv = ["cloze", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0
 print("HEAVY", *(name for name in {HEAVY} if name in sys.modules))
 """
     done = subprocess.run(
@@ -58,10 +59,14 @@ print("HEAVY", *(name for name in {HEAVY} if name in sys.modules))
     return printed, found
 
 
-@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    printed, found = heavy(*arguments, "--help")
-    assert "Usage: cloze" in printed
+def test_help_imports_nothing_heavy() -> None:
+    """One process prints the help of all: what one imports is there at the end."""
+    helps = [["--help"], *([verb, "--help"] for verb in VERBS)]
+    printed, found = heavy(*helps)
+    assert printed.count("Usage: cloze") == len(helps)
+    for verb in VERBS:
+        assert f" {verb} " in printed
+        assert f"Example: cloze {verb}" in printed
     assert found.split() == []
 
 
@@ -70,34 +75,20 @@ def test_what_needs_no_net_starts_without_torch(kind: str, tmp_path: Path) -> No
     if kind == "words":
         words = WordModel(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
         folder = words.save(tmp_path / "model")
-        printed, found = heavy("similar", folder, "cat")
+        printed, found = heavy(["similar", folder, "cat"])
         assert "dog" in printed
         assert "torch" not in found.split()
     else:
         made = {"ngram": text_model, "lstm": partial(language_model, "lstm")}
         model = made.get(kind, partial(translator, "transformer"))()
         folder = model.save(tmp_path / "model")
-    printed, found = heavy("info", folder)
-    assert "what it can do" in printed
+    printed, found = heavy(["info", folder])
+    assert "evaluate" in printed
     assert "torch" not in found.split()
 
 
-def test_help_lists_every_verb_with_one_line(run) -> None:
-    shown = run("--help").stdout
-    assert VERBS
-    for verb in VERBS:
-        assert f" {verb} " in shown
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_has_an_example(run, verb: str) -> None:
-    done = run(verb, "--help")
-    assert done.returncode == 0
-    assert f"Example: cloze {verb}" in done.stdout
-
-
-def test_version(run) -> None:
-    assert run("--version").stdout == f"cloze {__version__}\n"
+def test_version(process) -> None:
+    assert process("--version").stdout == f"cloze {__version__}\n"
 
 
 # --- exit codes
@@ -111,8 +102,8 @@ def test_bad_usage_is_two(run) -> None:
         assert done.stdout == ""
 
 
-def test_a_failure_is_one_and_names_problem_and_remedy(run, tmp_path: Path) -> None:
-    done = run("tokenize", tmp_path / "missing", "text")
+def test_a_failure_is_one_and_names_problem_and_remedy(process, tmp_path: Path) -> None:
+    done = process("tokenize", tmp_path / "missing", "text")
     assert done.returncode == 1
     assert done.stdout == ""
     problem, fix = done.stderr.splitlines()
@@ -240,7 +231,7 @@ def test_texts_come_from_arguments_files_and_pipes(
 def test_nothing_to_read_is_said(run, tokenizer_folder: Path) -> None:
     done = run("tokenize", tokenizer_folder, stdin="")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: standard input: there is no text in it\nfix: ")
+    check_mentions(done.stderr, "error: standard input", "fix: ")
     keyboard, terminal = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "cloze", "tokenize", tokenizer_folder],
@@ -253,13 +244,13 @@ def test_nothing_to_read_is_said(run, tokenizer_folder: Path) -> None:
     os.close(keyboard)
     os.close(terminal)
     assert done.returncode == 2
-    assert "no text: write one after the model, name a file with --file, or pipe" in done.stderr
+    check_mentions(done.stderr, "text", "--file", "pipe")
 
 
-def test_an_argument_that_is_no_text_is_refused(run, tokenizer_folder: Path) -> None:
-    done = run("tokenize", tokenizer_folder, "fine", b"caf\xe9", LC_ALL="C.UTF-8")
+def test_an_argument_that_is_no_text_is_refused(process, tokenizer_folder: Path) -> None:
+    done = process("tokenize", tokenizer_folder, "fine", b"caf\xe9", LC_ALL="C.UTF-8")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: TEXT 2 is not UTF-8\nfix: use a UTF-8 terminal")
+    check_mentions(done.stderr, "error: TEXT 2", "UTF-8", "fix: ")
 
 
 def test_bad_rows_end_it_or_are_counted(run, tokenizer_folder: Path, tmp_path: Path) -> None:
@@ -269,20 +260,21 @@ def test_bad_rows_end_it_or_are_counted(run, tokenizer_folder: Path, tmp_path: P
     done = run(*model)
     assert done.returncode == 1
     assert pieces(done.stdout) == [["cat"]]
-    assert done.stderr.startswith(f"error: {path}:2: broken JSON")
+    assert done.stderr.startswith(f"error: {path}:2: ")
+    check_mentions(done.stderr, "JSON")
     done = run(*model, "--skip-bad")
     assert done.returncode == 0
     assert pieces(done.stdout) == [["cat"], ["dog"]]
     assert done.stderr.count("error: ") == common.Skipped.SHOWN
-    assert done.stderr.endswith("passed over 12 that could not be read\n")
+    check_mentions(done.stderr.splitlines()[-1], "12")
 
 
 # --- showing
 
 
-def test_output_is_utf8_under_any_locale(run, tokenizer_folder: Path) -> None:
+def test_output_is_utf8_under_any_locale(process, tokenizer_folder: Path) -> None:
     plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = run("tokenize", tokenizer_folder, stdin="北京", **plain)
+    done = process("tokenize", tokenizer_folder, stdin="北京", **plain)
     assert done.returncode == 0
     assert "\n北\t" in done.stdout
 

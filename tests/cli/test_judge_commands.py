@@ -7,7 +7,7 @@ import pytest
 import cloze
 from cloze.checkpoint.task import Task
 from cloze.metrics.names import called
-from helpers import scramble, tiny_model
+from helpers import check_mentions, scramble, tiny_model
 
 ROWS = [("a b", "no"), ("the cat sat", "yes"), ("c d", "no"), ("cat", "yes"), ("b a", "yes")]
 
@@ -68,8 +68,7 @@ def test_evaluate(run, place, tmp_path):
 def test_a_report_is_a_page(run, place, tmp_path, verb):
     ran = run(verb, place / "no-model", place / "dev.tsv", "--report", tmp_path / "p.xyz")
     assert ran.returncode == 1
-    assert "a report is a page" in ran.stderr
-    assert "end its name in .html" in ran.stderr
+    check_mentions(ran.stderr, "p.xyz", ".html")
 
 
 def test_evaluate_json(run, place):
@@ -107,23 +106,23 @@ def test_evaluate_tags_and_answers(run, place, tmp_path):
 def test_evaluate_bad_rows(run, place):
     ran = run("evaluate", place / "one", place / "bad.tsv", "--skip-bad")
     assert dict(line for line in lines(ran) if len(line) == 2)["examples"] == "5"
-    assert "the model has no label 'maybe'" in ran.stderr
-    assert "passed over 1 that could not be read" in ran.stderr
+    check_mentions(ran.stderr, "bad.tsv:7", "'maybe'")
+    check_mentions(ran.stderr.splitlines()[-1], "1")
 
 
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        ("bare", ["dev.tsv"], "a model that was trained for no task is judged by two texts"),
-        ("one", ["bad.tsv"], "bad.tsv:7: the model has no label 'maybe'"),
-        ("one", ["dev.tsv", "--predictions", "p.csv"], "predictions are not written to such"),
+        ("bare", ["dev.tsv"], ("dev.tsv", "task")),
+        ("one", ["bad.tsv"], ("bad.tsv:7", "'maybe'")),
+        ("one", ["dev.tsv", "--predictions", "p.csv"], ("p.csv", ".jsonl")),
     ],
 )
 def test_evaluate_mistakes(run, place, monkeypatch, model, arguments, message):
     monkeypatch.chdir(place)
     ran = run("evaluate", model, *arguments)
     assert ran.returncode == 1
-    assert message in ran.stderr
+    check_mentions(ran.stderr, message)
     assert "fix: " in ran.stderr
     assert "Traceback" not in ran.stderr
 
@@ -140,7 +139,7 @@ def test_compare(run, place, tmp_path):
     assert head == [called(column) for column in made.columns]
     expected = [["" if cell is None else str(cell) for cell in row[:-1]] for row in made.rows()]
     assert [first[:-1], second[:-1]] == expected
-    assert "p, two-sided: twice the share of draws" in ran.stderr
+    check_mentions(ran.stderr, "p", "two-sided")
     assert "2 models on dev.tsv" in page.read_text()
     ran = run(
         "compare", place / "one", "--data", place / "dev.tsv", "--resamples", "5", "--json",
@@ -153,7 +152,7 @@ def test_compare(run, place, tmp_path):
 def test_compare_without_a_model(run, place):
     ran = run("compare", place / "dev.tsv")
     assert ran.returncode == 2
-    assert "name models, then the data" in ran.stderr
+    check_mentions(ran.stderr, "model", "data")
 
 
 def test_glue(run, place, tmp_path):
@@ -189,7 +188,7 @@ def test_a_model_without_a_task(run, place, tmp_path):
     assert "MLM accuracy" in (tmp_path / "page.html").read_text()
     refused = run(*asked, "--worst", "3")
     assert refused.returncode == 2
-    assert "judged by running text" in refused.stderr
+    check_mentions(refused.stderr, "--worst")
 
 
 def test_vectors_on_scored_pairs(run, place, tmp_path):

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from cloze.cli.app import app
 from grams import TEXT
+from helpers import check_mentions
 from translators import TEXTS
 
 WORDS = ("--set", "vocabulary.kind=spaced", "--quiet")
@@ -57,12 +58,11 @@ def test_written_told_and_refused(run, models):
     assert written.returncode == 0, written.stderr
     assert [len(line.split()) for line in written.stdout.splitlines()] == [6, 6]
     told = run("info", models[1])
-    assert "model\ta recurrent language model (lstm)" in told.stdout
-    assert "generate\ta text that goes on" in told.stdout
+    check_mentions(told.stdout, "recurrent language model (lstm)")
+    assert "\ngenerate\t" in told.stdout
     wrong = run("fill", models[0], "the [MASK]")
     assert wrong.returncode == 1
-    assert "holds an n-gram model, no encoder" in wrong.stderr
-    assert "it can suggest, generate, evaluate" in wrong.stderr
+    check_mentions(wrong.stderr, "n-gram", "suggest, generate, evaluate")
 
 
 @pytest.mark.parametrize("flag", ["--temperature=2", "--top-k=5", "--top-p=0.9"])
@@ -71,7 +71,7 @@ def test_greedy_has_nothing_to_draw(models, flag):
     ran = CliRunner().invoke(app, [*asked, flag])
     assert (ran.exit_code, ran.stdout) == (1, "")
     name = flag.strip("-").partition("=")[0]
-    assert f"there is no {name} to choose for --greedy" in ran.stderr
+    check_mentions(ran.stderr, name, "--greedy")
     assert CliRunner().invoke(app, [*asked, "--temperature=0"]).exit_code == 0
 
 
@@ -79,7 +79,7 @@ def test_a_flag_that_a_kind_does_not_know(run, folder):
     out = folder / "x"
     ran = run("pretrain", folder / "text.txt", "--model", "ngram", "--out", out, "--steps", "1")
     assert ran.returncode == 2
-    assert "--steps: --model ngram does not know it" in ran.stderr
+    check_mentions(ran.stderr, "--steps", "ngram")
     assert not out.exists()
 
 
@@ -92,8 +92,7 @@ def test_going_on_with_new_text(folder, models):
     for more in ([], ["--model", "ngram"]):
         ran = CliRunner().invoke(app, [*asked[:-2], *more, "--from", counted])
         assert ran.exit_code == 1
-        assert "an n-gram model cannot go on" in ran.output
-        assert "the old text and the new together" in ran.output
+        check_mentions(ran.output, "n-gram", "text")
 
 
 def test_the_report_of_a_run_is_drawn_again(run, models):
@@ -105,7 +104,7 @@ def test_the_report_of_a_run_is_drawn_again(run, models):
     assert "<h1>Mine</h1>" in page.read_text(encoding="utf-8")
     wrong = run("report", models[1] / "nowhere")
     assert wrong.returncode == 1
-    assert "is not a folder" in wrong.stderr
+    check_mentions(wrong.stderr, models[1] / "nowhere", "folder")
 
 
 def test_a_run_is_resumed_by_any_command(run, models):
@@ -166,23 +165,23 @@ def test_a_translator_from_two_files(run, folder):
     assert "[" in first[2]
     assert second[3].endswith("]")
     wrong = run("compare", folder / "mt", folder / "mt2", sides[0])
-    assert "a translator is judged by two files, and 1 were named" in wrong.stderr
+    check_mentions(wrong.stderr, "translator", "two files", "1")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--train", "a.en"], 1, "train is not two files"),
-        (["--train", "a.en", "a.de", "--dev", "b.en"], 1, "dev is not two files"),
-        (["--train", "a.en", "a.de", "--pooling", "cls"], 2, "a translator does not know it"),
-        (["runs/bert", "--train", "a.en", "a.de"], 1, "runs/bert is no translator"),
-        (["seq2seq", "--train", "a.en", "a.de"], 1, "--recipe transformer or seq2seq"),
+        (["--train", "a.en"], 1, ("train", "two files")),
+        (["--train", "a.en", "a.de", "--dev", "b.en"], 1, ("dev", "two files")),
+        (["--train", "a.en", "a.de", "--pooling", "cls"], 2, ("--pooling", "translat")),
+        (["runs/bert", "--train", "a.en", "a.de"], 1, ("runs/bert", "translator")),
+        (["seq2seq", "--train", "a.en", "a.de"], 1, ("--recipe", "transformer", "seq2seq")),
     ],
 )
 def test_what_a_translator_is_not_told(arguments, code, said):
     ran = CliRunner().invoke(app, ["finetune", "translate", *arguments, "--out", "nowhere"])
     assert ran.exit_code == code
-    assert said in ran.output
+    check_mentions(ran.output, said)
 
 
 def test_a_recipe_that_makes_no_translator(run, tmp_path):
@@ -190,8 +189,7 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
     asked = ("finetune", "translate", "--recipe", "finetune", "--train", *sides)
     ran = run(*asked, "--out", tmp_path / "x")
     assert ran.returncode == 1
-    assert "the recipe finetune is not for translators" in ran.stderr
-    assert "use transformer, transformer-base, seq2seq" in ran.stderr
+    check_mentions(ran.stderr, "recipe", "finetune", "transformer, transformer-base, seq2seq")
 
 
 @pytest.mark.parametrize(
@@ -218,8 +216,7 @@ def test_one_line_is_too_little_to_learn_and_be_judged_by(run, tmp_path):
     (tmp_path / "one.txt").write_text("the cat sat\n", encoding="utf-8")
     ran = run("pretrain", tmp_path / "one.txt", "--model", "nnlm", "--out", tmp_path / "x")
     assert ran.returncode == 1
-    assert "a single line" in ran.stderr
-    assert "--dev PATH" in ran.stderr
+    check_mentions(ran.stderr, "line", "--dev")
 
 
 def test_a_file_for_others(run, folder, models):
@@ -231,7 +228,7 @@ def test_a_file_for_others(run, folder, models):
     labelled = ["evaluate", str(models[0]), str(folder / "dev.txt"), "--text", "a"]
     ran = CliRunner().invoke(app, labelled)
     assert ran.exit_code == 1
-    assert "there is no text to choose for a NGramModel" in ran.output
+    check_mentions(ran.output, "text", "n-gram")
     ran = CliRunner().invoke(app, [*labelled[:3], "--worst", "3"])
     assert ran.exit_code == 2
-    assert "a NGramModel does not know it" in ran.output
+    check_mentions(ran.output, "--worst")

@@ -15,7 +15,7 @@ from cloze.checkpoint.model import Model
 from cloze.cli.app import app
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import PIECES, scramble, tiny_tokenizer
+from helpers import PIECES, check_mentions, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -72,8 +72,9 @@ def test_fill_without_a_blank(run, folder):
     ran = run("fill", folder, "the cat")
     assert ran.returncode == 1
     assert ran.stdout == ""
-    assert "error: there is no [MASK] in 'the cat'" in ran.stderr
-    assert "fix: write [MASK] where the word is missing" in ran.stderr
+    problem, fix = ran.stderr.splitlines()
+    check_mentions(problem, "error: ", "[MASK]", "'the cat'")
+    check_mentions(fix, "fix: ", "[MASK]")
     assert "Traceback" not in ran.stderr
 
 
@@ -85,14 +86,13 @@ def test_fill_names_the_line_and_goes_on(run, folder, tmp_path):
     assert ran.returncode == 1
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [len(row.get("blanks", "bad")) for row in rows] == [1, 0, 3, 1]
-    assert rows[2]["error"] == f"{file}:3: there is no [MASK] in 'b c'"
+    check_mentions(rows[2]["error"], f"{file}:3: ", "[MASK]", "'b c'")
     assert [row.get("truncated") for row in rows] == [0, 0, None, 5]
-    assert f"error: {file}:3: there is no [MASK] in 'b c'" in ran.stderr
-    assert "1 of 4 texts were cut to 10 pieces around their blanks" in ran.stderr
+    check_mentions(ran.stderr, f"error: {rows[2]['error']}", "1 of 4", "10")
     ran = run("fill", folder, "-f", file, "--json", "--skip-bad")
     assert ran.returncode == 0
     assert [json.loads(line) for line in ran.stdout.splitlines()] == [rows[0], rows[1], rows[3]]
-    assert "passed over 1 that could not be read" in ran.stderr
+    check_mentions(ran.stderr.splitlines()[-1], "1")
 
 
 def test_embed_writes_every_format(run, folder, model, tmp_path):
@@ -101,7 +101,7 @@ def test_embed_writes_every_format(run, folder, model, tmp_path):
     for name in ("v.npy", "v.jsonl", "v.parquet"):
         ran = run("embed", folder, *TEXTS, *flags, "--out", tmp_path / name)
         assert ran.returncode == 0, ran.stderr
-        assert f"3 of 3 texts embedded: {tmp_path / name}" in ran.stderr
+        check_mentions(ran.stderr, "3 of 3 texts", tmp_path / name)
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
     rows = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == TEXTS
@@ -141,7 +141,7 @@ def test_embed_tokens(run, folder, model, tmp_path):
     np.testing.assert_allclose(table[0]["embeddings"], tokens[0].vectors, atol=1e-6)
     ran = run("embed", folder, "a", "--pooling", "none", "--out", tmp_path / "t.npy")
     assert ran.returncode == 1
-    assert "write tokens to .jsonl or .parquet" in ran.stderr
+    check_mentions(ran.stderr, "tokens", ".jsonl", ".parquet")
 
 
 def test_embed_prints_all_numbers_where_a_program_reads_them(run, folder, model, tmp_path):
@@ -178,8 +178,7 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     out = tmp_path / "v.npy"
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--out", out)
     assert ran.returncode == 1
-    assert f"{tmp_path / 't.txt'}:2: the text has 14 pieces" in ran.stderr
-    assert "2 of 3 texts embedded" in ran.stderr
+    check_mentions(ran.stderr, f"{tmp_path / 't.txt'}:2: ", "14", "2 of 3 texts")
     assert ran.stdout == ""
     vectors = np.load(out)
     assert np.isnan(vectors[1]).all()
@@ -194,7 +193,7 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == told | {"count": 3, "truncated": 1, "failed": 0}
     assert not np.isnan(np.load(out)).any()
-    assert "1 of 3 texts were cut to 10 pieces" in ran.stderr
+    check_mentions(ran.stderr, "1 of 3 texts", "10")
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--policy", "tail")
     assert [json.loads(line)["truncated"] for line in ran.stdout.splitlines()] == [0, 4, 0]
 
@@ -205,8 +204,8 @@ def test_embed_passes_over_what_it_cannot_read(run, folder, model, tmp_path):
     flags = ["-f", tmp_path / "t.txt", "--out", out, "--skip-bad"]
     ran = run("embed", folder, *flags, "--policy", "window", "--stride", "8")
     assert ran.returncode == 0, ran.stderr
-    assert "use a stride from 0 to 7" in ran.stderr
-    assert "passed over 2 that could not be read" in ran.stderr
+    check_mentions(ran.stderr, "0 to 7")
+    check_mentions(ran.stderr.splitlines()[-1], "2")
     np.testing.assert_allclose(np.load(out), cloze.embed(model, ["a", "b"]), atol=1e-6)
 
 
@@ -224,19 +223,19 @@ def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "--layers", "lats"], "layer choice 'lats' is unknown"),
-        (["a", "--layers", "9"], "there is no layer 9 in a model of 4 blocks"),
-        (["a", "--pooling", "avg"], "pooling 'avg' is unknown"),
-        (["a", "--policy", "cut"], "length policy 'cut' is unknown"),
+        (["a", "--layers", "lats"], ("layer", "'lats'", "last")),
+        (["a", "--layers", "9"], ("layer 9", "4")),
+        (["a", "--pooling", "avg"], ("pooling", "'avg'", "mean")),
+        (["a", "--policy", "cut"], ("'cut'", "head+tail")),
         (
             ["a", "--stride", "5"],
-            "there is no stride to choose where texts are not read in windows",
+            ("stride", "window"),
         ),
-        (["a", "--stride", "5", "--policy", "head"], "there is no stride to choose"),
-        (["a", "--dtype", "int3"], "dtype 'int3' is unknown"),
-        (["a", "--device", "tpu7"], "device tpu7 cannot be used"),
-        (["a", "--device", "meta"], "device meta cannot be used: it holds no numbers"),
-        (["a", "--out", "v.txt"], "use one of .npy, .jsonl, .parquet"),
+        (["a", "--stride", "5", "--policy", "head"], ("stride", "window")),
+        (["a", "--dtype", "int3"], ("dtype", "'int3'", "float32")),
+        (["a", "--device", "tpu7"], ("device", "tpu7")),
+        (["a", "--device", "meta"], ("device", "meta")),
+        (["a", "--out", "v.txt"], ("v.txt", ".npy", ".jsonl", ".parquet")),
         (["-f", "nowhere.txt"], "nowhere.txt"),
     ],
 )
@@ -244,7 +243,7 @@ def test_embed_mistakes(run, folder, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = run("embed", folder, *arguments)
     assert ran.returncode == 1
-    assert message in ran.stderr
+    check_mentions(ran.stderr, message)
     assert "fix: " in ran.stderr
     assert "Traceback" not in ran.stderr
     assert list(tmp_path.iterdir()) == []
@@ -255,8 +254,7 @@ def test_out_that_exists(run, folder, tmp_path):
     out.write_text("precious")
     ran = run("embed", folder, "a", "--out", out)
     assert ran.returncode == 1
-    assert "exists already" in ran.stderr
-    assert "--force" in ran.stderr
+    check_mentions(ran.stderr, out, "exists", "--force")
     assert out.read_text() == "precious"
     assert run("embed", folder, "a", "--out", out, "--force").returncode == 0
     assert np.load(out).shape == (1, 8)
@@ -266,8 +264,7 @@ def test_out_that_exists(run, folder, tmp_path):
 def test_a_folder_that_is_not_there(run, verb, tmp_path):
     ran = run(verb, tmp_path / "nowhere", *([] if verb == "info" else ["a [MASK]"]))
     assert ran.returncode == 1
-    assert "error: there is no folder" in ran.stderr
-    assert "fix: name a model's folder" in ran.stderr
+    check_mentions(ran.stderr, "error: ", tmp_path / "nowhere", "fix: ", "folder")
 
 
 def test_a_broken_file(run, folder, tmp_path):
@@ -277,14 +274,13 @@ def test_a_broken_file(run, folder, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     ran = run("info", tmp_path)
     assert ran.returncode == 1
-    assert "not a sound safetensors file" in ran.stderr
-    assert "fetch it again" in ran.stderr
+    check_mentions(ran.stderr, "error: ", "model.safetensors", "fix: ")
 
 
 def test_info(run, folder):
     ran = run("info", folder)
     assert ran.returncode == 0, ran.stderr
-    for fact in ("BertForPreTraining", "layers 4", "25 pieces, wordpiece", "mlm, nsp", "fill"):
+    for fact in ("BertForPreTraining", "wordpiece", "mlm, nsp", "fill"):
         assert fact in ran.stdout
     found = json.loads(run("info", folder, "--json").stdout)
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
@@ -301,22 +297,21 @@ def test_whether_one_text_follows_another(run, folder, model):
     assert told == pytest.approx(cloze.classify(model, "the cat", "a b").scores)
     ran = run("classify", folder, "the cat")
     assert ran.returncode == 1
-    assert "whether one text follows another" in ran.stderr
-    assert "--pair" in ran.stderr
+    check_mentions(ran.stderr, "pair", "--pair")
 
 
 def test_demo(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = run("demo", "--minutes", "0.05", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
-    for fact in ("masked words right", "sentence\twas\tbefore\tafter", "cosine", "try: cloze fill"):
+    for fact in ("cosine", "cloze fill"):
         assert fact in ran.stdout
     assert cloze.load(tmp_path / "cloze-demo").heads == ("mlm", "nsp")
     page = (tmp_path / "cloze-demo" / "report.html").read_text()
     assert "Return a new list containing the items of the sequence." in page
     ran = run("demo")
     assert ran.returncode == 1
-    assert "exists already" in ran.stderr
+    check_mentions(ran.stderr, "cloze-demo", "exists")
 
 
 @pytest.mark.parity

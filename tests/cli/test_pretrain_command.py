@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import cloze
+from helpers import check_mentions
 
 CLOZE = [sys.executable, "-m", "cloze"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -48,18 +49,17 @@ def assert_same(one, other):
 def test_from_text_to_a_fill(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
     assert ran.returncode == 0, ran.stderr
-    assert "learning a vocabulary" in ran.stderr
-    assert "masked words right" in ran.stdout
+    check_mentions(ran.stderr, "vocabulary")
     assert (tmp_path / "m" / "report.html").is_file()
     ran = run("fill", tmp_path / "m", "the [MASK] sat.", "--json")
     assert ran.returncode == 0, ran.stderr
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
     assert ran.returncode == 1
-    assert "exists already" in ran.stderr
+    check_mentions(ran.stderr, tmp_path / "m", "exists")
 
 
-def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path):
-    straight = run("pretrain", text, "--out", tmp_path / "a", "--steps", "400", *SMALL)
+def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(process, text, tmp_path):
+    straight = process("pretrain", text, "--out", tmp_path / "a", "--steps", "400", *SMALL)
     assert straight.returncode == 0, straight.stderr
     process = subprocess.Popen(
         [*CLOZE, "pretrain", text, "--out", tmp_path / "b", "--steps", "400", *SMALL],
@@ -74,11 +74,11 @@ def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
-    assert "stopped by SIGTERM and saved; to go on: cloze pretrain --resume" in err
+    check_mentions(err, "SIGTERM", "cloze pretrain --resume")
     stopped = int(out.split("steps\t")[1].split()[0].replace(",", ""))
     assert 0 < stopped < 400
     # the same number of threads: sums in another order have other last bits
-    resumed = run("pretrain", "--resume", "--out", tmp_path / "b", "--json", "--threads", "1")
+    resumed = process("pretrain", "--resume", "--out", tmp_path / "b", "--json", "--threads", "1")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["steps"] == 400
     assert_same(tmp_path / "a", tmp_path / "b")
@@ -86,19 +86,19 @@ def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(run, text, tmp_path)
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 401))
 
 
-def test_a_warning_is_a_line_for_readers(run, text, tmp_path):
+def test_a_warning_is_a_line_for_readers(run, process, text, tmp_path):
     """A state that was damaged is passed over, and it is said without Python's file and line."""
     asked = ["pretrain", text, "--out", tmp_path / "m", "--steps", "2", "--save-every", "1"]
     ran = run(*asked, *SMALL)
     assert ran.returncode == 0, ran.stderr
     newest = max((tmp_path / "m" / "state").iterdir())
     next(newest.glob("*.safetensors")).write_bytes(b"")
-    ran = run("pretrain", "--resume", "--out", tmp_path / "m", "--json", NO_COLOR="1")
+    ran = process("pretrain", "--resume", "--out", tmp_path / "m", "--json", NO_COLOR="1")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["steps"] == 2
-    told = [line for line in ran.stderr.splitlines() if "passed over" in line]
+    told = [line for line in ran.stderr.splitlines() if newest.name in line]
     assert len(told) == 1
-    assert told[0].startswith("warning: passed over a state: ")
+    assert told[0].startswith("warning: ")
     assert "Warning" not in ran.stderr
     assert "warnings.warn" not in ran.stderr
 
@@ -143,8 +143,8 @@ def test_what_two_processes_cannot_share_is_told_once_and_first(text, tmp_path):
         timeout=200,
     )
     assert ran.returncode == 1
-    assert ran.stderr.count("error: batch.per_step is 1, and 2 processes cannot share") == 1
-    assert "use --accumulate 2" in ran.stderr
+    assert ran.stderr.count("error: ") == 1
+    check_mentions(ran.stderr, "batch.per_step", "1", "2 processes", "--accumulate 2")
     assert ran.stderr.count("Traceback") == 1, "torchrun's own"
     assert not (tmp_path / "m").exists()
 
@@ -167,8 +167,6 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
     for fact in ("parameters", "tokens in an epoch", "epochs", "time\t3:00", "memory"):
         assert fact in ran.stdout
     assert not (tmp_path / "m" / "config.json").exists()
-    told = " ".join(run("pretrain", "--help").stdout.replace("│", " ").split())
-    assert "Prepare vocabulary and corpus, try ten seconds, say what to expect, and stop." in told
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", *SMALL)
     assert ran.returncode == 0, ran.stderr
 
@@ -177,30 +175,34 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
     ("arguments", "code", "message"),
     [
         (["--out", "m", "--steps", "2"], 2, "no text"),
-        (["a.txt", "--out", "m"], 1, "the run has no budget"),
+        (["a.txt", "--out", "m"], 1, ("budget", "--steps")),
         (["nowhere.txt", "--out", "m", "--steps", "2"], 1, "nowhere.txt"),
         (
             ["a.txt", "--out", "m", "--steps", "2", "--recipe", "bert-huge"],
             1,
-            "no recipe bert-huge",
+            ("recipe", "bert-huge"),
         ),
         (
             ["a.txt", "--out", "m", "--steps", "2", "--set", "run.stesp=3"],
             1,
-            "did you mean 'steps'",
+            ("run.stesp", "'steps'"),
         ),
-        (["a.txt", "--out", "m", "--steps", "2", "--minutes", "2"], 1, "a budget in steps and in"),
-        (["--resume", "--out", "m"], 1, "there is no run to resume"),
-        (["--resume", "--out", "m", "--steps", "9"], 1, "by the recipe it began with"),
-        (["--resume", "--out", "m", "--set", "run.seed=1"], 1, "by the recipe it began with"),
-        (["--resume", "--out", "m", "--set", "run.guard=skip"], 1, "there is no run to resume"),
-        (["a.txt", "--out", "m", "--steps", "2", "--mask-rate", "7"], 1, "masking.rate is 7.0"),
-        (["a.txt", "--out", "m", "--steps", "2", "--save-every", "0"], 1, "run.save_every is 0"),
-        (["a.txt", "--out", "m", "--steps", "2", "--device", "gpu"], 1, "device gpu cannot be"),
+        (
+            ["a.txt", "--out", "m", "--steps", "2", "--minutes", "2"],
+            1,
+            ("budget", "steps", "minutes"),
+        ),
+        (["--resume", "--out", "m"], 1, ("resume", "m")),
+        (["--resume", "--out", "m", "--steps", "9"], 1, ("--resume", "recipe")),
+        (["--resume", "--out", "m", "--set", "run.seed=1"], 1, ("--resume", "recipe")),
+        (["--resume", "--out", "m", "--set", "run.guard=skip"], 1, ("resume", "m")),
+        (["a.txt", "--out", "m", "--steps", "2", "--mask-rate", "7"], 1, ("masking.rate", "7.0")),
+        (["a.txt", "--out", "m", "--steps", "2", "--save-every", "0"], 1, ("run.save_every", "0")),
+        (["a.txt", "--out", "m", "--steps", "2", "--device", "gpu"], 1, ("device", "gpu")),
         (["empty.txt", "--out", "m", "--steps", "2"], 1, "empty.txt"),
         (["binary.txt", "--out", "m", "--steps", "2"], 1, "binary.txt"),
         (["broken.jsonl", "--out", "m", "--steps", "2"], 1, "broken.jsonl:2"),
-        (["a.txt", "--out", "a.txt", "--steps", "2"], 1, "a.txt is a file, and a folder is to be"),
+        (["a.txt", "--out", "a.txt", "--steps", "2"], 1, ("a.txt", "file", "folder")),
         (["a.txt", "--out", "m", "--steps", "2", "--column", "x", "--dev", "y"], 2, "--dev"),
     ],
 )
@@ -212,5 +214,5 @@ def test_mistakes(run, arguments, code, message, tmp_path, monkeypatch):
     (tmp_path / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     ran = run("pretrain", *arguments)
     assert ran.returncode == code, ran.stderr
-    assert message in ran.stderr
+    check_mentions(ran.stderr, message)
     assert "Traceback" not in ran.stderr

@@ -30,9 +30,6 @@ def test_the_pair_of_tasks_is_learned_resumed_and_filled_with(run, tmp_path):
     text.write_text("\n\n".join(stories))
     ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
     assert ran.returncode == 0, ran.stderr
-    for words in ("masked words right", "tokens told apart", "by calling all original"):
-        assert words in ran.stdout
-    assert "told apart" in ran.stderr
     said = json.loads((out / "config.json").read_text())
     assert said["architectures"] == ["ModernBertForMaskedLM"]
     assert not cloze.load(out).report

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.vectors import WordModel, export_vectors
+from helpers import check_mentions
 
 PLACES = {"man": (1, 0.1), "woman": (-1, 0.1), "king": (1, 2), "queen": (-1, 2), "cabbage": (0, -3)}
 
@@ -51,7 +52,7 @@ def test_how_alike_two_words_are(run, folder):
     assert told == {"first": "king", "second": "queen", "cosine": pytest.approx(0.6)}
     alone = run("similar", folder, "king", "--between")
     assert alone.returncode == 2
-    assert "it takes two words, not 1" in alone.stderr
+    check_mentions(alone.stderr, "--between", "two words", "1")
 
 
 def test_files_without_a_first_line(run, folder, tmp_path):
@@ -66,7 +67,7 @@ def test_files_without_a_first_line(run, folder, tmp_path):
     assert asked.stdout.splitlines()[1].startswith("8\t")
     binary = run("export", "word2vec", folder, tmp_path / "x.bin", "--no-header")
     assert binary.returncode == 1
-    assert "binary files begin with a header" in binary.stderr
+    check_mentions(binary.stderr, "binary", "header")
 
 
 def test_files_are_judged_as_folders_are(run, folder, words, tmp_path):
@@ -92,7 +93,7 @@ def test_a_picture_is_svg(run, folder, tmp_path):
     for flag in ("--picture", "--cells"):
         made = run("similar", folder, "king", flag, tmp_path / "a.txt")
         assert made.returncode == 1
-        assert "a.txt: pictures are written as SVG" in made.stderr
+        check_mentions(made.stderr, "a.txt", ".svg")
         assert made.stdout == ""
 
 
@@ -103,7 +104,7 @@ def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path)
     done = run(*asked, stdin=words)
     assert done.returncode == 1
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["to", "king", "man"]
-    assert "error: there is no word 'quen'" in done.stderr
+    check_mentions(done.stderr, "error: ", "'quen'")
     assert ">king<" in picture.read_text()
     told = run(*asked, "--json", "--force", stdin=words)
     lines = [json.loads(line) for line in told.stdout.splitlines()]
@@ -112,7 +113,7 @@ def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path)
     passed = run(*asked, "--json", "--force", "--skip-bad", stdin=words)
     assert passed.returncode == 0, passed.stderr
     assert [json.loads(line)["query"] for line in passed.stdout.splitlines()] == ["king", "man"]
-    assert "passed over 1" in passed.stderr
+    check_mentions(passed.stderr.splitlines()[-1], "1")
     none = run("similar", folder, "quen", "cow", "--cells", tmp_path / "c.svg")
     assert none.returncode == 1
     assert not (tmp_path / "c.svg").exists()
@@ -121,8 +122,7 @@ def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path)
 def test_what_cannot_be_asked(run, folder):
     unknown = run("similar", folder, "quen")
     assert unknown.returncode == 1
-    assert "error: there is no word 'quen'" in unknown.stderr
-    assert "did you mean 'queen'?" in unknown.stderr
+    check_mentions(unknown.stderr, "error: ", "'quen'", "fix: ", "'queen'")
     both = run("similar", folder, "king", "--analogy", "man", "king", "woman")
     assert both.returncode == 2
-    assert "ask for one thing" in both.stderr
+    check_mentions(both.stderr, "--analogy")

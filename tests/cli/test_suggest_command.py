@@ -7,6 +7,7 @@ import pytest
 import cloze
 from cloze.cli.suggest import WIDTH, _bar
 from grams import text_model
+from helpers import check_mentions
 from languages import language_model
 from translators import translator
 
@@ -87,20 +88,19 @@ def test_lines_piped_in(run, folder):
 
 def test_what_is_wrong(run, folder, tmp_path):
     ran = run("suggest", folder, "the", "--top", "0")
-    assert (ran.returncode, "top is 0" in ran.stderr) == (1, True)
+    assert ran.returncode == 1
+    check_mentions(ran.stderr, "top", "0")
     other = translator().save(tmp_path / "translator")
     ran = run("suggest", other, "the")
     assert ran.returncode == 1
-    assert "a translator cannot suggest" in ran.stderr
-    assert "it can translate, evaluate" in ran.stderr
+    check_mentions(ran.stderr, "translator", "suggest", "translate, evaluate")
     ran = run("translate", folder, "the")
-    assert "an n-gram model cannot translate" in ran.stderr
+    check_mentions(ran.stderr, "n-gram", "translate")
     ran = run("similar", folder, "the")
-    assert "holds an n-gram model, no word vectors" in ran.stderr
-    assert "it can suggest, generate" in ran.stderr
+    check_mentions(ran.stderr, "n-gram", "suggest, generate")
     ran = run("suggest", tmp_path / "nowhere", "the")
     assert ran.returncode == 1
-    assert "error:" in ran.stderr
+    check_mentions(ran.stderr, "error:", tmp_path / "nowhere")
 
 
 def test_rows_that_cannot_be_read_are_passed_over_when_asked(run, folder, tmp_path):
@@ -110,4 +110,4 @@ def test_rows_that_cannot_be_read_are_passed_over_when_asked(run, folder, tmp_pa
     assert ran.returncode == 0
     texts = [json.loads(line)["text"] for line in ran.stdout.splitlines()]
     assert texts == ["the dog", "the cat"]
-    assert "passed over 1 that could not be read" in ran.stderr
+    check_mentions(ran.stderr.splitlines()[-1], "1")

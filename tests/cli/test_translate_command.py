@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from helpers import check_mentions
 from translators import TEXTS, translator
 
 
@@ -39,7 +40,7 @@ def test_the_precision_is_heard(run, folder):
     assert ours != theirs
     wrong = run("translate", folder, TEXTS[0], "--dtype", "bfloat61")
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "dtype 'bfloat61' is unknown" in wrong.stderr
+    check_mentions(wrong.stderr, "dtype", "'bfloat61'", "bfloat16")
 
 
 def test_the_best_of_several_say_what_they_translate(run, folder, tmp_path):
@@ -61,9 +62,7 @@ def test_a_file_keeps_its_lines(run, folder, tmp_path):
     made = run("translate", folder, "--file", source, "--out", out, "--beam", "2", "--json")
     assert made.returncode == 1
     assert json.loads(made.stdout) == {"out": str(out), "count": 3, "truncated": 0, "failed": 1}
-    assert "3 of 4 lines" in made.stderr
-    assert f"{source}:3: sentence 3 has" in made.stderr
-    assert "split it, or choose a length policy" in made.stderr
+    check_mentions(made.stderr, "3 of 4 lines", f"{source}:3: ", "sentence 3")
     lines = out.read_text(encoding="utf-8").split("\n")
     assert len(lines) == 5
     assert lines[1] == lines[2] == lines[4] == ""
@@ -75,18 +74,17 @@ def test_a_pipe_and_nothing_to_draw(run, folder, tmp_path):
     made = run("translate", folder, "-", "--beam", "1", "--align", heat, stdin=lines)
     assert len(made.stdout.splitlines()) == 3
     assert heat.read_text(encoding="utf-8").startswith("<svg")
-    assert f"{heat} shows the first of them: {TEXTS[0]}" in made.stderr
+    check_mentions(made.stderr, heat, TEXTS[0])
     blank = run("translate", folder, "", "--align", tmp_path / "b.svg")
     assert blank.returncode == 1
-    assert "there is nothing to draw" in blank.stderr
-    assert "give a sentence that is not blank" in blank.stderr
+    check_mentions(blank.stderr, "nothing to draw", "blank")
 
 
 def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tmp_path):
     long, out, heat = " ".join(TEXTS[:9]), tmp_path / "out.de", tmp_path / "a.svg"
     alone = run("translate", folder, long, "--out", out, "--align", heat, "--beam", "1")
     assert alone.returncode == 1
-    assert "error: sentence 1 has" in alone.stderr
+    check_mentions(alone.stderr, "error: sentence 1")
     assert "nothing to draw" not in alone.stderr
     assert out.read_text(encoding="utf-8") == "\n"
     flags = ("--policy", "head", "--align", heat, "--beam", "1", "--json")
@@ -99,12 +97,11 @@ def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tm
 def test_a_picture_is_svg(run, folder, tmp_path):
     made = run("translate", folder, TEXTS[0], "--align", tmp_path / "a.png")
     assert made.returncode == 1
-    assert "a.png: pictures are written as SVG" in made.stderr
-    assert "give it a name that ends in .svg" in made.stderr
+    check_mentions(made.stderr, "a.png", ".svg")
     assert made.stdout == ""
 
 
 def test_lines_of_no_picture_are_refused(run, folder):
     made = run("translate", folder, TEXTS[0], "--lines")
     assert (made.returncode, made.stdout) == (1, "")
-    assert "there are no lines to choose where nothing is drawn" in made.stderr
+    check_mentions(made.stderr, "lines", "--align")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloze.text.tokenizer import Tokenizer
+from helpers import check_mentions
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
@@ -57,8 +58,9 @@ def test_what_is_there_is_not_overwritten_unasked(run, corpus: Path, tmp_path: P
     command = ["vocabulary", corpus, "--out", taken, "--size", "120"]
     done = run(*command)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {taken} exists already\nfix: ")
-    assert "--force" in done.stderr
+    problem, fix = done.stderr.splitlines()
+    check_mentions(problem, "error: ", taken, "exists")
+    check_mentions(fix, "fix: ", "--force")
     assert (taken / "tokenizer.json").read_text() == "precious"
     assert run(*command, "--force").returncode == 0
     assert Tokenizer.load(taken).vocab_size <= 120
@@ -70,22 +72,23 @@ def test_bad_rows_end_it_or_are_counted(run, corpus: Path, tmp_path: Path) -> No
     command = ["vocabulary", corpus, bad, "--size", "120", "--out", tmp_path / "out"]
     done = run(*command)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {bad}:2: not UTF-8")
+    assert done.stderr.startswith(f"error: {bad}:2: ")
+    check_mentions(done.stderr, "UTF-8")
     assert not (tmp_path / "out").exists()
     done = run(*command, "--skip-bad")
     assert done.returncode == 0
-    assert done.stderr.endswith("passed over 1 that could not be read\n")
+    check_mentions(done.stderr.splitlines()[-1], "1")
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
         (["--kind", "unigram"], 2, "unigram"),
-        (["--size", "3"], 1, "error: size is 3"),
+        (["--size", "3"], 1, ("error: ", "size", "3")),
         (
             ["--column", "x", "--kind", "word", "--byte-fallback"],
             1,
-            "a vocabulary of whole words has no bytes",
+            ("words", "bytes"),
         ),
     ],
 )
@@ -94,5 +97,5 @@ def test_impossible_wishes_are_refused(
 ) -> None:
     done = run("vocabulary", corpus, "--out", tmp_path / "out", *options)
     assert done.returncode == code
-    assert message in done.stderr
+    check_mentions(done.stderr, message)
     assert not (tmp_path / "out").exists()
