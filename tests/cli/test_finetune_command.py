@@ -46,7 +46,7 @@ def test_from_a_table_to_answers(run, here, tmp_path):
     ran = run(*flags(here, tmp_path / "m", "--json"))
     assert ran.returncode == 0, ran.stderr
     ended = json.loads(ran.stdout)
-    assert ended["measure"] == "accuracy"
+    assert ended["metric"] == "accuracy"
     assert ended["score"] > 0.9
     assert ended["labels"] == ["bad", "good"]
     said = run("classify", str(tmp_path / "m"), "a c", "b c", "--json")
@@ -92,7 +92,7 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     ended = json.loads(resumed.stdout)
     assert [trial["name"] for trial in ended["trials"]] == ["seed-0", "seed-1", "seed-2"]
-    assert ended["mean"] is not None
+    assert ended["mean_score"] is not None
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_evaluate_json(run, place):
     model = cloze.load(place / "one", device="cpu")
     made = cloze.evaluate(model, place / "pairs.tsv", swap=True)
     assert found["scores"] == pytest.approx(made.scores)
-    assert found["swapped"]["same"] == made.swapped.agreement
+    assert found["swapped"]["agreement"] == made.swapped.agreement
     assert len(found["worst"]) == min(1, len(made.errors))
 
 

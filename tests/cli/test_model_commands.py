@@ -49,9 +49,9 @@ def test_fill(run, folder, model):
     assert lines[0] == ["word", "probability", "text"]
     assert [line[0] for line in lines[1:]] == [guess.word for guess in guesses]
     ran = run("fill", folder, "[MASK] [MASK]", "--candidates", "cat, the", "--json")
-    blanks = json.loads(ran.stdout)["blanks"]
-    assert [len(blank["guesses"]) for blank in blanks] == [2, 2]
-    assert {guess["word"] for guess in blanks[0]["guesses"]} == {"cat", "the"}
+    blanks = json.loads(ran.stdout)["masks"]
+    assert [len(blank["predictions"]) for blank in blanks] == [2, 2]
+    assert {guess["word"] for guess in blanks[0]["predictions"]} == {"cat", "the"}
 
 
 @pytest.mark.parametrize("texts", [["a [MASK]", "", "[MASK] [MASK]"], ["[MASK] [MASK]"]])
@@ -63,8 +63,8 @@ def test_fill_makes_one_table_of_texts_and_blanks(run, folder, model, texts):
     assert [[*row[:3], row[4]] for row in rows] == [
         [text, str(number), guess.word, guess.text]
         for text in filter(None, texts)
-        for number, blank in enumerate(cloze.fill(model, text, top=2).blanks, 1)
-        for guess in blank.guesses
+        for number, blank in enumerate(cloze.fill(model, text, top=2).masks, 1)
+        for guess in blank.predictions
     ]
 
 
@@ -85,7 +85,7 @@ def test_fill_names_the_line_and_goes_on(run, folder, tmp_path):
     ran = run("fill", folder, "-f", file, "--json")
     assert ran.returncode == 1
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [len(row.get("blanks", "bad")) for row in rows] == [1, 0, 3, 1]
+    assert [len(row.get("masks", "bad")) for row in rows] == [1, 0, 3, 1]
     check_mentions(rows[2]["error"], f"{file}:3: ", "[MASK]", "'b c'")
     assert [row.get("truncated") for row in rows] == [0, 0, None, 5]
     check_mentions(ran.stderr, f"error: {rows[2]['error']}", "1 of 4", "10")
@@ -285,8 +285,8 @@ def test_info(run, folder):
     found = json.loads(run("info", folder, "--json").stdout)
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
     assert found["total"] == sum(found["parameters"].values()) == stored
-    assert found["stored_as"] == {"F32": stored}
-    assert set(found["verbs"]) == {"fill", "classify", "embed", "tokenize"}
+    assert found["dtypes"] == {"F32": stored}
+    assert set(found["capabilities"]) == {"fill", "classify", "embed", "tokenize"}
     assert found["labels"] == ["next", "not next"]
 
 

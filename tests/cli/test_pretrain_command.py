@@ -49,7 +49,7 @@ def assert_same(one, other):
 def test_from_text_to_a_fill(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
     assert ran.returncode == 0, ran.stderr
-    check_mentions(ran.stderr, "vocabulary")
+    check_mentions(ran.stderr, "tokenizer")
     assert (tmp_path / "m" / "report.html").is_file()
     ran = run("fill", tmp_path / "m", "the [MASK] sat.", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -61,7 +61,7 @@ def test_from_text_to_a_fill(run, text, tmp_path):
 def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(process, text, tmp_path):
     straight = process("pretrain", text, "--out", tmp_path / "a", "--steps", "400", *SMALL)
     assert straight.returncode == 0, straight.stderr
-    process = subprocess.Popen(
+    child = subprocess.Popen(
         [*CLOZE, "pretrain", text, "--out", tmp_path / "b", "--steps", "400", *SMALL],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -71,9 +71,9 @@ def test_stopped_by_sigterm_and_resumed_is_as_never_stopped(process, text, tmp_p
     until = time.monotonic() + 100
     while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size > 2000):
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 143, err
     check_mentions(err, "SIGTERM", "cloze pretrain --resume")
     stopped = int(out.split("steps\t")[1].split()[0].replace(",", ""))
     assert 0 < stopped < 400

@@ -37,11 +37,11 @@ def test_json_says_what_python_says(run, folder):
     ran = run("suggest", folder, "the mat", "--json", "--top", "3")
     said = json.loads(ran.stdout)
     found = cloze.suggest(cloze.load(folder), "the mat", top=3)
-    assert said["unknown"] == found.unk_probability
+    assert said["unk_probability"] == found.unk_probability
     assert [(s["word"], s["probability"]) for s in said["suggestions"]] == [
         (s.word, s.probability) for s in found.suggestions
     ]
-    assert said["suggestions"][0]["path"][-1]["context"] == list(
+    assert said["suggestions"][0]["backoff_path"][-1]["context"] == list(
         found.suggestions[0].backoff_path[-1].context
     )
 
@@ -54,7 +54,7 @@ def test_a_neural_model(run, tmp_path):
     assert header == ["word", "probability"]
     said = json.loads(run("suggest", neural, "the cat", "--top", "3", "--json").stdout)
     assert [[s["word"], f"{s['probability']:.4f}"] for s in said["suggestions"]] == rows
-    assert [s["path"] for s in said["suggestions"]] == [[]] * 3
+    assert [s["backoff_path"] for s in said["suggestions"]] == [[]] * 3
 
 
 def test_several_texts_in_one_table(run, folder):
@@ -78,7 +78,7 @@ def test_a_file_of_others(run, folder, tmp_path, name):
     told, ours = (json.loads(run("info", one, "--json").stdout) for one in (file, folder))
     for key in ("family", "architecture", "parameters", "vocabulary", "total"):
         assert told[key] == ours[key]
-    assert "tokenize" not in told["verbs"]
+    assert "tokenize" not in told["capabilities"]
 
 
 def test_lines_piped_in(run, folder):
