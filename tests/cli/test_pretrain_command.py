@@ -190,7 +190,7 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
         (
             ["a.txt", "--out", "m", "--steps", "2", "--minutes", "2"],
             1,
-            ("budget", "steps", "minutes"),
+            ("steps", "minutes"),
         ),
         (["--resume", "--out", "m"], 1, ("resume", "m")),
         (["--resume", "--out", "m", "--steps", "9"], 1, ("--resume", "recipe")),
