@@ -19,7 +19,7 @@ import cloze
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.source import BUILTIN
 from cloze.checkpoint.store import save_small
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.errors import InputError
 from cloze.make.rounding import rounded_on
 from cloze.report.model_card import About, Text, read_scores, write_card
@@ -94,7 +94,7 @@ def fitting(sources: list[str]) -> list[str]:
 
 def long_texts(sources: str | list[str]) -> Iterator[str]:
     """Those with some words in them."""
-    return (row.text for row in rows(sources) if len(row.text) >= SHORTEST)
+    return (row.text for row in read_rows(sources) if len(row.text) >= SHORTEST)
 
 
 def _blanked(text: str) -> str:

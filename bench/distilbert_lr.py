@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 import cloze
-from cloze.data.labelled.tables import read_texts
+from cloze.data.labelled.tables import read_text_examples
 from cloze.plot.numbers import percent
 from cloze.sklearn import Embedder
 from common import DATA, minilm, tell, versions
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    examples = list(read_texts(given.data))[: given.sentences]
+    examples = list(read_text_examples(given.data))[: given.sentences]
     texts, labels = [one.text for one in examples], [one.label for one in examples]
     parts = train_test_split(texts, labels, random_state=0)
     results = [

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cloze
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.plot.numbers import percent
 from common import TEXT, minilm, tell, versions
 
@@ -38,7 +38,7 @@ Embed = Callable[[list[str]], np.ndarray]
 def sentences(source: Path, count: int) -> list[str]:
     """Sentences of running text, drawn at random with a fixed seed."""
     found: list[str] = []
-    for row in rows([source]):
+    for row in read_rows([source]):
         found += [part for part in re.split(r"(?<=[.!?])\s+", row.text) if len(part.split()) >= 3]
         if len(found) > 50 * count:
             break

@@ -30,8 +30,8 @@ import torch
 from rich.table import Table
 
 import cloze
-from cloze.data.labelled.tables import read_texts
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.metrics.measures import compute_scores as measured
@@ -59,7 +59,7 @@ def files(data: Path, name: str) -> tuple[Path, Path]:
 
 def read(data: Path, name: str, part: int, most: int | None) -> list[Any]:
     task, _, columns, _ = TASKS[name]
-    reader = read_tags if task == "tag" else read_texts
+    reader = read_tagged_examples if task == "tag" else read_text_examples
     return list(reader(files(data, name)[part], **columns))[:most]
 
 

@@ -30,10 +30,10 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
 from cloze.data.corpus import Corpus
+from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import Batches, Batching
-from cloze.data.resident import Resident, ResidentBatches, Stretches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -109,28 +109,28 @@ class Synthetic:
         self.special[list(SPECIAL.values())] = True
 
 
-def dense(given: Given) -> Iterator[Stretches]:
+def dense(given: Given) -> Iterator[CorpusSliceBatch]:
     """Pairs that fill every sequence."""
     source, rows = Synthetic(1 << 22), given.tokens // given.length
     half = (given.length - 3) // 2
     for number in count():
         rng = np.random.default_rng(number)
         first = rng.integers(0, (1 << 22) - given.length, rows)
-        yield Stretches(
+        yield CorpusSliceBatch(
             source=source,  # type: ignore[arg-type]
             a=np.stack([first, first + half], 1),
             b=np.stack([first + half, first + given.length - 3], 1),
             labels=rng.integers(0, 2, rows),
             lengths=np.full(rows, given.length),
             sample_ids=np.arange(rows),
-            longest=given.length,
+            max_seqlen=given.length,
             capacity=given.tokens,
-            masked=round(RATE * given.tokens),
-            asked=round(RATE * given.tokens),
+            max_masked=round(RATE * given.tokens),
+            num_masked=round(RATE * given.tokens),
         )
 
 
-def text(given: Given, folder: Path) -> Iterator[Stretches]:
+def text(given: Given, folder: Path) -> Iterator[CorpusSliceBatch]:
     """Next sentence pairs of a run's corpus."""
     corpus, tokenizer = Corpus.open(folder / "corpus"), Tokenizer.load(folder / "tokenizer")
     batches = Batches(
@@ -139,12 +139,12 @@ def text(given: Given, folder: Path) -> Iterator[Stretches]:
         Sampling(length=given.length),
         Batching(tokens=given.tokens, window=None),
     )
-    source = Resident(corpus, tokenizer, DEVICE)
-    made = ResidentBatches(source, batches, longest=given.length, rate=RATE)
+    source = DeviceCorpus(corpus, tokenizer, DEVICE)
+    made = CorpusSliceBatches(source, batches, max_seqlen=given.length, mlm_probability=RATE)
     return (made.step(number)[0] for number in count())
 
 
-def ours(given: Given, batches: Iterator[Stretches], *, fast: bool) -> tuple[float, Encoder]:
+def ours(given: Given, batches: Iterator[CorpusSliceBatch], *, fast: bool) -> tuple[float, Encoder]:
     """Tokens per second, and the model."""
     kind = ModernBertConfig if fast else BertConfig
     config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
@@ -197,26 +197,26 @@ def profile(steps: Iterator[Any], shown: int) -> None:
 
 
 def peer_batches(
-    given: Given, batches: Iterator[Stretches], amount: int = 8
+    given: Given, batches: Iterator[CorpusSliceBatch], amount: int = 8
 ) -> list[dict[str, Any]]:
     """The same samples as rectangles of one shape, masked, on the GPU."""
     taken = [next(batches) for _ in range(amount)]
     rows = min(given.tokens // given.length, *(len(batch.lengths) for batch in taken))
     found = []
     for batch in taken:
-        row = batch.row()
+        row = batch.gather_tokens()
         lengths = torch.from_numpy(batch.lengths[:rows]).cuda()
         real = torch.arange(given.length, device="cuda") < lengths[:, None]
         size = int(lengths.sum())
         ids, types = (torch.zeros(real.shape, dtype=torch.long, device="cuda") for _ in range(2))
-        ids[real], types[real] = row.ids[:size], row.types[:size]
+        ids[real], types[real] = row.ids[:size], row.token_type_ids[:size]
         chosen = real & (torch.rand(real.shape, device="cuda") < RATE) & (ids > 999)
         found.append(
             {
                 "input_ids": torch.where(chosen, SPECIAL["mask"], ids),
                 "token_type_ids": types,
                 "attention_mask": None if bool(real.all()) else real.long(),
-                "labels": torch.where(chosen, ids, NO_LABEL),
+                "labels": torch.where(chosen, ids, IGNORE_INDEX),
                 "next_sentence_label": row.labels[:rows].clamp(min=0),
                 "tokens": size,
                 "share": size / real.numel(),
@@ -279,7 +279,9 @@ def plain_masking() -> Masking:
     return Masking(mask_id=SPECIAL["mask"], vocab=np.arange(1000, VOCABULARY), rate=RATE)
 
 
-def compare(given: Given, batches: Callable[[], Iterator[Stretches]], peers: list[str]) -> Rows:
+def compare(
+    given: Given, batches: Callable[[], Iterator[CorpusSliceBatch]], peers: list[str]
+) -> Rows:
     """Everyone's row: tokens per second, FLOPs a token, the share of real places, memory."""
     found: Rows = {}
     modern = "-" in given.size

@@ -134,9 +134,9 @@ def shown(results: dict[str, dict[str, float]], size: int) -> Table:
 
 
 def text_size(files: list[str]) -> int:
-    from cloze.data.streams import rows
+    from cloze.data.sources import read_rows
 
-    return sum(len(row.text.encode()) + 1 for row in rows(list(files)))
+    return sum(len(row.text.encode()) + 1 for row in read_rows(list(files)))
 
 
 def round_of_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:

@@ -27,7 +27,7 @@ from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Batching
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
@@ -43,11 +43,11 @@ IGNORED = -100
 def corpus_of(source: Path, vocabulary: int, folder: Path) -> tuple[Corpus, Tokenizer]:
     file = folder / "text.txt"
     with file.open("w", encoding="utf-8") as out:
-        for number, row in enumerate(rows([source])):
+        for number, row in enumerate(read_rows([source])):
             if number == ROWS:
                 break
             out.write(row.text + "\n")
-    tokenizer = train_tokenizer((row.text for row in rows([file])), vocab_size=vocabulary)
+    tokenizer = train_tokenizer((row.text for row in read_rows([file])), vocab_size=vocabulary)
     return prepare([file], tokenizer, folder / "corpus"), tokenizer
 
 
@@ -62,7 +62,7 @@ def ours(
         for batch in batches:
             with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
                 terms = pretraining(module, batch)
-            loss = terms["mlm"] / len(batch.positions) + terms["nsp"] / len(batch)
+            loss = terms["mlm"] / len(batch.masked_positions) + terms["nsp"] / len(batch)
             loss.backward()
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -110,7 +110,7 @@ def padded(sequences: list[PackedBatch], size: int) -> list[dict[str, torch.Tens
             batch["input_ids"][row, :length] = one.input_ids
             batch["token_type_ids"][row, :length] = one.token_type_ids
             batch["attention_mask"][row, :length] = 1
-            batch["labels"][row, one.positions] = one.targets
+            batch["labels"][row, one.masked_positions] = one.targets
         tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
         labels = np.concatenate([one.labels for one in group])
         found.append({**tensors, "next_sentence_label": torch.from_numpy(labels)})

@@ -33,7 +33,7 @@ from torch import nn
 
 import cloze
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import rows_of
+from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
 from cloze.plot.numbers import percent
 from cloze.tasks.batches import batch_by_tokens
@@ -300,7 +300,9 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
     model = cloze.load(given.model, device="cpu")
-    texts = [row.text for row in rows_of(given.file) if row.text.strip()][: given.sentences]
+    texts = [row.text for row in read_lines_of_file(given.file) if row.text.strip()][
+        : given.sentences
+    ]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "ct2"
         place.mkdir()

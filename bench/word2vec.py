@@ -20,7 +20,7 @@ import numpy as np
 from gensim.models import Word2Vec
 from rich.table import Table
 
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
 from cloze.metrics.numbers import spearman
 from cloze.metrics.words import read_pairs, read_questions, score_analogies, score_similarities
@@ -37,7 +37,7 @@ KINDS = ("skip-gram", "cbow")
 
 def sentences(files: list[str], most: int | None) -> list[list[str]]:
     found, words = [], 0
-    for row in rows(files):
+    for row in read_rows(files):
         split = split_text(row.text, text=Text())
         if split:
             found.append(split)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.errors import InputError
 
 PACK = {
@@ -32,7 +32,7 @@ def parquet(path: Path, **columns: list[object]) -> Path:
 
 
 def texts(source: object, **options: object) -> list[str]:
-    return [row.text for row in rows(source, **options)]
+    return [row.text for row in read_rows(source, **options)]
 
 
 def survey(source: object, **options: object) -> tuple[list[str], list[str]]:

@@ -75,7 +75,7 @@ def packed(sample_ids) -> PackedBatch:
         labels=np.array([rng.integers(2) for rng in draws]),
         sample_ids=np.asarray(sample_ids, np.int64),
         epoch=0,
-        positions=positions,
+        masked_positions=positions,
         targets=targets,
     )
 

@@ -7,12 +7,13 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
-from cloze.errors import FolderError
+from cloze.errors import FolderError, InputError
 
 fcntl: Any
 try:
@@ -20,6 +21,9 @@ try:
 except ImportError:  # a system without such locks
     fcntl = None
 
+PathLike: TypeAlias = str | os.PathLike[str]
+
+LOCK_FILE = ".lock"  # locked by the process that writes to a folder
 CAP = 16 << 20  # bytes; far more than any file of settings has
 _AGAIN = "fetch or write the file again, or mend it"
 
@@ -203,3 +207,68 @@ def flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def absolute_path(path: PathLike) -> str:
+    """The same path or glob from wherever it is asked for; `-` stays what it is."""
+    name = os.fspath(path)
+    # Path would keep the dots and eat a glob's "./"
+    return name if name == "-" else os.path.abspath(os.path.expanduser(name))  # noqa: PTH100, PTH111
+
+
+def check_output_path(path: PathLike, force: bool = False, *, file: bool = False) -> Path:
+    """A place to write a folder, or a file, that overwrites nothing unless told to.
+
+    What stands in the way is told now, before the work that would be lost.
+    """
+    place = Path(path)
+    try:
+        taken, other = _taken(place, file)
+    except OSError as error:  # a name too long, a folder we may not look into
+        raise _unwritable(place, error) from error
+    if other:
+        what, wanted = ("folder", "file") if file else ("file", "folder")
+        raise InputError(
+            f"{place} is a {what}, and a {wanted} is to be written", fix="choose another name"
+        )
+    if taken and not force:
+        raise InputError(
+            f"{place} exists already",
+            fix="choose another place, or overwrite it with --force (force=True in Python)",
+        )
+    if not file or place.is_file() or not place.exists():  # not a pipe, nor /dev/null
+        _check_writable(place)
+    return place
+
+
+def _taken(place: Path, file: bool) -> tuple[bool, bool]:
+    """Whether something is there, and whether it is of another kind than is to be written."""
+    if place.is_dir():
+        return any(path.name != LOCK_FILE for path in place.iterdir()), file
+    return place.exists(), place.exists() and not file
+
+
+def _check_writable(place: Path) -> None:
+    """Try to write where the place is or will be; rights alone do not tell, as of /proc."""
+    above = nearest_existing_folder(place)
+    if not above.is_dir():
+        raise InputError(f"{place}: {above} is a file", fix="choose a place in a folder")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise _unwritable(place, error) from error
+
+
+def nearest_existing_folder(place: Path) -> Path:
+    """The folder itself, or what exists of the path above it; of a file the folder it is in."""
+    real = Path(os.path.realpath(place))  # a link is followed when it is written to
+    inside = real.parent if real.is_file() else real
+    return next(path for path in (inside, *inside.parents) if path.exists())
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{str(place)[:200]} cannot be written: {error.strerror}",
+        fix="choose another place, or get leave to write there",
+    )

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
+from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.tasks.classify import Classification, predict

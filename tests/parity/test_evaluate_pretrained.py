@@ -43,12 +43,14 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     for number in range(len(samples)):
         one = mask_batch(samples.batch(np.array([number])), masking, seed=1)
         ids, targets = torch.tensor(one.input_ids), torch.tensor(one.targets)
-        assert (ids[one.positions] == model.tokenizer.mask_id).all()
+        assert (ids[one.masked_positions] == model.tokenizer.mask_id).all()
         types = {"token_type_ids": torch.tensor(one.token_type_ids)[None]}
         out = peer(input_ids=ids[None], **(types if family == "bert" else {}))
         words = out.prediction_logits if family == "bert" else out.logits
-        hits += (words[0, one.positions].argmax(-1) == targets).tolist()
-        losses += F.cross_entropy(words[0, one.positions], targets, reduction="none").tolist()
+        hits += (words[0, one.masked_positions].argmax(-1) == targets).tolist()
+        losses += F.cross_entropy(
+            words[0, one.masked_positions], targets, reduction="none"
+        ).tolist()
         if family == "bert":
             pairs.append(int(out.seq_relationship_logits.argmax()) == one.labels[0])
     assert made.counts["hidden"] == len(hits) > 10

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cloze.checkpoint.model import Model
-from cloze.data.labelled.batch import Item, batch_of
+from cloze.data.labelled.batch import EncodedExample, collate_examples
 from cloze.models.configs.bert import BertConfig
-from cloze.objectives.core import Learner, Placed
+from cloze.objectives.core import DeviceBatch, Learner
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from helpers import scramble, tiny_tokenizer
 
@@ -38,10 +38,10 @@ def items(model, *, places, targets):
     rng = np.random.default_rng(0)
     size = model.tokenizer.vocab_size
     return [
-        Item(
+        EncodedExample(
             ids=rng.integers(5, size, length).tolist(),
             type_ids=[0] * 2 + [1] * (length - 2),
-            places=places(length),
+            positions=places(length),
             targets=targets(number, length),
             example=number,
         )
@@ -70,7 +70,7 @@ def peer(model, tmp_path, name):
 
 def assert_same(model, objective, name, groups, theirs):
     """The mean loss is the peer's, however the batch is cut."""
-    batch = batch_of(name, groups)
+    batch = collate_examples(name, groups)
     terms = objective(model.module, batch)
     ours = terms[name] / batch.counts[name]
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
@@ -137,7 +137,7 @@ def test_weights_and_smoothing(smoothing):
     model = model_with("sequence")
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
     weights = torch.tensor([1.0, 2.0, 0.5])
-    batch = batch_of("classify", [[row] for row in rows])
+    batch = collate_examples("classify", [[row] for row in rows])
     terms = classes("sequence", weights=weights, smoothing=smoothing)(model.module, batch)
     found = []
     for row in rows:
@@ -154,7 +154,7 @@ def test_smoothing_of_choices():
     model = model_with("choice", labels=("LABEL_0",))
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 2,))
     groups = [rows[:4], rows[4:]]
-    terms = choices("choice", smoothing=0.3)(model.module, batch_of("choose", groups))
+    terms = choices("choice", smoothing=0.3)(model.module, collate_examples("choose", groups))
     terms["choose"].backward()
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.module.parameters())
     found = 0.0
@@ -187,10 +187,10 @@ def test_rectangles_for_a_gpu_say_the_same_as_packed_rows(kind):
     groups = [rows[:2], rows[2:5], rows[5:]] if kind == "choice" else [[row] for row in rows]
     if kind == "choice":
         groups[2][0] = replace(groups[2][0], targets=(0,))
-    batch = batch_of("task", groups)
+    batch = collate_examples("task", groups)
     learner = Learner(model.module, made())
     found = []
-    for given in (batch, Placed.on(torch.device("cpu"), batch)):
+    for given in (batch, DeviceBatch.on(torch.device("cpu"), batch)):
         terms = learner(given)
         terms["task"].backward()
         weights = model.module.parameters()
@@ -207,7 +207,7 @@ def test_rectangles_have_few_shapes():
     model = model_with("token")
     rows = items(model, places=lambda t: range(t), targets=lambda _, t: [0] * t)
     shapes = {
-        tuple(array.shape for array in batch_of("tag", [[a], [b]]).arrays().values())
+        tuple(array.shape for array in collate_examples("tag", [[a], [b]]).arrays().values())
         for a in rows
         for b in rows
     }

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parity
 @pytest.mark.data
 def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
     found = []
-    for row in rows([data_dir / "text" / "wiki-short-01.txt.xz"]):
+    for row in read_rows([data_dir / "text" / "wiki-short-01.txt.xz"]):
         found += [s for s in re.split(r"(?<=[.!?])\s+", row.text) if s.strip()]
         if len(found) > 20_000:
             break

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.labelled.tables import read_texts
+from cloze.data.labelled.tables import read_text_examples
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from helpers import PIECES, tiny_tokenizer
@@ -127,7 +127,7 @@ def test_checks_without_data_pass_on_the_estimators_themselves(folder, kind):
 
 @pytest.mark.data
 def test_the_distilbert_experiment(data_dir, minilm):
-    rows = list(read_texts(data_dir / "sst2" / "train.tsv"))[:80]
+    rows = list(read_text_examples(data_dir / "sst2" / "train.tsv"))[:80]
     texts, labels = [row.text for row in rows], [row.label for row in rows]
     model = cloze.load(minilm, device="cpu", quiet=True)
     for pooling in ("cls", "mean"):

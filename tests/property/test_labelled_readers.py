@@ -10,11 +10,16 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloze.data.labelled.choices import read_choices
-from cloze.data.labelled.questions import read_questions
-from cloze.data.labelled.schemes import scheme_of, spans_of, tags_of, to_iob2
-from cloze.data.labelled.tables import read_texts
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.choices import read_choice_examples
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tag_schemes import (
+    convert_to_iob2,
+    detect_tag_scheme,
+    spans_to_tags,
+    tags_to_spans,
+)
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import InputError
 from cloze.text.words import find_words
 
@@ -67,18 +72,18 @@ def in_scheme(spans, count, scheme):
 def test_spans_survive_every_scheme(drawn, scheme):
     count, want = drawn
     tags = in_scheme(want, count, scheme)
-    assert spans_of(tags, scheme) == spans_of(tags) == want
-    assert to_iob2(tags) == tags_of(want, count)
+    assert tags_to_spans(tags, scheme) == tags_to_spans(tags) == want
+    assert convert_to_iob2(tags) == spans_to_tags(want, count)
     if any(last - first > 1 for first, last, _ in want) and scheme != "BIOES":
-        assert scheme_of(tags) in ("IOB1", "IOB2")
+        assert detect_tag_scheme(tags) in ("IOB1", "IOB2")
 
 
 @given(st.lists(st.sampled_from(["O", *(f"{p}-{x}" for p in "BIES" for x in "AB")]), max_size=9))
 def test_any_tags_give_whole_spans_in_order(tags):
-    found = spans_of(tags, "BIOES")
+    found = tags_to_spans(tags, "BIOES")
     covered = [place for first, last, _ in found for place in range(first, last)]
     assert covered == [place for place, tag in enumerate(tags) if tag != "O"]
-    assert spans_of(to_iob2(tags, "BIOES"), "IOB2") == found
+    assert tags_to_spans(convert_to_iob2(tags, "BIOES"), "IOB2") == found
 
 
 # --- tables
@@ -88,7 +93,7 @@ def test_any_tags_give_whole_spans_in_order(tags):
 def test_pairs_in_csv(rows):
     table = io.StringIO(newline="")
     csv.writer(table).writerows([["sentence1", "sentence2", "label"], *rows])
-    found, errors = read(read_texts, "a.csv", table.getvalue())
+    found, errors = read(read_text_examples, "a.csv", table.getvalue())
     assert [(one.text, one.pair, one.label) for one in found] == rows
     assert not errors
 
@@ -100,7 +105,7 @@ def test_texts_in_tsv_and_rows_that_are_broken(rows):
         "sentence\tlabel",
         *(f"{text}\t{label}" if good else f"{text}\t{label}\t" for text, label, good in rows),
     ]
-    found, errors = read(read_texts, "a.tsv", "\n".join(lines))
+    found, errors = read(read_text_examples, "a.tsv", "\n".join(lines))
     assert [(one.text, one.label, one.origin.line) for one in found] == [
         (text, label, line) for line, (text, label, good) in enumerate(rows, 2) if good
     ]
@@ -114,7 +119,7 @@ def test_texts_in_tsv_and_rows_that_are_broken(rows):
 )
 def test_numbers_in_json_lines(rows):
     data = "\n".join(json.dumps({"text": text, "score": score}) for text, score in rows)
-    found, errors = read(read_texts, "a.jsonl", data, number=True)
+    found, errors = read(read_text_examples, "a.jsonl", data, number=True)
     assert not errors
     if any(score != -1 for _, score in rows):
         assert [(one.text, one.label) for one in found] == rows
@@ -142,12 +147,12 @@ def test_columns_and_rows_that_are_broken(drawn, scheme, data):
         lines += [f"{word} x {tag}" for word, tag in zip(words, tags, strict=True)]
         lines += ["one-too-few x"] if number in broken else []
         lines.append("")
-    found, errors = read(read_tags, "a.conll", "\n".join(lines), scheme=scheme)
+    found, errors = read(read_tagged_examples, "a.conll", "\n".join(lines), scheme=scheme)
     kept = [one for number, one in enumerate(drawn) if number not in broken]
     if any(word.startswith("-DOCSTART-") for words, _ in drawn for word in words):
         return
     assert [[one.text[a:b] for a, b in one.words] for one in found] == [words for words, _ in kept]
-    assert [spans_of(one.tags) for one in found] == [spans for _, spans in kept]
+    assert [tags_to_spans(one.tags) for one in found] == [spans for _, spans in kept]
     assert len(errors) == len(broken)
 
 
@@ -163,12 +168,13 @@ def test_spans_of_characters(text, data):
     row = json.dumps(
         {"text": text, "spans": [one for one in drawn if text[one[0] : one[1]].strip()]}
     )
-    found, errors = read(read_tags, "a.jsonl", row)
+    found, errors = read(read_tagged_examples, "a.jsonl", row)
     assert not errors
     (one,) = found
     assert one.text == text
     again = [
-        (one.words[a][0], one.words[b - 1][1], label) for a, b, label in spans_of(one.tags or ())
+        (one.words[a][0], one.words[b - 1][1], label)
+        for a, b, label in tags_to_spans(one.tags or ())
     ]
     assert again == trimmed
 
@@ -193,7 +199,9 @@ def test_answers_stand_where_they_are_said_to(drawn):
             {"context": context, "qas": [{"id": number, "question": question, "answers": listed}]}
         )
         want.append((question, context, answers, str(number)))
-    found, errors = read(read_questions, "a.json", json.dumps({"data": [{"paragraphs": qas}]}))
+    found, errors = read(
+        read_question_examples, "a.json", json.dumps({"data": [{"paragraphs": qas}]})
+    )
     assert len(errors) == (not drawn)  # there is nothing in it
     assert [
         (one.question, one.context, [(a.text, a.start) for a in one.answers], one.origin.id)
@@ -206,7 +214,7 @@ def test_answers_stand_where_they_are_said_to(drawn):
 )
 def test_choices_and_labels_that_name_none(drawn):
     rows = [{"text": text, "options": options, "label": label} for text, options, label in drawn]
-    found, errors = read(read_choices, "a.jsonl", "\n".join(map(json.dumps, rows)))
+    found, errors = read(read_choice_examples, "a.jsonl", "\n".join(map(json.dumps, rows)))
     good = [row for row in rows if len(row["options"]) > 1 and row["label"] < len(row["options"])]
     assert [
         {"text": one.text, "options": list(one.options), "label": one.label} for one in found

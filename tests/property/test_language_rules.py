@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.data.running import Strips, Windows
+from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.decode.sampling import Sampling, filter_probabilities
 from languages import VARIETIES, language_model
 
@@ -48,7 +48,7 @@ def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_
     seed=st.integers(0, 5),
 )
 def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
-    strips = Strips(np.arange(size), batch=batch, length=length, seed=seed)
+    strips = BPTTBatches(np.arange(size), batch=batch, num_steps=length, seed=seed)
     read = np.concatenate([strips.batch(n).inputs.ravel() for n in range(strips.per_epoch)])
     if size >= batch * length:
         assert len(set(read.tolist())) == len(read)
@@ -62,7 +62,7 @@ def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
 )
 def test_windows_are_the_words_of_the_sentence_so_far(ids, order, batch):
     text = np.array(ids, np.int32)
-    windows = Windows(text, order=order, bos=1, end=2, batch=batch)
+    windows = ContextWindows(text, order=order, bos=1, end=2, batch=batch)
     for row in range(windows.per_epoch):
         made = windows.batch(row)
         for place, context in zip(made.sample_ids, made.inputs.tolist(), strict=True):

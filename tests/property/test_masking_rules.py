@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from cloze.data.packing import Batches, Batching
-from cloze.data.randomness import Purpose, generator
+from cloze.data.randomness import Purpose, make_generator
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError, InputError
 from cloze.objectives.masking import Masking, mask, mask_batch
@@ -78,7 +78,7 @@ def test_the_fates_of_the_chosen_are_80_10_10(whole):
     hidden = kept = total = 0
     where = np.zeros(size)
     for number in range(sequences):
-        rng = generator(0, 0, Purpose.MASKING, number)
+        rng = make_generator(0, 0, Purpose.MASKING, number)
         masked, positions, _ = mask(ids, starts, np.ones(size, bool), rng, how)
         hidden += int((masked[positions] == MASK).sum())
         kept += int((masked[positions] == 7).sum())
@@ -128,7 +128,7 @@ def test_a_sample_is_masked_alike_in_any_batch():
 
 def test_another_epoch_has_other_masks():
     one, two = (
-        generator(3, epoch, Purpose.MASKING, 7).permutation(50).tolist() for epoch in (0, 1)
+        make_generator(3, epoch, Purpose.MASKING, 7).permutation(50).tolist() for epoch in (0, 1)
     )
     assert one != two
 
@@ -140,8 +140,8 @@ def test_targets_are_what_stood_there_and_special_tokens_stay():
     how = Masking.of(corpus.tokenizer)
     for number in range(len(made)):
         plain, masked = made[number], mask_batch(made[number], how, seed=5)
-        assert np.array_equal(plain.input_ids[masked.positions], masked.targets)
-        assert plain.maskable[masked.positions].all()
+        assert np.array_equal(plain.input_ids[masked.masked_positions], masked.targets)
+        assert plain.maskable[masked.masked_positions].all()
         special = ~plain.maskable
         assert np.array_equal(plain.input_ids[special], masked.input_ids[special])
         expected = [max(1, round(0.15 * length)) for length in plain.lengths.tolist()]
@@ -150,7 +150,7 @@ def test_targets_are_what_stood_there_and_special_tokens_stay():
 
 def test_generators_are_their_own():
     draws = {
-        tuple(generator(seed, epoch, purpose, number).integers(2**62, size=2).tolist())
+        tuple(make_generator(seed, epoch, purpose, number).integers(2**62, size=2).tolist())
         for seed in (0, 1, 2**64 - 1)
         for epoch in (0, 1)
         for purpose in Purpose

@@ -88,7 +88,7 @@ def test_any_words_have_their_tags_and_at_most_one_place(text, marks, context, d
         for item in group:
             assert len(item.ids) == len(item.type_ids) <= model.limit
             assert [LABELS[target] for target in item.targets] == [tags[w] for w in item.words]
-            assert all(0 < place < len(item.ids) - 1 for place in item.places)
+            assert all(0 < place < len(item.ids) - 1 for place in item.positions)
     for one in tag.predict(model, examples, task=asked):
         assert len(one.tags) == len(words)
 

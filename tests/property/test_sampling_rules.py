@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from cloze.data import samples as sampling_module
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
 from cloze.data.samples import Plan, Samples, Sampling, plan, truncated
 from cloze.errors import ConfigError, InputError
 from corpora import InMemory, small_corpus, some_documents
@@ -42,7 +42,7 @@ def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed,
     made = planned(corpus, pairs="none", length=length, seed=seed, short=short)
     assert tokens(made.a) == list(range(corpus.sentences[-1]))
     assert made.lengths.max() <= length
-    assert (made.labels == NO_LABEL).all()
+    assert (made.labels == IGNORE_INDEX).all()
     for first, last in made.a.tolist():
         assert corpus.document_of(first) == corpus.document_of(last - 1)
 
@@ -117,7 +117,7 @@ def test_half_of_the_pairs_are_as_in_the_text():
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_sentences_longer_than_a_sample_make_as_many_right_pairs(pairs):
     made = planned(InMemory([[50] * 40] * 200), pairs=pairs, length=16, seed=1)
-    asked = made.labels[made.labels != NO_LABEL]
+    asked = made.labels[made.labels != IGNORE_INDEX]
     # the last sentence of a document has none after it, and is the A of a wrong pair, or alone
     ends = 200 if pairs == "nsp" else 0
     assert likely(int((asked == 1).sum()) - ends, len(asked) - ends, 0.5)
@@ -159,7 +159,7 @@ def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
     made = planned(corpus, pairs="sop", length=length, seed=seed)
     assert made.lengths.max() <= length
     for a, b, label in zip(made.a.tolist(), made.b.tolist(), made.labels.tolist(), strict=True):
-        if label == NO_LABEL:
+        if label == IGNORE_INDEX:
             assert b[0] == b[1]
             continue
         early, late = (a, b) if label == 0 else (b, a)

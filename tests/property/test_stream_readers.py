@@ -19,7 +19,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cloze.data.chunks import Chunks
-from cloze.data.streams import Row, rows
+from cloze.data.sources import Row, read_rows
 from cloze.errors import InputError
 
 # A byte order mark is dropped where a file begins, so no text may begin with one here.
@@ -91,7 +91,7 @@ def a_file(name: str, data: bytes) -> Iterator[Path]:
 def read(path: Path) -> list[Row] | InputError:
     """All rows, or the error, which must name the file and, within it, the line."""
     try:
-        return list(rows(path))
+        return list(read_rows(path))
     except InputError as error:
         wrong = error
     assert re.match(rf"{re.escape(str(path))}(:\d+|: there is no text in it)", wrong.problem)
@@ -108,7 +108,7 @@ def test_what_was_written_is_read(table: tuple[str, list[str], bytes], packing: 
     kind, texts, data = table
     packed = PACKERS[packing](data) if packing else data
     with a_file(f"a{kind}{packing}", packed) as path:
-        got = list(rows(path))
+        got = list(read_rows(path))
     assert [row.text for row in got] == texts
     assert all(row.file == str(path) for row in got)
     assert [row.line for row in got] == sorted({row.line for row in got})
@@ -117,7 +117,7 @@ def test_what_was_written_is_read(table: tuple[str, list[str], bytes], packing: 
 @given(st.lists(ANY), st.booleans())
 def test_what_an_iterable_yields_is_read(texts: list[str], mappings: bool) -> None:
     given_rows = [{"text": text, "label": 0} for text in texts] if mappings else texts
-    assert [row.text for row in rows([given_rows])] == texts
+    assert [row.text for row in read_rows([given_rows])] == texts
 
 
 @given(tables(), st.sampled_from(list(PACKERS)), st.data())
@@ -184,7 +184,7 @@ def test_damage_to_a_row_leaves_the_rows_before_it(
     damaged[data.draw(st.integers(start, len(plain) - 1))] ^= data.draw(st.integers(1, 255))
     errors: list[InputError] = []
     with a_file(f"a{kind}", bytes(damaged)) as path:
-        got = [row.text for row in rows(path, on_error=errors.append)]
+        got = [row.text for row in read_rows(path, on_error=errors.append)]
     assert got[:spared] == texts[:spared]
     assert all(str(path) in error.problem for error in errors)
 
@@ -202,7 +202,7 @@ def test_no_bytes_at_all_crash_a_reader(data: bytes, ending: str) -> None:
 def test_lines_and_errors_account_for_every_line(data: bytes) -> None:
     errors: list[InputError] = []
     with a_file("a.txt", b"first\n" + data) as path:
-        got = list(rows(path, on_error=errors.append))
+        got = list(read_rows(path, on_error=errors.append))
     lines = (b"first\n" + data).removesuffix(b"\n").split(b"\n")
     bad = [int(error.problem.removeprefix(f"{path}:").split(":")[0]) for error in errors]
     assert sorted([row.line for row in got] + bad) == list(range(1, len(lines) + 1))
@@ -214,5 +214,5 @@ def test_lines_and_errors_account_for_every_line(data: bytes) -> None:
 def test_documents_are_the_lines_between_blanks(groups: list[list[str]]) -> None:
     data = "\n \n\n".join("\n".join(group) for group in groups).encode()
     with a_file("a.txt", data) as path:
-        found = [document for chunk in Chunks(rows(path)) for document in chunk.documents]
+        found = [document for chunk in Chunks(read_rows(path)) for document in chunk.documents]
     assert [[line.decode() for line in document] for document in found] == groups

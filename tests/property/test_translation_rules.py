@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.data.parallel import Pairs
+from cloze.data.parallel_text import TranslationBatches
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.metrics.bleu import TOKENIZERS, compute_bleu
 from cloze.tasks.pieces import join_words
@@ -22,7 +22,7 @@ MODEL = translator()
 @given(LENGTHS, st.integers(1, 200), st.integers(0, 5))
 def test_an_epoch_has_every_pair_once(lengths, tokens, seed):
     sides = [[[1] * pair[side] for pair in lengths] for side in (0, 1)]
-    pairs = Pairs(*sides, batch_tokens=tokens, seed=seed)
+    pairs = TranslationBatches(*sides, batch_tokens=tokens, seed=seed)
     for epoch in range(2):
         batches = [pairs.batch(epoch * pairs.per_epoch + n) for n in range(pairs.per_epoch)]
         order = np.concatenate([batch.sample_ids for batch in batches])

@@ -13,7 +13,7 @@ import pytest
 
 from cloze.data.encode import Encoder, Recipe
 from cloze.data.prepare import prepare
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.text.tokenizer import Tokenizer
 
 pytestmark = [pytest.mark.stress, pytest.mark.data]
@@ -111,7 +111,7 @@ def test_every_line_has_the_tokenizers_own_ids(data_dir, text, words):
     tokenizer = Tokenizer.load(data_dir / "vocab" / f"{words}-vocab.txt")
     encoder = Encoder(Recipe.of(tokenizer, "lines", None))
     batch: list[str] = []
-    for row in rows(data_dir / "text" / f"{text}.txt.xz"):
+    for row in read_rows(data_dir / "text" / f"{text}.txt.xz"):
         batch.append(row.text)
         if len(batch) == 2000:
             ids, _, lengths = encoder._encode(batch)

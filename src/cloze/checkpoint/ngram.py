@@ -20,10 +20,9 @@ import numpy as np
 from cloze.checkpoint.own import read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
 from cloze.checkpoint.words import ReadsWords
-from cloze.data.files import endings, fresh_path
-from cloze.data.unpack import open_text
+from cloze.data.input_files import open_text, split_endings
 from cloze.errors import ConfigError, FolderError
-from cloze.files import expanded, whole_file, writing
+from cloze.files import check_output_path, expanded, whole_file, writing
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, SYMBOLS, NGramConfig
 from cloze.models.language import batches
@@ -69,7 +68,7 @@ class NGramModel(ReadsWords):
 
     def save_arpa(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write an ARPA file, packed if its name ends in .gz."""
-        target = fresh_path(path, force, file=True)
+        target = check_output_path(path, force, file=True)
         packed = target.suffix == ".gz"
         with (
             whole_file(target) as file,
@@ -87,7 +86,7 @@ class NGramModel(ReadsWords):
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
     """Whether this is a file that its name calls ARPA, plain or packed."""
-    return endings(path)[0] == ".arpa" and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
+    return split_endings(path)[0] == ".arpa" and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
 
 
 def load_arpa(path: str | os.PathLike[str]) -> NGramModel:

@@ -19,10 +19,9 @@ from safetensors.numpy import save_file
 from cloze.checkpoint.own import CONFIG, Saved, read_settings, write_settings
 from cloze.checkpoint.weights import SINGLE, check, file_weights, read_table
 from cloze.config import from_mapping, in_range, to_mapping
-from cloze.data.files import PathLike, endings
-from cloze.data.unpack import open_bytes
+from cloze.data.input_files import open_binary, split_endings
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.files import expanded, whole_file
+from cloze.files import PathLike, expanded, whole_file
 from cloze.interop.word2vec import (
     LONGEST,
     WIDEST,
@@ -90,16 +89,16 @@ def open_vectors(folder: PathLike, *, device: "str | torch.device | None" = None
 
 def is_vectors(path: PathLike) -> bool:
     """Whether this is a file that its name lets be one of vectors; a .txt may be any text."""
-    return endings(path)[0] in ENDINGS and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
+    return split_endings(path)[0] in ENDINGS and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
 
 
 def begins_vectors(path: PathLike) -> bool:
     """The same, and a .txt begins as vectors do."""
     if not is_vectors(path):
         return False
-    if endings(path)[0] != ".txt":
+    if split_endings(path)[0] != ".txt":
         return True
-    with open_bytes(expanded(path)) as stream:
+    with open_binary(expanded(path)) as stream:
         return looks_like_vectors(stream.readline(WIDEST))
 
 
@@ -117,10 +116,10 @@ def import_vectors(
         limit: read no more than the first so many, which are the most frequent.
     """
     place = expanded(path)
-    ending, packing = endings(place)
+    ending, packing = split_endings(place)
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
-    with open_bytes(place) as stream:
+    with open_binary(place) as stream:
         if not packing:
             return _imported(stream, place, ending, header, limit)
         with tempfile.TemporaryFile() as unpacked:  # so that its size is known

@@ -101,15 +101,15 @@ def _questions(
     question: str | None, context: str | None, files: list[str] | None, told: Outcomes
 ) -> "Iterator[QuestionExample]":
     from cloze.data.labelled.examples import Origin, QuestionExample
-    from cloze.data.streams import rows
+    from cloze.data.sources import read_rows
 
     if question is not None and context is not None:
-        text = "\n".join(row.text for row in rows("-")) if context == "-" else context
+        text = "\n".join(row.text for row in read_rows("-")) if context == "-" else context
         origin = Origin(file="QUESTION", line=1)
         return iter([QuestionExample(question=question, context=text, origin=origin)])
-    from cloze.data.labelled.questions import read_questions
+    from cloze.data.labelled.questions import read_question_examples
 
-    examples = read_questions(list(files or []), on_error=told.on_error)
+    examples = read_question_examples(list(files or []), on_error=told.on_error)
     # whatever the answers are, they are not asked about
     return (replace(example, answers=None) for example in examples)
 

@@ -84,14 +84,14 @@ def _questions(
     files: list[str] | None,
     told: Outcomes,
 ) -> "Iterator[ChoiceExample]":
-    from cloze.data.labelled.choices import read_choices
+    from cloze.data.labelled.choices import read_choice_examples
     from cloze.data.labelled.examples import ChoiceExample, Origin
 
     if text is not None and options:
         origin = Origin(line=1)
         one = ChoiceExample(text=text, options=tuple(options), question=question, origin=origin)
         return iter([one])
-    examples = read_choices(list(files or []), on_error=told.on_error)
+    examples = read_choice_examples(list(files or []), on_error=told.on_error)
     # whichever is right, it is not asked about
     return (dataclasses.replace(example, label=None) for example in examples)
 

@@ -103,9 +103,9 @@ def _table(
     files: list[str], column: str | None, pair_column: str | None, pair: str | None, told: Outcomes
 ) -> "Iterator[TextExample]":
     """Columns by name or by number, as training reads them."""
-    from cloze.data.labelled.tables import read_texts
+    from cloze.data.labelled.tables import read_text_examples
 
-    examples = read_texts(
+    examples = read_text_examples(
         list(files), text=column, pair=pair_column, label=False, on_error=told.on_error
     )
     return (replace(one, pair=one.pair if pair is None else pair) for one in examples)

@@ -26,7 +26,7 @@ from cloze.files import sound, writing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cloze.data.streams import Row
+    from cloze.data.sources import Row
 
 FAILED = 1  # 2 is typer's own, for bad usage
 INTERRUPTED = 130  # as shells report Ctrl-C
@@ -262,7 +262,7 @@ def read_inputs(
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
 ) -> "Iterator[Row]":
     """Texts from the arguments (`-` is standard input), then from files; else what is piped in."""
-    from cloze.data.streams import rows
+    from cloze.data.sources import read_rows
 
     if not inputs and not files:
         if sys.stdin is None or sys.stdin.isatty():
@@ -272,14 +272,14 @@ def read_inputs(
             )
         inputs = ["-"]
     given = [
-        rows("-", on_error=on_error) if text == "-" else iter([_argument(text, number)])
+        read_rows("-", on_error=on_error) if text == "-" else iter([_argument(text, number)])
         for number, text in enumerate(inputs or [], 1)
     ]
-    return chain(*given, rows(list(files or []), column=column, on_error=on_error))
+    return chain(*given, read_rows(list(files or []), column=column, on_error=on_error))
 
 
 def _argument(text: str, number: int) -> "Row":
-    from cloze.data.streams import Row
+    from cloze.data.sources import Row
 
     try:
         text.encode()
@@ -287,12 +287,12 @@ def _argument(text: str, number: int) -> "Row":
         raise InputError(
             f"TEXT {number} is not UTF-8", fix="use a UTF-8 terminal, or a file with --file"
         ) from error
-    return Row(text, ARGUMENT, number, whole=True)
+    return Row(text, ARGUMENT, number, is_document=True)
 
 
 def check_svg_path(path: "Path | None", force: bool) -> None:
     """Refuse, before any work is done, a place where no picture can be written."""
-    from cloze.data.files import fresh_path
+    from cloze.files import check_output_path
 
     if path is None:
         return
@@ -300,7 +300,7 @@ def check_svg_path(path: "Path | None", force: bool) -> None:
         raise InputError(
             f"{path}: pictures are written as SVG", fix="give it a name that ends in .svg"
         )
-    fresh_path(path, force, file=True)
+    check_output_path(path, force, file=True)
 
 
 def print_json(value: object) -> None:

@@ -140,7 +140,7 @@ def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     """Models, and the data: the last name, and those before it that are files and no models."""
     from cloze.checkpoint.ngram import is_arpa
     from cloze.checkpoint.vectors import begins_vectors
-    from cloze.data.streams import is_stream
+    from cloze.data.sources import is_stream
 
     def is_data(name: str) -> bool:
         if is_stream(name):

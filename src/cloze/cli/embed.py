@@ -33,8 +33,8 @@ from cloze.cli.outcomes import Outcomes
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.data.streams import Row
-    from cloze.data.vectors import Record, Vectors, Writer
+    from cloze.data.sources import Row
+    from cloze.data.vector_files import EmbeddingRecord, RecordWriter, Vectors
 
 TERMINATED = 143  # as shells report SIGTERM
 SHOWN = 6  # numbers of a vector on the screen
@@ -86,23 +86,25 @@ def embed(
     inputs = read_inputs(texts, files, column, on_error=told.on_error)
 
     from cloze.checkpoint.load import load
-    from cloze.data.files import fresh_path
-    from cloze.data.vectors import check_format, vector_file
+    from cloze.data.vector_files import check_vector_format, open_vector_file
+    from cloze.files import check_output_path
     from cloze.tasks.embed_stream import embed_stream
 
     by_token = pooling == "none"
     if out is not None:
-        check_format(fresh_path(out, force, file=True), by_token=by_token)
+        check_vector_format(check_output_path(out, force, file=True), by_token=by_token)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     waiting: deque[Row] = deque()  # read, and not yet embedded
     embedded = 0
     with ExitStack() as stack:
         stack.enter_context(_tidy())
         show = stack.enter_context(progress(quiet))
-        print_records: Writer = _print if sys.stdout.isatty() else _Lines(by_token=by_token)
+        print_records: RecordWriter = _print if sys.stdout.isatty() else _Lines(by_token=by_token)
         if as_json:
             print_records = _print_json
-        write = stack.enter_context(vector_file(out, by_token=by_token)) if out else print_records
+        write = (
+            stack.enter_context(open_vector_file(out, by_token=by_token)) if out else print_records
+        )
         for records in embed_stream(
             opened,
             _texts(inputs, waiting),
@@ -126,7 +128,7 @@ def embed(
     told.tell(f"cut to {opened.limit:,} pieces")
 
 
-def _told(record: "Record", row: "Row", told: Outcomes) -> bool:
+def _told(record: "EmbeddingRecord", row: "Row", told: Outcomes) -> bool:
     if record.error is None:
         return told.shown(record, record.truncated)
     where = f"{row.file}:{row.line}: {record.error.problem}"
@@ -149,7 +151,7 @@ def _texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:
         yield row.text
 
 
-def _print_json(records: "Sequence[Record]") -> None:
+def _print_json(records: "Sequence[EmbeddingRecord]") -> None:
     for record in records:
         print_json(record.to_dict())
 
@@ -162,7 +164,7 @@ class _Lines:
         self._width = 1
         self._texts = 0
 
-    def __call__(self, records: "Sequence[Record]") -> None:
+    def __call__(self, records: "Sequence[EmbeddingRecord]") -> None:
         known = (len(one.vectors) for one in records if one.vectors is not None)
         self._width = next(known, self._width)
         for record in records:
@@ -176,7 +178,7 @@ class _Lines:
                 print(*["nan"] * self._width, sep="\t")
 
 
-def _print(records: "Sequence[Record]") -> None:
+def _print(records: "Sequence[EmbeddingRecord]") -> None:
     columns = ("width", "length", "numbers")
     texts = [
         (record.text, *_numbers(record.vectors))

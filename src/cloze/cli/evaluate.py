@@ -156,13 +156,13 @@ def evaluate(
 
 def check_report(path: Path | None, force: bool) -> None:
     """Whether a page can be written there, before the time is spent."""
-    from cloze.data.files import fresh_path
+    from cloze.files import check_output_path
 
     if path is None:
         return
     if path.suffix != ".html":
         raise InputError(f"{path}: a report is a page", fix="end its name in .html")
-    fresh_path(path, force, file=True)
+    check_output_path(path, force, file=True)
 
 
 def _show_own(made: "CorpusEvaluation", model: str, as_json: bool) -> None:

@@ -27,7 +27,7 @@ from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.checkpoint.model import Model
-    from cloze.data.streams import Row
+    from cloze.data.sources import Row
     from cloze.tasks.fill import FillResult, MaskResult
 
 COLUMNS = ("word", "probability", "text")

@@ -27,7 +27,7 @@ from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of,
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.data.streams import Row
+    from cloze.data.sources import Row
     from cloze.tasks.tag import TagResult
 
 COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")

@@ -69,8 +69,8 @@ def translate(
     inputs = [] if file and not texts else read_inputs(texts)
 
     from cloze.checkpoint.families import load
-    from cloze.data.files import fresh_path
-    from cloze.data.parallel import rows_of
+    from cloze.data.parallel_text import read_lines_of_file
+    from cloze.files import check_output_path
     from cloze.tasks.translate import translate
 
     if lines and align is None:
@@ -78,10 +78,10 @@ def translate(
             "there are no lines to choose where nothing is drawn",
             fix="name the picture: --align FILE; or leave out --lines",
         )
-    rows = [*inputs, *(rows_of(file) if file else [])]
+    rows = [*inputs, *(read_lines_of_file(file) if file else [])]
     check_svg_path(align, force)
     if out is not None:
-        fresh_path(out, force, file=True)
+        check_output_path(out, force, file=True)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     failed: dict[int, InputError] = {}
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-NO_LABEL = -100  # what cross-entropy passes over
+IGNORE_INDEX = -100  # what cross-entropy passes over
 
 
-def _nothing() -> Ints:
+def _empty() -> Ints:
     return np.zeros(0, np.int64)
 
 
@@ -33,8 +33,8 @@ class PackedBatch:
     labels: Ints  # b, of the pair: 0 as in the text, 1 not; NO_LABEL when there is none
     sample_ids: Ints  # b
     epoch: int  # with a sample id it names a sample among all there are
-    positions: Ints = field(default_factory=_nothing)  # m, of the chosen tokens
-    targets: Ints = field(default_factory=_nothing)  # m, what stood there
+    masked_positions: Ints = field(default_factory=_empty)  # m, of the chosen tokens
+    targets: Ints = field(default_factory=_empty)  # m, what stood there
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -48,11 +48,11 @@ class PackedBatch:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many targets each loss has, known before anything is computed."""
-        return {"mlm": len(self.positions), "nsp": int((self.labels != NO_LABEL).sum())}
+        return {"mlm": len(self.masked_positions), "nsp": int((self.labels != IGNORE_INDEX).sum())}
 
-    def masked(self, input_ids: Ints, positions: Ints, targets: Ints) -> Self:
+    def with_masks(self, input_ids: Ints, positions: Ints, targets: Ints) -> Self:
         """The same batch with some tokens hidden."""
-        return replace(self, input_ids=input_ids, positions=positions, targets=targets)
+        return replace(self, input_ids=input_ids, masked_positions=positions, targets=targets)
 
     def split(self, parts: int) -> list[Self]:
         """The same sequences in up to `parts` batches of about as many tokens each."""
@@ -65,7 +65,7 @@ class PackedBatch:
 
     def _part(self, first: int, last: int) -> Self:
         begin, end = self.starts[[first, last]].tolist()
-        chosen = slice(*np.searchsorted(self.positions, [begin, end]).tolist())
+        chosen = slice(*np.searchsorted(self.masked_positions, [begin, end]).tolist())
         return replace(
             self,
             input_ids=self.input_ids[begin:end],
@@ -75,6 +75,6 @@ class PackedBatch:
             maskable=self.maskable[begin:end],
             labels=self.labels[first:last],
             sample_ids=self.sample_ids[first:last],
-            positions=self.positions[chosen] - begin,
+            masked_positions=self.masked_positions[chosen] - begin,
             targets=self.targets[chosen],
         )

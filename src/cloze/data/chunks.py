@@ -87,5 +87,5 @@ def _beginnings(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
             before = None
             continue
         follows = before is not None and before.file == row.file and row.line > before.line
-        yield row, row.whole or not follows
-        before = None if row.whole else row
+        yield row, row.is_document or not follows
+        before = None if row.is_document else row

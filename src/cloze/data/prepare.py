@@ -23,7 +23,7 @@ from cloze.data.chunks import Chunk, Chunks
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
 from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
 from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write
-from cloze.data.streams import Source, inventory, rows
+from cloze.data.sources import Source, fingerprint_files, read_rows
 from cloze.data.workers import Workers
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import write_bytes, write_json
@@ -88,7 +88,7 @@ def prepare(  # noqa: PLR0913 - the choices are keyword-only arguments
     again.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads.
+        sources: what `cloze.data.sources.rows` reads.
         tokenizer: gives the ids.
         folder: where the corpus will be; made if missing.
         options: see `Options`.
@@ -143,7 +143,7 @@ class _Job:
 
     def run(self, sources: Source | list[Source]) -> Iterator[Preparing]:
         """Write the shards, saying so after each."""
-        chunks = Chunks(rows(sources, column=self._options.column, on_error=self._broken))
+        chunks = Chunks(read_rows(sources, column=self._options.column, on_error=self._broken))
         size = documents = sentences = tokens = reused = 0
         for number, done in enumerate(self._shards(chunks), 1):
             shard = read(done.path)
@@ -339,7 +339,7 @@ def _fingerprint(
     sources: Source | list[Source], recipe: Recipe, options: Options
 ) -> tuple[Mapping[str, Any], bool]:
     """What a corpus is made of and how; and whether that alone can tell it from another."""
-    inputs = inventory(sources)
+    inputs = fingerprint_files(sources)
     chosen = {
         "hold_out": options.hold_out,
         "column": options.column,

@@ -12,12 +12,12 @@ import numpy as np
 class Purpose(IntEnum):
     """What random numbers are for; each has numbers of its own."""
 
-    CUTTING = 0  # documents into samples
+    SAMPLING = 0  # documents into samples
     ORDER = 1  # of the samples of an epoch
     MASKING = 2
 
 
-def generator(seed: int, epoch: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
+def make_generator(seed: int, epoch: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
     """The generator of one sample, or of one epoch as a whole."""
     key = np.array([seed % 2**64, epoch], np.uint64)
     counter = np.array([0, 0, purpose, number], np.uint64)  # the low two count the draws

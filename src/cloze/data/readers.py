@@ -14,13 +14,34 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
-from cloze.data.files import endings, kind
-from cloze.data.labelled.columns import Asked, asked_column, is_header, listed, missing
-from cloze.data.unpack import LONGEST, Lines, UnreadableError, open_bytes
+from cloze.data.input_files import (
+    MAX_LINE_BYTES,
+    TextLines,
+    UnreadableFileError,
+    file_format,
+    open_binary,
+    split_endings,
+)
+from cloze.data.labelled.columns import (
+    RequestedColumns,
+    find_column,
+    format_names,
+    is_header,
+    missing_column_error,
+)
 from cloze.errors import InputError, MissingExtraError
 
 # The text of a table whose column is not named is in the first of these it has, or its only one.
-COLUMNS = ("text", "sentence", "content", "document", "body", "article", "passage", "paragraph")
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "content",
+    "document",
+    "body",
+    "article",
+    "passage",
+    "paragraph",
+)
 BATCH = 1024  # parquet rows in memory at once
 
 
@@ -30,23 +51,25 @@ class Row(NamedTuple):
     text: str
     file: str
     line: int  # from 1; in parquet files and data sets the number of the row
-    whole: bool = False  # a document by itself, as rows of tables are and lines of text are not
+    is_document: bool = (
+        False  # a document by itself, as rows of tables are and lines of text are not
+    )
 
 
-Outcome: TypeAlias = Row | InputError
-Numbered: TypeAlias = tuple[int, Any]  # the line, or the number of the row, and what it holds
+RowOrError: TypeAlias = Row | InputError
+NumberedValue: TypeAlias = tuple[int, Any]  # the line, or the number of the row, and what it holds
 T = TypeVar("T")
 
 
-def read_file(path: Path, column: str | None) -> Iterator[Outcome]:
+def read_file(path: Path, column: str | None) -> Iterator[RowOrError]:
     """The rows of one file, read as its name says."""
-    how = kind(path)
+    how = file_format(path)
     if how == "parquet":
-        return whole_file(_parquet(path, column), str(path))
-    return whole_file(_text_file(path, READERS[how], column), str(path))
+        return check_complete(_parquet(path, column), str(path))
+    return check_complete(_text_file(path, READERS[how], column), str(path))
 
 
-def whole_file(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | InputError]:
+def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | InputError]:
     """The same outcomes, and one more if the end was not reached or there was nothing before it."""
     empty = True
     try:
@@ -60,28 +83,28 @@ def whole_file(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | In
             yield InputError(f"{file}: there is no text in it", fix="leave it out, or fill it")
 
 
-def _text_file(path: Path, read: "Reader", column: str | None) -> Iterator[Outcome]:
-    with open_bytes(path) as stream:
-        yield from read(Lines(stream, str(path)), column)
+def _text_file(path: Path, read: "Reader", column: str | None) -> Iterator[RowOrError]:
+    with open_binary(path) as stream:
+        yield from read(TextLines(stream, str(path)), column)
 
 
-def read_lines(lines: Lines, _column: str | None = None) -> Iterator[Outcome]:
+def read_plain_text(lines: TextLines, _column: str | None = None) -> Iterator[RowOrError]:
     """Plain text: a line is a row, blank ones included, for they part documents."""
-    for line in each_line(lines):
+    for line in iterate_lines(lines):
         if isinstance(line, InputError):
             yield line
         else:
             yield Row(line.removesuffix("\n").removesuffix("\r"), lines.file, lines.number)
 
 
-def read_jsonl(lines: Lines, column: str | None) -> Iterator[Outcome]:
+def read_jsonl(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """A JSON object or string on every line."""
-    return rows_in(json_lines(lines), column, lines.file)
+    return extract_rows(parse_json_lines(lines), column, lines.file)
 
 
-def json_lines(lines: Lines) -> Iterator[Numbered | InputError]:
+def parse_json_lines(lines: TextLines) -> Iterator[NumberedValue | InputError]:
     """The value on every line that is not blank."""
-    for line in each_line(lines):
+    for line in iterate_lines(lines):
         if isinstance(line, InputError):
             yield line
         elif not line.isspace():
@@ -96,19 +119,19 @@ def json_lines(lines: Lines) -> Iterator[Numbered | InputError]:
                 yield lines.number, value
 
 
-def read_csv(lines: Lines, column: str | None) -> Iterator[Outcome]:
+def read_csv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """Comma-separated fields; quoted ones may hold commas, quotes and newlines."""
-    return _table(csv_fields(lines), column, lines.file)
+    return _table(parse_csv(lines), column, lines.file)
 
 
-def read_tsv(lines: Lines, column: str | None) -> Iterator[Outcome]:
+def read_tsv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """Tab-separated fields."""
-    return _table(tsv_fields(lines), column, lines.file)
+    return _table(parse_tsv(lines), column, lines.file)
 
 
 def _table(
-    records: Iterable[Numbered | InputError], column: str | None, file: str
-) -> Iterator[Outcome]:
+    records: Iterable[NumberedValue | InputError], column: str | None, file: str
+) -> Iterator[RowOrError]:
     """The first row is a header, unless a number is asked for and it looks like any other row."""
     first: list[str] = []
     what = "the header"
@@ -120,18 +143,20 @@ def _table(
         line, record = found
         if not first:
             first = names = record
-            if column is not None and not is_header(first, Asked(text=column)):
+            if column is not None and not is_header(first, RequestedColumns(text=column)):
                 names, what = [str(number) for number, _ in enumerate(first, 1)], "the first row"
-            at = names.index(choose(names, column, f"{file}:{line}"))
+            at = names.index(choose_text_column(names, column, f"{file}:{line}"))
             if names is first:
                 continue
         if len(record) != len(first):
-            yield ragged(record, first, what, f"{file}:{line}")
+            yield column_count_error(record, first, what, f"{file}:{line}")
         else:
-            yield row_of(record[at], file, line)
+            yield make_row(record[at], file, line)
 
 
-def ragged(record: Sequence[str], first: Sequence[str], what: str, where: str) -> InputError:
+def column_count_error(
+    record: Sequence[str], first: Sequence[str], what: str, where: str
+) -> InputError:
     """What is wrong with a record that has more or fewer fields than the first."""
     return InputError(
         f"{where}: {len(record)} columns where {what} has {len(first)}",
@@ -139,16 +164,16 @@ def ragged(record: Sequence[str], first: Sequence[str], what: str, where: str) -
     )
 
 
-def csv_fields(lines: Lines) -> Iterator[Numbered | InputError]:
+def parse_csv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
     """The fields of every record of RFC 4180, with the line it begins on."""
     # The limit belongs to the whole process. It is raised, never put back, so that readers in
     # several threads cannot pull it from under one another.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     # strict: a quote that is never closed is an error, not a very long field
     return _records(csv.reader(lines, strict=True), lines)
 
 
-def tsv_fields(lines: Lines) -> Iterator[Numbered | InputError]:
+def parse_tsv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
     r"""The fields of every line; a quote is a character like any other.
 
     The registered format (text/tab-separated-values) has no quoting, and corpora rely on it (GLUE's
@@ -158,7 +183,9 @@ def tsv_fields(lines: Lines) -> Iterator[Numbered | InputError]:
     return _records(records, lines)
 
 
-def _records(records: Iterator[list[str]], lines: Lines) -> Iterator[Numbered | InputError]:
+def _records(
+    records: Iterator[list[str]], lines: TextLines
+) -> Iterator[NumberedValue | InputError]:
     width = 0  # of the first record
     while True:
         start = lines.number + 1
@@ -166,12 +193,12 @@ def _records(records: Iterator[list[str]], lines: Lines) -> Iterator[Numbered | 
             record = next(records)
         except StopIteration:
             return
-        except UnreadableError:
+        except UnreadableFileError:
             raise
         except (InputError, csv.Error) as error:
             wrong = _table_error(error, f"{lines.file}:{start}")
             if not width or lines.number > start:  # where the next record begins is anyone's guess
-                raise UnreadableError(wrong.problem, fix=wrong.fix) from error
+                raise UnreadableFileError(wrong.problem, fix=wrong.fix) from error
             yield wrong
             continue
         # A blank line is no row; but in a .tsv of one column it is an empty field, which has no
@@ -190,24 +217,24 @@ def _table_error(error: InputError | csv.Error, where: str) -> InputError:
     )
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[Outcome]:
+def _parquet(path: Path, column: str | None) -> Iterator[RowOrError]:
     """Rows by record batches; `line` is the number of the row."""
     chosen = partial(_only, column=column, where=f"{path}:1")
-    for found in parquet_rows(path, chosen):
+    for found in read_parquet(path, chosen):
         if isinstance(found, InputError):
             yield found
         else:
             (value,) = found[1].values()
-            yield row_of(value, str(path), found[0])
+            yield make_row(value, str(path), found[0])
 
 
 def _only(names: Sequence[str], column: str | None, where: str) -> list[str]:
-    return [choose(names, column, where)]
+    return [choose_text_column(names, column, where)]
 
 
-def parquet_rows(
+def read_parquet(
     path: Path, pick: Callable[[Sequence[str]], Sequence[str]] = list
-) -> Iterator[Numbered | InputError]:
+) -> Iterator[NumberedValue | InputError]:
     """Every row as a mapping of the columns that `pick` takes from their names."""
     try:
         from pyarrow import ArrowException
@@ -229,14 +256,14 @@ def parquet_rows(
                 raise OSError(f"it should hold {table.metadata.num_rows} rows, not {number}")
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
-        raise UnreadableError(
+        raise UnreadableFileError(
             f"{path}:{number + 1}: broken parquet: {reason}", fix="fetch or write the file again"
         ) from error
 
 
 def _python(
     names: Sequence[str], scalars: Sequence[Any], number: int, file: Path
-) -> Numbered | InputError:
+) -> NumberedValue | InputError:
     try:
         return number, {name: scalar.as_py() for name, scalar in zip(names, scalars, strict=True)}
     except UnicodeDecodeError as error:
@@ -246,8 +273,8 @@ def _python(
 @contextmanager
 def _seekable(path: Path) -> Iterator[IO[bytes]]:
     """Parquet is read from its end, so a packed file is unpacked to disk first."""
-    with open_bytes(path) as stream:
-        if not endings(path)[1]:
+    with open_binary(path) as stream:
+        if not split_endings(path)[1]:
             yield stream
             return
         with tempfile.TemporaryFile() as unpacked:
@@ -256,18 +283,18 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
             yield unpacked
 
 
-Reader: TypeAlias = Callable[[Lines, str | None], Iterator[Outcome]]
+Reader: TypeAlias = Callable[[TextLines, str | None], Iterator[RowOrError]]
 READERS: Mapping[str, Reader] = {
-    "lines": read_lines,
+    "lines": read_plain_text,
     "jsonl": read_jsonl,
     "csv": read_csv,
     "tsv": read_tsv,
 }
 
 
-def rows_in(
-    found: Iterable[Numbered | InputError], column: str | None, file: str
-) -> Iterator[Outcome]:
+def extract_rows(
+    found: Iterable[NumberedValue | InputError], column: str | None, file: str
+) -> Iterator[RowOrError]:
     """The text in every value: a string, a list of lines, or a mapping with one under a column.
 
     The column is chosen once, at the first mapping, so that no other one's text is taken for it.
@@ -281,25 +308,25 @@ def rows_in(
         try:
             if isinstance(value, Mapping):
                 if chosen is None:
-                    chosen = choose(list(value), column, f"{file}:{line}")
+                    chosen = choose_text_column(list(value), column, f"{file}:{line}")
                 if chosen not in value:
-                    raise missing(list(value), chosen, f"{file}:{line}")
+                    raise missing_column_error(list(value), chosen, f"{file}:{line}")
                 value = value[chosen]
         except InputError as error:
             yield error
         else:
-            yield row_of(value, file, line)
+            yield make_row(value, file, line)
 
 
-def row_of(value: object, file: str, line: int) -> Outcome:
+def make_row(value: object, file: str, line: int) -> RowOrError:
     """A string, or a list of lines, as a row."""
     try:
-        return Row(text_of(value, f"{file}:{line}"), file, line, whole=True)
+        return Row(as_text(value, f"{file}:{line}"), file, line, is_document=True)
     except InputError as error:
         return error
 
 
-def text_of(value: object, where: str) -> str:
+def as_text(value: object, where: str) -> str:
     """A string, or a list of lines as one, if a model can read it."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
@@ -322,16 +349,16 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def choose(names: Sequence[str], column: str | None, where: str) -> str:
+def choose_text_column(names: Sequence[str], column: str | None, where: str) -> str:
     """The column that holds the text: the one asked for, or found by its name, or the only one."""
-    column = asked_column(names, column, where)
+    column = find_column(names, column, where)
     if column is None:
         known = {str(name).strip().lower(): name for name in reversed(names)}
-        likely = (known[name] for name in COLUMNS if name in known)
+        likely = (known[name] for name in TEXT_COLUMNS if name in known)
         column = next(likely, names[0] if len(names) == 1 else None)
     if column is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {listed(names)}",
+            f"{where}: which column holds the text? there are {format_names(names)}",
             fix="name it: --column NAME (column= in Python), or give its number, from 1",
         )
     if names.count(column) > 1:
@@ -339,13 +366,13 @@ def choose(names: Sequence[str], column: str | None, where: str) -> str:
     return column
 
 
-def each_line(lines: Iterator[str]) -> Iterator[str | InputError]:
+def iterate_lines(lines: Iterator[str]) -> Iterator[str | InputError]:
     while True:
         try:
             line = next(lines)
         except StopIteration:
             return
-        except UnreadableError:
+        except UnreadableFileError:
             raise
         except InputError as error:
             yield error

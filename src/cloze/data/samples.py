@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from cloze.config import check_choices, in_range
-from cloze.data.batch import NO_LABEL, Bools, Ints, PackedBatch
+from cloze.data.batch import IGNORE_INDEX, Bools, Ints, PackedBatch
 from cloze.data.corpus import View
-from cloze.data.randomness import Purpose, generator
+from cloze.data.randomness import Purpose, make_generator
 from cloze.errors import ConfigError, InputError
 from cloze.text.tokenizer import Tokenizer
 
@@ -134,11 +134,11 @@ def plan(view: View, sampling: Sampling, *, epoch: int) -> Plan:
         raise InputError(
             "there are no documents to take samples from", fix="hold out a larger share"
         )
-    rng = generator(sampling.seed, epoch, Purpose.CUTTING)
+    rng = make_generator(sampling.seed, epoch, Purpose.SAMPLING)
     sentences = view.corpus.sentences.astype(np.int64)
     make = {"nsp": _next_sentence, "sop": _sentence_order, "none": _whole_sentences}
     made = make[sampling.pairs](_Documents(view.bounds, sentences), sampling, rng)
-    order = generator(sampling.seed, epoch, Purpose.ORDER).permutation(len(made))
+    order = make_generator(sampling.seed, epoch, Purpose.ORDER).permutation(len(made))
     return Plan(a=made.a[order], b=made.b[order], labels=made.labels[order])
 
 
@@ -258,7 +258,7 @@ def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Ge
     b = documents.stretch(chunks.middle, chunks.end)
     alone = chunks.end - chunks.begin == 1
     flip = (chunks.flip & ~alone)[:, None]
-    labels = np.where(alone, NO_LABEL, chunks.flip)
+    labels = np.where(alone, IGNORE_INDEX, chunks.flip)
     return truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.length, rng)
 
 
@@ -280,7 +280,7 @@ def _whole_sentences(documents: _Documents, sampling: Sampling, rng: np.random.G
         cursor[active] = end
         active = active[end < last[active]]
     a = np.concatenate(steps)
-    return Plan(a=a, b=np.zeros_like(a), labels=np.full(len(a), NO_LABEL))
+    return Plan(a=a, b=np.zeros_like(a), labels=np.full(len(a), IGNORE_INDEX))
 
 
 def truncated(a: Ints, b: Ints, labels: Ints, length: int, rng: np.random.Generator) -> Plan:

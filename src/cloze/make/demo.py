@@ -8,9 +8,8 @@ import numpy as np
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.source import builtin
-from cloze.data.files import fresh_path
-from cloze.data.pydocs import documents, paragraphs
-from cloze.files import read_json, write_json, write_text
+from cloze.data.python_docs import read_documents, split_paragraphs
+from cloze.files import check_output_path, read_json, write_json, write_text
 from cloze.make.look import Look, Near, Ranked, look, neighbours
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import recipe
@@ -64,14 +63,14 @@ def demo(
     Before that, a look at what the built-in model can do, where there is one. The run is an
     ordinary one (recipe `demo`); its folder opens in every verb.
     """
-    folder, callbacks = fresh_path(out, force), callbacks or Callbacks()
+    folder, callbacks = check_output_path(out, force), callbacks or Callbacks()
     folder.mkdir(parents=True, exist_ok=True)
     seen = None
     if BUILT_IN in builtin():
         callbacks.log(f"looking at {BUILT_IN}, which came with the package")
         seen = look(builtin()[BUILT_IN], folder / TOPICS, device=device)
     callbacks.log("reading the documentation that Python carries")
-    texts = [text for document in documents() if (text := paragraphs(document))]
+    texts = [text for document in read_documents() if (text := split_paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
     made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
     trained = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)

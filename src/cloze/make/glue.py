@@ -16,11 +16,10 @@ from typing import Any
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, suggest, to_mapping
-from cloze.data.files import PathLike, fresh_path
 from cloze.data.labelled.examples import TextExample
-from cloze.data.labelled.tables import read_texts
+from cloze.data.labelled.tables import read_text_examples
 from cloze.errors import FolderError, InputError
-from cloze.files import read_json, write_json
+from cloze.files import PathLike, check_output_path, read_json, write_json
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
 from cloze.make.finetune.trials import is_seed_trial
@@ -221,7 +220,7 @@ def _begun(folder: Path, asked: Mapping[str, Any]) -> tuple[bool, GlueRow | None
     path = folder / FILE
     fix = "choose another place, or overwrite it with --force (force=True in Python)"
     if not path.is_file():
-        fresh_path(folder)
+        check_output_path(folder)
         return False, None
     known = read_json(path, fix=fix)
     try:
@@ -298,7 +297,9 @@ def _source(
     number = task.kind == "number"
 
     def examples(file: Path) -> Iterator[TextExample]:
-        return read_texts(file, text=task.text, pair=task.pair, label=task.label, number=number)
+        return read_text_examples(
+            file, text=task.text, pair=task.pair, label=task.label, number=number
+        )
 
     return [example for file in listed for example in islice(examples(file), limit)]
 

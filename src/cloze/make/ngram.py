@@ -11,8 +11,8 @@ from pathlib import Path
 from cloze.checkpoint.ngram import NGramModel, open_ngram
 from cloze.checkpoint.words import Vocabulary
 from cloze.config import in_range, one_of
-from cloze.data.files import fresh_path
-from cloze.data.streams import Row, Source, check_rereadable, rows
+from cloze.data.sources import Row, Source, check_rereadable, read_rows
+from cloze.files import check_output_path
 from cloze.make.language_model.recipe import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
@@ -80,7 +80,7 @@ def train_ngram(
     """Count the n-grams of a text and save the model in a folder.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads; twice, unless a tokenizer is given.
+        sources: what `cloze.data.sources.rows` reads; twice, unless a tokenizer is given.
         out: the folder to save in.
         order: length of the longest n-grams, 1 to 5.
         tokenizer: a tokenizer or its folder (default: one is trained on the text).
@@ -97,10 +97,10 @@ def train_ngram(
     in_range("order", order, 1, MAX_ORDER)  # before the work, not after it
     in_range("memory", memory, 1, 1 << 30)
     one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
-    target = fresh_path(out, force)
+    target = check_output_path(out, force)
 
     def texts() -> Iterator[str]:
-        return _texts(rows(sources, column=column), progress)
+        return _texts(read_rows(sources, column=column), progress)
 
     with lock_folder(target):
         if tokenizer is None:

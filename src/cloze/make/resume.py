@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cloze.data.files import PathLike
-from cloze.data.streams import Source, listed
+from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.make.finetune.dispatch import TASK_MAKERS, task_of
 from cloze.make.pretrain.dispatch import MODEL_MAKERS, kind_of
 from cloze.make.run_folder import find_run_recipe
@@ -39,7 +39,7 @@ def resume(
             f"a model of the kind {name} is made in one go: there is nothing to go on from",
             fix="make it again with --force",
         )
-    text: dict[str, Any] = {"sources": sources} if listed(sources) else {}
+    text: dict[str, Any] = {"sources": sources} if as_list(sources) else {}
     if text and task is not None:
         raise InputError(
             "only runs on raw text can be given their text again",

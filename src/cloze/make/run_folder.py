@@ -16,9 +16,8 @@ from cloze.checkpoint.task import TASK_FILE
 from cloze.checkpoint.vectors import VOCABULARY as WORDS
 from cloze.checkpoint.weights import INDEX, SINGLE
 from cloze.config import to_toml
-from cloze.data.files import LOCK, PathLike, fresh_path
 from cloze.errors import FolderError, InputError
-from cloze.files import expanded, write_text
+from cloze.files import LOCK_FILE, PathLike, check_output_path, expanded, write_text
 from cloze.train.consumers import need_tensorboard
 from cloze.train.fit import TENSORBOARD, RunOptions
 from cloze.train.run_files import (
@@ -91,7 +90,7 @@ def start_run(
         force: allow a folder that is not empty.
         separate_from: what the run reads and must not overwrite, by what it is ("model").
     """
-    folder = fresh_path(out, force)
+    folder = check_output_path(out, force)
     for what, place in (separate_from or {}).items():
         if place is not None:
             check_separate(folder, place, what=what)
@@ -128,7 +127,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         if lock is not None:
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held
+            (folder / LOCK_FILE).unlink(missing_ok=True)  # while it is held
             lock.close()
         with suppress(OSError):
             for path in created:
@@ -142,7 +141,7 @@ def _acquire_lock(folder: Path) -> IO[str] | None:
     except ImportError:  # Windows
         return None
     while True:
-        file = (folder / LOCK).open("a")
+        file = (folder / LOCK_FILE).open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -154,7 +153,7 @@ def _acquire_lock(folder: Path) -> IO[str] | None:
         except OSError:  # a file system without locks
             return file
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat()):
+            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK_FILE).stat()):
                 return file
         file.close()  # of a process that has just ended and removed its lock
 

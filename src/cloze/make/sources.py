@@ -5,17 +5,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cloze.data.files import PathLike, absolute
-from cloze.data.streams import Source, is_stream, listed
+from cloze.data.sources import Source, as_list, is_stream
 from cloze.errors import InputError
-from cloze.files import expanded
+from cloze.files import PathLike, absolute_path, expanded
 
 UNNAMED = "<objects in Python>"  # data or a model that a recipe cannot name
 
 
 def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
     """The text to train on: the given sources, or else those of the recipe."""
-    found = listed(sources) or list(own)
+    found = as_list(sources) or list(own)
     if not found:
         raise no_text_error("name files, folders or globs, or set corpus.sources in the recipe")
     return found
@@ -34,13 +33,13 @@ def name_sources(sources: Iterable[object]) -> tuple[str, ...]:
 def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given
     if not isinstance(source, str | os.PathLike):
         return UNNAMED
-    return "-" if is_stream(source) else absolute(source)
+    return "-" if is_stream(source) else absolute_path(source)
 
 
 def resolve_model_name(model: PathLike) -> str:
     """The absolute path of a folder; what is not a folder here, such as a hub name, unchanged."""
     exists = os.path.exists(expanded(model))  # noqa: PTH110 - never raises
-    return absolute(model) if exists else str(model)
+    return absolute_path(model) if exists else str(model)
 
 
 def check_can_reread(sources: Sequence[Any]) -> None:

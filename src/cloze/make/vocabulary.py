@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Literal
 
-from cloze.data.files import fresh_path
-from cloze.data.streams import Row, Source, rows
+from cloze.data.sources import Row, Source, read_rows
 from cloze.errors import InputError
+from cloze.files import check_output_path
 from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
@@ -33,7 +33,7 @@ def vocabulary(
     """Learn a vocabulary from files, folders, globs or data sets, and save it in a folder.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads.
+        sources: what `cloze.data.sources.rows` reads.
         out: the folder to save in; nothing is written without one.
         kind: wordpiece, bpe, word or char.
         size: how many pieces, special tokens included.
@@ -47,9 +47,9 @@ def vocabulary(
         force: overwrite what lies in `out`.
         progress: called with (stage, done, of how many) as the work goes on.
     """
-    folder = None if out is None else fresh_path(out, force)  # before the work, not after it
+    folder = None if out is None else check_output_path(out, force)  # before the work, not after it
     tokenizer = train_tokenizer(
-        _texts(rows(sources, column=column, on_error=on_error), progress),
+        _texts(read_rows(sources, column=column, on_error=on_error), progress),
         kind=kind,
         vocab_size=size,
         lowercase=lowercase,

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cloze.checkpoint.vectors import WordModel
-from cloze.data.files import PathLike, fresh_path
-from cloze.data.streams import Source, check_rereadable, rows
+from cloze.data.sources import Source, check_rereadable, read_rows
+from cloze.files import PathLike, check_output_path
 from cloze.make.language_model.recipe import Word2VecRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
@@ -60,7 +60,7 @@ def train_word2vec(
     """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads; not `-`, as it is read at least twice.
+        sources: what `cloze.data.sources.rows` reads; not `-`, as it is read at least twice.
         out: the folder to save in (default: nothing is saved).
         settings: hyperparameters of the training.
         text: how text is split into words.
@@ -69,12 +69,12 @@ def train_word2vec(
         progress: called with (stage, done, total).
     """
     settings, text = settings or Settings(), text or Text()
-    folder = None if out is None else fresh_path(out, force)  # before the work, not after it
+    folder = None if out is None else check_output_path(out, force)  # before the work, not after it
     need_kernel()
     check_rereadable(sources)
 
     def texts() -> Iterator[str]:
-        return (row.text for row in rows(sources, column=column))
+        return (row.text for row in read_rows(sources, column=column))
 
     with ExitStack() as stack:
         if folder is not None:

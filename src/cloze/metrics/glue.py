@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from cloze.data.files import PACKINGS
+from cloze.data.input_files import COMPRESSED_ENDINGS
 
 Column: TypeAlias = str | int  # by the header's name; by number, from 1, where there is none
 
@@ -106,5 +106,5 @@ def mean_score(scores: Mapping[str, float]) -> float:
 
 
 def _file(folder: Path, stem: str) -> Path | None:
-    names = (f"{stem}.tsv{packing}" for packing in ("", *PACKINGS))
+    names = (f"{stem}.tsv{packing}" for packing in ("", *COMPRESSED_ENDINGS))
     return next((folder / name for name in names if (folder / name).is_file()), None)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cloze.data.batch import NO_LABEL, Ints, PackedBatch
+from cloze.data.batch import IGNORE_INDEX, Ints, PackedBatch
 from cloze.data.corpus import View
 from cloze.data.packing import Batching, Epoch
 from cloze.data.samples import Samples, Sampling
@@ -55,7 +55,7 @@ def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) 
 
 def majority_baseline(labels: Ints) -> float | None:
     """How often the commoner answer about pairs is right; ends of documents make them uneven."""
-    told = labels[labels != NO_LABEL]
+    told = labels[labels != IGNORE_INDEX]
     return float(np.bincount(told).max() / len(told)) if len(told) else None
 
 

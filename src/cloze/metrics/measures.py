@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.config import one_of
-from cloze.data.labelled.schemes import scheme_named
+from cloze.data.labelled.tag_schemes import parse_scheme
 from cloze.metrics import numbers, squad
 from cloze.metrics.labels import (
     Counts,
@@ -91,7 +91,7 @@ def make_scorer(
     one_of("task", kind, _KINDS)
     count = check_paired(gold, predicted)
     if kind == "tag":
-        scheme = scheme_named(scheme) if scheme else detect_scheme(gold, predicted)
+        scheme = parse_scheme(scheme) if scheme else detect_scheme(gold, predicted)
     makers: dict[str, Callable[[], Part]] = {
         "classify": lambda: _classes(gold, predicted, labels),
         "number": lambda: _numbers(gold, predicted),

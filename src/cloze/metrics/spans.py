@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cloze.data.labelled.schemes import scheme_of, spans_of
+from cloze.data.labelled.tag_schemes import detect_tag_scheme, tags_to_spans
 from cloze.errors import InputError
 from cloze.metrics.labels import check_paired
 from cloze.metrics.rates import LabelScores, sum_scores
@@ -45,7 +45,7 @@ def score_spans(
 
 def detect_scheme(gold: Sequence[Tags], predicted: Sequence[Tags]) -> str:
     """The scheme that all tags are written in."""
-    return scheme_of([*gold, *predicted])
+    return detect_tag_scheme([*gold, *predicted])
 
 
 def score_sentences(
@@ -82,7 +82,7 @@ def sum_span_scores(scores: Sequence[SpanScores]) -> SpanScores:
 
 
 def _scores(gold: Tags, predicted: Tags, scheme: str) -> SpanScores:
-    wanted, found = set(spans_of(gold, scheme)), set(spans_of(predicted, scheme))
+    wanted, found = set(tags_to_spans(gold, scheme)), set(tags_to_spans(predicted, scheme))
     counts = [Counter(label for _, _, label in spans) for spans in (wanted & found, found, wanted)]
     return SpanScores(
         by_label={

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.files import PathLike
-from cloze.data.parallel import rows_of
+from cloze.data.parallel_text import read_lines_of_file
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.metrics.numbers import pearson, spearman
 from cloze.models.word2vec import WordVectors
 
@@ -171,4 +171,4 @@ def _folded_name(model: WordVectors, scores: NDArray[np.float32]) -> str:
 
 
 def _rows(path: PathLike) -> Iterator[tuple[int, str]]:
-    return ((row.line, row.text) for row in rows_of(path) if row.text.strip())
+    return ((row.line, row.text) for row in read_lines_of_file(path) if row.text.strip())

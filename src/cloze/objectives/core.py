@@ -51,14 +51,14 @@ class Arrayed(Protocol):
 
 
 @dataclass(frozen=True)
-class Placed:
+class DeviceBatch:
     """A batch whose arrays lie on the device; the objective reads these and nothing else of it."""
 
     batch: Any
     tensors: Mapping[str, Tensor]
 
     @classmethod
-    def on(cls, device: torch.device, batch: Any) -> "Placed":  # noqa: ANN401
+    def on(cls, device: torch.device, batch: Any) -> "DeviceBatch":  # noqa: ANN401
         arrays = batch.arrays()
         return cls(batch, {name: on_device(array, device) for name, array in arrays.items()})
 
@@ -79,7 +79,7 @@ class Learner(nn.Module):
         self.model = model
         self.objective = objective
 
-    def forward(self, batch: Batch | Placed, rng: torch.Generator | None = None) -> Terms:
+    def forward(self, batch: Batch | DeviceBatch, rng: torch.Generator | None = None) -> Terms:
         return self.objective(self.model, batch, rng)
 
 

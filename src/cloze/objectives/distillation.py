@@ -31,7 +31,7 @@ class TaughtBatch(PackedBatch):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        masked = len(self.positions)
+        masked = len(self.masked_positions)
         return {"mlm": masked, "soft": masked, "cosine": len(self.input_ids)}
 
 
@@ -70,7 +70,10 @@ class Distillation:
             return terms
         # The released script compares guesses at all tokens unless told otherwise; here at the
         # masked ones only: scores over the vocabulary are the dearest step of a small model.
-        positions, targets = on_device(batch.positions, device), on_device(batch.targets, device)
+        positions, targets = (
+            on_device(batch.masked_positions, device),
+            on_device(batch.targets, device),
+        )
         words = model.logits("mlm", hidden[positions])  # m v
         with torch.no_grad():
             guesses = self.teacher.logits("mlm", aim[positions])  # m v

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from cloze.data.labelled.batch import TaskBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import AttentionLayout, Packed
-from cloze.objectives.core import Objective, Placed, Terms, correct, exact, on_device
+from cloze.objectives.core import DeviceBatch, Objective, Terms, correct, exact, on_device
 
-TaskInput = TaskBatch | Placed
+TaskInput = TaskBatch | DeviceBatch
 
 
 def classes(
@@ -54,7 +54,7 @@ def spans(head: str) -> Objective[TaskBatch]:
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
         scores, given = read(model, batch, head)  # m 2
-        rows = _in_rows(scores, given["by_sequence"])  # b t 2
+        rows = _in_rows(scores, given["positions_by_sequence"])  # b t 2
         targets = given["targets"].unflatten(0, (-1, 2))  # b 2
         hits = (rows.argmax(1) == targets).all(-1).sum().float() * 2  # counted are firsts and lasts
         return _named(batch, F.cross_entropy(rows, targets, reduction="sum"), hits.detach())
@@ -67,7 +67,7 @@ def choices(head: str, *, smoothing: float = 0.0) -> Objective[TaskBatch]:
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
         scores, given = read(model, batch, head)  # b 1
-        rows = _in_rows(scores, given["by_group"]).squeeze(-1)  # g k
+        rows = _in_rows(scores, given["sequences_by_group"]).squeeze(-1)  # g k
         targets = given["targets"]
         loss = F.cross_entropy(rows, targets, reduction="sum")
         if smoothing:  # torch's own would count the options that are not there
@@ -87,23 +87,23 @@ def read(model: Encoder, batch: TaskInput, head: str) -> tuple[Tensor, Mapping[s
     """
     device = model.embeddings.word.weight.device
     if device.type == "cuda" and isinstance(batch, TaskBatch):
-        batch = Placed.on(device, batch)
-    if isinstance(batch, Placed):
+        batch = DeviceBatch.on(device, batch)
+    if isinstance(batch, DeviceBatch):
         given = batch.tensors
-        allowed: AttentionLayout = given["real"]
-        hidden = model(given["ids"], allowed, given["types"])  # b t d
+        allowed: AttentionLayout = given["attention_mask"]
+        hidden = model(given["ids"], allowed, given["token_type_ids"])  # b t d
     else:
         arrays = {
-            "places": batch.places,
+            "positions": batch.positions,
             "targets": batch.targets,
-            "by_sequence": batch.by_sequence(),
-            "by_group": batch.by_group(),
+            "positions_by_sequence": batch.positions_by_sequence(),
+            "sequences_by_group": batch.sequences_by_group(),
         }
         given = {name: on_device(array, device) for name, array in arrays.items()}
         ids, types = (on_device(a, device) for a in (batch.input_ids, batch.token_type_ids))
         allowed = Packed.of(batch.lengths, device)
         hidden = model(ids, allowed, types)  # n d
-    vectors = model.gathered(head, hidden, given["places"], allowed)  # m d
+    vectors = model.gathered(head, hidden, given["positions"], allowed)  # m d
     return exact(model.logits(head, vectors)), given
 
 
@@ -114,5 +114,5 @@ def _in_rows(scores: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _named(batch: TaskInput, loss: Tensor, hits: Tensor | None = None) -> Terms:
-    name = batch.batch.name if isinstance(batch, Placed) else batch.name
+    name = batch.batch.name if isinstance(batch, DeviceBatch) else batch.name
     return {name: loss} if hits is None else {name: loss, f"{name}.accuracy": hits}

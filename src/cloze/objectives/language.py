@@ -6,10 +6,10 @@ b rows, t tokens, l layers, d width, v vocabulary.
 import torch
 from torch import Tensor, nn
 
-from cloze.data.running import NAME, TextBatch
+from cloze.data.language_model_batches import LOSS_NAME, LanguageModelBatch
 from cloze.models.lstm import LSTM
 from cloze.models.nnlm import NNLM
-from cloze.objectives.core import Placed, Terms, correct, cross_entropy, exact
+from cloze.objectives.core import DeviceBatch, Terms, correct, cross_entropy, exact
 
 
 class Carried(nn.Module):
@@ -38,19 +38,24 @@ class Carried(nn.Module):
 
 
 def language(
-    model: NNLM | Carried, batch: TextBatch | Placed, rng: torch.Generator | None = None
+    model: NNLM | Carried,
+    batch: LanguageModelBatch | DeviceBatch,
+    rng: torch.Generator | None = None,
 ) -> Terms:
     """The loss of a batch, and how many words had the highest score."""
     del rng  # dropout draws where torch has it draw
-    placed = batch if isinstance(batch, Placed) else Placed.on(_device(model), batch)
+    placed = batch if isinstance(batch, DeviceBatch) else DeviceBatch.on(_device(model), batch)
     given = placed.tensors
     if isinstance(model, Carried):
-        vectors = model(given["inputs"], given["rows"], given["keep"])
+        vectors = model(given["inputs"], given["rows"], given["keep_state"])
         scores = model.model.logits(vectors.flatten(0, 1))  # (b t) v
     else:
         scores = model(given["inputs"])  # b v
     scores, targets = exact(scores), given["targets"].flatten()
-    return {NAME: cross_entropy(scores, targets), f"{NAME}.accuracy": correct(scores, targets)}
+    return {
+        LOSS_NAME: cross_entropy(scores, targets),
+        f"{LOSS_NAME}.accuracy": correct(scores, targets),
+    }
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
 from cloze.nn import kernels
 
 ROWS = 8192  # places at a time
@@ -145,7 +145,7 @@ def _judge(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, hits, d loss / d scores and drawn words of some places; no words without draws."""
     exact = scores.float()
-    asked = targets != NO_LABEL
+    asked = targets != IGNORE_INDEX
     wanted = targets.clamp(min=0)[:, None]
     log_probs = exact.log_softmax(-1)
     loss = -(log_probs.gather(1, wanted).squeeze(1) * asked).sum()

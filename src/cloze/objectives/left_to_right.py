@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cloze.data.batch import NO_LABEL
-from cloze.data.resident import Stretches, TokenRow
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.device_corpus import CorpusSliceBatch, TokenRow
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Varlen
 from cloze.objectives.core import Terms
@@ -21,7 +21,7 @@ from cloze.objectives.lean import lean_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NextBatch(Stretches):
+class NextBatch(CorpusSliceBatch):
     """A batch of whose tokens each says the next; the last of a sequence has none."""
 
     @property
@@ -34,8 +34,10 @@ def left_to_right(model: Encoder, batch: NextBatch, rng: torch.Generator | None 
 
     The masked-LM head says them: so the model has the same weights as one that fills masks.
     """
-    row = batch.row()
-    hidden = model(row.ids, Varlen(row.bounds, row.positions, batch.longest), row.types)  # n d
+    row = batch.gather_tokens()
+    hidden = model(
+        row.ids, Varlen(row.cu_seqlens, row.positions, batch.max_seqlen), row.token_type_ids
+    )  # n d
     loss, hits = lean_cross_entropy(*model.word_factors(hidden), next_tokens(row))
     return {"lm": loss, "lm.accuracy": hits}
 
@@ -43,4 +45,4 @@ def left_to_right(model: Encoder, batch: NextBatch, rng: torch.Generator | None 
 def next_tokens(row: TokenRow) -> Tensor:
     """For each place the token after it, n; NO_LABEL where its sequence ends, and in padding."""
     follows = row.positions.roll(-1) > 0  # the first of a sequence does not, nor does padding
-    return torch.where(follows, row.ids.roll(-1), NO_LABEL)
+    return torch.where(follows, row.ids.roll(-1), IGNORE_INDEX)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.data.batch import NO_LABEL, Bools, Ints, PackedBatch
-from cloze.data.randomness import Purpose, generator
-from cloze.data.resident import TokenRow
+from cloze.data.batch import IGNORE_INDEX, Bools, Ints, PackedBatch
+from cloze.data.device_corpus import TokenRow
+from cloze.data.randomness import Purpose, make_generator
 from cloze.errors import ConfigError, InputError
 from cloze.text.tokenizer import Tokenizer
 
@@ -91,7 +91,7 @@ def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatc
     masked, positions, targets = batch.input_ids.copy(), [], []
     starts = batch.starts.tolist()
     for number, begin, end in zip(batch.sample_ids.tolist(), starts, starts[1:], strict=False):
-        rng = generator(seed, batch.epoch, Purpose.MASKING, number)
+        rng = make_generator(seed, batch.epoch, Purpose.MASKING, number)
         ids, chosen, truth = mask(
             batch.input_ids[begin:end],
             batch.word_starts[begin:end],
@@ -102,7 +102,7 @@ def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatc
         masked[begin:end] = ids
         positions.append(begin + chosen)
         targets.append(truth)
-    return batch.masked(masked, np.concatenate(positions), np.concatenate(targets))
+    return batch.with_masks(masked, np.concatenate(positions), np.concatenate(targets))
 
 
 class HiddenRow(NamedTuple):
@@ -133,7 +133,7 @@ def mask_row(
     chosen = order[:places]
     told = row.ids[chosen]
     known = keys[:places].isfinite() & (torch.arange(places, device=device) < asked)
-    targets = torch.where(known, told, NO_LABEL)
+    targets = torch.where(known, told, IGNORE_INDEX)
     hide, swap, _ = masking.split
     fate, other = torch.rand((2, places), generator=rng, device=device)
     others = vocab[(other * len(vocab)).long().clamp(max=len(vocab) - 1)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cloze.data.batch import PackedBatch
-from cloze.data.resident import Stretches
+from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed, Varlen
 from cloze.objectives.core import Objective, Terms, correct, cross_entropy, on_device
@@ -33,7 +33,7 @@ def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None 
         on_device(batch.token_type_ids, device),
     )  # n d
     targets = on_device(batch.targets, device)
-    words = model.logits("mlm", hidden[on_device(batch.positions, device)])  # m v
+    words = model.logits("mlm", hidden[on_device(batch.masked_positions, device)])  # m v
     terms = {"mlm": cross_entropy(words, targets), "mlm.accuracy": correct(words, targets)}
     if "nsp" in model.heads:  # also where no pair has a label: then its sum is zero
         labels = on_device(batch.labels, device)
@@ -42,23 +42,27 @@ def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None 
     return terms
 
 
-def resident_pretraining(masking: Masking, device: torch.device) -> Objective[Stretches]:
+def resident_pretraining(masking: Masking, device: torch.device) -> Objective[CorpusSliceBatch]:
     """The same for batches that are made on the device, masks and all, every one of one shape."""
     vocab = torch.from_numpy(masking.vocab).to(device)
     hiding = replace(masking, split=(1.0, 0.0, 0.0))
 
-    def objective(model: Encoder, batch: Stretches, rng: torch.Generator | None = None) -> Terms:
-        row, how = batch.row(), masking
+    def objective(
+        model: Encoder, batch: CorpusSliceBatch, rng: torch.Generator | None = None
+    ) -> Terms:
+        row, how = batch.gather_tokens(), masking
         if batch.seed is not None:
             rng, how = torch.Generator(device).manual_seed(batch.seed), hiding
-        hidden_row = mask_row(row, how, vocab, places=batch.masked, asked=batch.asked, rng=rng)
-        bounds = Varlen(row.bounds, row.positions, batch.longest)
-        hidden = model(hidden_row.ids, bounds, row.types)  # n d
+        hidden_row = mask_row(
+            row, how, vocab, places=batch.max_masked, asked=batch.num_masked, rng=rng
+        )
+        bounds = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+        hidden = model(hidden_row.ids, bounds, row.token_type_ids)  # n d
         vectors = hidden.index_select(0, hidden_row.places)  # m d
         loss, hits = lean_cross_entropy(*model.word_factors(vectors), hidden_row.targets)
         terms = {"mlm": loss, "mlm.accuracy": hits}
         if "nsp" in model.heads:
-            terms |= pair_terms(model, hidden.index_select(0, row.firsts), row.labels)
+            terms |= pair_terms(model, hidden.index_select(0, row.sample_starts), row.labels)
         return terms
 
     return objective

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
-from cloze.data.resident import Stretches, TokenRow
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.device_corpus import CorpusSliceBatch, TokenRow
 from cloze.nn.layout import Varlen
 from cloze.objectives.core import Objective, Terms, exact, weighted
 from cloze.objectives.detector import Detector
@@ -31,7 +31,7 @@ from cloze.objectives.pretraining import pair_terms, resident_pretraining
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ReplacedBatch(Stretches):
+class ReplacedBatch(CorpusSliceBatch):
     """A batch whose masked words the model fills, whose replaced words it finds, or both in turn.
 
     Told apart are all tokens of the text, [UNK] among them though it is never replaced: so their
@@ -44,9 +44,9 @@ class ReplacedBatch(Stretches):
     @property
     def counts(self) -> Mapping[str, int]:
         tokens = sum(int((part[:, 1] - part[:, 0]).sum()) for part in (self.a, self.b))
-        guessed = self.asked * self.detects
+        guessed = self.num_masked * self.detects
         return {
-            "mlm": self.asked * self.fills,
+            "mlm": self.num_masked * self.fills,
             "nsp": super().counts["nsp"],
             "generator": guessed,
             "detection": tokens * self.detects,
@@ -77,28 +77,32 @@ def replaced_tokens(
     hiding = replace(masking, split=(1.0, 0.0, 0.0))
 
     def detect(model: Detector, batch: ReplacedBatch, rng: torch.Generator | None) -> Terms:
-        row = batch.row()
+        row = batch.gather_tokens()
         if batch.seed is not None:
             rng = torch.Generator(device).manual_seed(batch.seed)
-        masked = mask_row(row, hiding, vocab, places=batch.masked, asked=batch.asked, rng=rng)
-        bounds = Varlen(row.bounds, row.positions, batch.longest)
-        vectors = model.generator(masked.ids, bounds, row.types).index_select(0, masked.places)
+        masked = mask_row(
+            row, hiding, vocab, places=batch.max_masked, asked=batch.num_masked, rng=rng
+        )
+        bounds = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+        vectors = model.generator(masked.ids, bounds, row.token_type_ids).index_select(
+            0, masked.places
+        )
         draws = torch.rand(len(masked.places), generator=rng, device=device)
         factors = model.generator.word_factors(vectors)
         loss, hits, picks = lean_samples(*factors, masked.targets, draws)
         terms = {"generator": loss, "generator.accuracy": hits}
         told = row.ids.index_select(0, masked.places)
         filled = row.ids.scatter(
-            0, masked.places, torch.where(masked.targets == NO_LABEL, told, picks)
+            0, masked.places, torch.where(masked.targets == IGNORE_INDEX, told, picks)
         )
-        hidden = model.model(filled, bounds, row.types)  # n d
+        hidden = model.model(filled, bounds, row.token_type_ids)  # n d
         terms |= told_apart(model.suspicion(hidden), filled != row.ids, row, weight)
         if correction:
             factors = model.model.word_factors(hidden.index_select(0, masked.places))
             loss, hits = lean_cross_entropy(*factors, masked.targets)
             terms |= {"correction": weighted(loss, correction), "correction.accuracy": hits}
         if "nsp" in model.model.heads:
-            terms |= pair_terms(model.model, hidden.index_select(0, row.firsts), row.labels)
+            terms |= pair_terms(model.model, hidden.index_select(0, row.sample_starts), row.labels)
         return terms
 
     def objective(
@@ -114,10 +118,10 @@ def replaced_tokens(
 def told_apart(scores: Tensor, replaced: Tensor, row: TokenRow, weight: float) -> dict[str, Tensor]:
     """Loss and hits over the tokens of the text, and the hits of always saying "original"."""
     loss = F.binary_cross_entropy_with_logits(
-        exact(scores), replaced.float(), row.text.float(), reduction="sum"
+        exact(scores), replaced.float(), row.is_text.float(), reduction="sum"
     )
     return {
         "detection": weighted(loss, weight),
-        "detection.accuracy": (((scores > 0) == replaced) & row.text).sum().float(),
-        "detection.original": (~replaced & row.text).sum().float(),
+        "detection.accuracy": (((scores > 0) == replaced) & row.is_text).sum().float(),
+        "detection.original": (~replaced & row.is_text).sum().float(),
     }

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
-from cloze.data.parallel import NAME, PairBatch
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.parallel_text import LOSS_NAME, TranslationBatch
 from cloze.errors import ConfigError
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.objectives.core import Objective, Placed, Terms, correct, exact, on_device
+from cloze.objectives.core import DeviceBatch, Objective, Terms, correct, exact, on_device
 
 
-def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
+def translation(*, smoothing: float = 0.0) -> Objective[TranslationBatch]:
     """−Σ log p(yᵢ | y₁…yᵢ₋₁, x).
 
     With `smoothing` ε the target is 1−ε for the right word and ε/v for all (Szegedy et al. 2016;
@@ -25,19 +25,23 @@ def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
     """
 
     def objective(
-        model: Transformer | Seq2Seq, batch: PairBatch | Placed, rng: torch.Generator | None = None
+        model: Transformer | Seq2Seq,
+        batch: TranslationBatch | DeviceBatch,
+        rng: torch.Generator | None = None,
     ) -> Terms:
         device = model.target.weight.device
-        packed = isinstance(batch, PairBatch) and device.type != "cuda"
+        packed = isinstance(batch, TranslationBatch) and device.type != "cuda"
         given = _given(batch, device)
         most = None if packed else model.limit  # rows may be filled up beyond a model's last place
-        source, real, targets = (given[name][:, :most] for name in ("source", "real", "targets"))
+        source, real, targets = (
+            given[name][:, :most] for name in ("source", "attention_mask", "targets")
+        )
         first = targets.new_full((len(targets), 1), model.config.bos_id)
         inputs = torch.cat([first, targets[:, :-1].clamp(min=0)], 1)  # b t
         if isinstance(model, Seq2Seq):
-            own = given.get("own", 0.0) if model.training else 0.0
+            own = given.get("scheduled_sampling_prob", 0.0) if model.training else 0.0
             vectors = model(source, real, inputs, own=own, rng=rng if packed else None)
-        elif "own" in given:
+        elif "scheduled_sampling_prob" in given:
             raise ConfigError(
                 "a Transformer sees all target words at once, and none of its own",
                 fix="set loss.own_words to 0, or train a seq2seq",
@@ -45,7 +49,7 @@ def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
         else:
             vectors = model(source, real, inputs)  # b t d
         if packed:  # padding costs no product; a GPU must not wait to hear how much there is
-            told = targets != NO_LABEL
+            told = targets != IGNORE_INDEX
             vectors, targets = vectors[told], targets[told]
         else:
             vectors, targets = vectors.flatten(0, 1), targets.flatten()
@@ -53,17 +57,17 @@ def translation(*, smoothing: float = 0.0) -> Objective[PairBatch]:
         loss = F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="sum")
         plain = F.cross_entropy(scores.detach(), targets, reduction="sum") if smoothing else loss
         return {
-            NAME: loss,
-            f"{NAME}.nats": plain.detach(),
-            f"{NAME}.accuracy": correct(scores, targets),
+            LOSS_NAME: loss,
+            f"{LOSS_NAME}.nats": plain.detach(),
+            f"{LOSS_NAME}.accuracy": correct(scores, targets),
         }
 
     return objective
 
 
-def _given(batch: PairBatch | Placed, device: torch.device) -> Mapping[str, Tensor]:
-    if isinstance(batch, Placed):
+def _given(batch: TranslationBatch | DeviceBatch, device: torch.device) -> Mapping[str, Tensor]:
+    if isinstance(batch, DeviceBatch):
         return batch.tensors
     if device.type == "cuda":
-        return Placed.on(device, batch).tensors
+        return DeviceBatch.on(device, batch).tensors
     return {name: on_device(array, device) for name, array in batch.arrays(1).items()}

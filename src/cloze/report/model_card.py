@@ -11,9 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cloze.data.files import PathLike
 from cloze.errors import FolderError, InputError
-from cloze.files import read_json, read_text, write_text
+from cloze.files import PathLike, read_json, read_text, write_text
 from cloze.metrics.names import MEASURES
 from cloze.plot.numbers import percent, short, size
 from cloze.report.charts import extent, measured

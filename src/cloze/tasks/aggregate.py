@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.labelled.schemes import OUTSIDE, scheme_of
+from cloze.data.labelled.tag_schemes import OUTSIDE, detect_tag_scheme
 
 AGGREGATIONS = {
     "none": "every piece for itself",
@@ -76,7 +76,7 @@ def labels_single_words(labels: Collection[str]) -> bool:
 
     With an O there are spans: of O, PER and LOC the neighbours of one label are one.
     """
-    return OUTSIDE not in labels and scheme_of(labels) == "plain"
+    return OUTSIDE not in labels and detect_tag_scheme(labels) == "plain"
 
 
 def join_spans(

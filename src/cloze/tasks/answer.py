@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import in_range
-from cloze.data.files import PathLike
 from cloze.data.labelled.examples import Origin, QuestionExample
+from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.tasks.answer_items import AnswerItem, encode_examples
 from cloze.tasks.door import open_model

@@ -8,7 +8,7 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.data.batch import Ints
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import QuestionExample
 from cloze.errors import InputError
 from cloze.tasks.reading import check_pair_support, encode_long
@@ -19,7 +19,7 @@ CHUNK = 1024  # questions whose alignment is held at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerItem(Item):
+class AnswerItem(EncodedExample):
     """A question and a window of its context."""
 
     context: range  # the tokens that are the context's
@@ -92,7 +92,7 @@ def _item(encoding: TokenAlignment, example: QuestionExample, number: int, cut: 
     return AnswerItem(
         ids=encoding.ids,
         type_ids=encoding.type_ids,
-        places=range(len(encoding)),
+        positions=range(len(encoding)),
         targets=targets,
         example=number,
         context=context,

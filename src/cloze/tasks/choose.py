@@ -8,9 +8,9 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
-from cloze.data.files import PathLike
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.tasks.classify import TextItem
 from cloze.tasks.door import open_model

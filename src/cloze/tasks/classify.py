@@ -10,10 +10,10 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
-from cloze.data.files import PathLike
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.tasks.door import open_model
 from cloze.tasks.reading import check_pair_support, encode_long
@@ -28,7 +28,7 @@ from cloze.tasks.texts import check_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextItem(Item):
+class TextItem(EncodedExample):
     """A text, or a window of it, as the head reads it."""
 
     truncated: int = 0  # pieces that a length policy left out

@@ -8,9 +8,9 @@ from typing import Any, Unpack
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.families import load
 from cloze.checkpoint.translator import Translator
-from cloze.data.files import PathLike
-from cloze.data.streams import listed
+from cloze.data.sources import as_list
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.metrics.bootstrap import RESAMPLES
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
@@ -99,7 +99,7 @@ def compare(
         measures = [TranslatorScores.metric]
     elif isinstance(first, WordVectors):
         check_options(options, "resamples", of=first)
-        asked, unknown = score_word_vectors(opened, listed(data), progress)
+        asked, unknown = score_word_vectors(opened, as_list(data), progress)
         judged, measures = asked, [*asked[leader].sets]
     else:
         check_options({"bleu": bleu}, of=first)

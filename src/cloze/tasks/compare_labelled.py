@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from cloze.checkpoint.model import Model
-from cloze.data.labelled.schemes import scheme_of
+from cloze.data.labelled.tag_schemes import detect_tag_scheme
 from cloze.errors import InputError
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluate import Columns, Data, evaluate_labelled, read_labelled
@@ -102,7 +102,7 @@ def _check_alike(models: Mapping[str, Model]) -> None:
             kind = metric_kind(require_task(model).name, model.config.problem_type)
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
-        plain = kind == "tag" and scheme_of(model.labels) == "plain"
+        plain = kind == "tag" and detect_tag_scheme(model.labels) == "plain"
         tasks[name] = "tag words" if plain else "tell numbers" if kind == "number" else kind
     for name in others:
         if tasks[name] != tasks[first]:

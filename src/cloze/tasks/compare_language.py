@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.abilities import OWN, family_of
-from cloze.data.streams import Source, listed, rows
+from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
 from cloze.metrics.language import LanguageScore, score_language
 from cloze.models.language import LanguageModel
@@ -114,7 +114,7 @@ def compare_language(
 
     Args:
         models: by the names that the table shows.
-        data: what `cloze.data.streams.rows` reads.
+        data: what `cloze.data.sources.rows` reads.
         skip_bad: pass over rows that cannot be read, and list them.
         progress: is told of each model that has read all lines.
     """
@@ -126,7 +126,8 @@ def compare_language(
             )
     skipped: list[InputError] = []
     texts = [
-        row.text for row in rows(listed(data), on_error=skipped.append if skip_bad else "raise")
+        row.text
+        for row in read_rows(as_list(data), on_error=skipped.append if skip_bad else "raise")
     ]
     first = next(iter(models.values()))
     known, entries = set(first.words), list[LanguageEntry]()

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
-from cloze.data.files import PathLike
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Unpack
 
 from cloze.checkpoint.model import Model
-from cloze.data.vectors import Record
+from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.tasks.embed import EmbedOptions, TokenVectors, Vectors, embed
 
@@ -19,7 +19,7 @@ def embed_stream(
     pooling: str | None = None,
     chunk: int = CHUNK,
     **options: Unpack[EmbedOptions],
-) -> Iterator[list[Record]]:
+) -> Iterator[list[EmbeddingRecord]]:
     """One record per text, in order and in chunks; a text that fails carries its error."""
     waiting = iter(texts)
     while batch := list(islice(waiting, chunk)):
@@ -28,14 +28,16 @@ def embed_stream(
         options["on_error"], options["on_cut"] = errors.__setitem__, cuts.__setitem__
         found = embed(model, batch, pooling=pooling, **options)
         yield [
-            Record(text=text, error=errors[number])
+            EmbeddingRecord(text=text, error=errors[number])
             if number in errors
             else _record(text, found[number], cuts.get(number, 0))
             for number, text in enumerate(batch)
         ]
 
 
-def _record(text: str, found: Vectors | TokenVectors | None, cut: int) -> Record:
+def _record(text: str, found: Vectors | TokenVectors | None, cut: int) -> EmbeddingRecord:
     if isinstance(found, TokenVectors):
-        return Record(text=text, vectors=found.vectors, encoding=found.encoding, truncated=cut)
-    return Record(text=text, vectors=found, truncated=cut)
+        return EmbeddingRecord(
+            text=text, vectors=found.vectors, encoding=found.encoding, truncated=cut
+        )
+    return EmbeddingRecord(text=text, vectors=found, truncated=cut)

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, TypedDict, Unpack, overload
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.checkpoint.translator import Translator
-from cloze.data.files import PathLike
 from cloze.data.labelled.examples import (
     ChoiceExample,
     Example,
@@ -17,9 +16,10 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.data.labelled.schemes import scheme_of
-from cloze.data.streams import Source
+from cloze.data.labelled.tag_schemes import detect_tag_scheme
+from cloze.data.sources import Source
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.metrics.squad import is_chinese
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
@@ -213,7 +213,7 @@ def evaluate_labelled(
         kind=kind,
         result=judged,
         labels=model.labels,
-        scheme=scheme_of(model.labels) if kind == "tag" else None,
+        scheme=detect_tag_scheme(model.labels) if kind == "tag" else None,
         chinese=chinese,
         skipped=tuple(skipped),
         seconds=seconds,

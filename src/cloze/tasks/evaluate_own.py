@@ -9,8 +9,8 @@ from typing import Any, TypedDict, Unpack
 
 from cloze.checkpoint.abilities import OWN, family_of
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import rows_of
-from cloze.data.streams import Source, listed, rereadable, rows
+from cloze.data.parallel_text import read_lines_of_file
+from cloze.data.sources import Source, as_list, read_rows, store_streams
 from cloze.errors import InputError
 from cloze.metrics.language import score_language
 from cloze.metrics.words import (
@@ -59,7 +59,7 @@ def evaluate_own(
         return evaluate_translator(model, data, options.get("progress"), **chosen)
     if isinstance(model, WordVectors):
         check_options(options, of=model)
-        return _words(model, listed(data))
+        return _words(model, as_list(data))
     family = family_of(model)
     if family is None or "suggest" not in OWN[family].verbs:
         raise InputError(
@@ -78,7 +78,9 @@ def evaluate_text(
     """Perplexity and bits per byte of a text, a sentence to a line; tables have a `column`."""
     since = time.perf_counter()
     skipped: list[InputError] = []
-    lines = rows(listed(data), column=column, on_error=skipped.append if skip_bad else "raise")
+    lines = read_rows(
+        as_list(data), column=column, on_error=skipped.append if skip_bad else "raise"
+    )
     found = score_language(model, (row.text for row in lines))
     names = ("perplexity", "word_perplexity", "bits_per_byte")
     return CorpusEvaluation(
@@ -92,7 +94,7 @@ def evaluate_text(
 
 
 def _words(model: WordVectors, sources: list[Any]) -> CorpusEvaluation:
-    with rereadable(sources, Path(tempfile.gettempdir())) as data:
+    with store_streams(sources, Path(tempfile.gettempdir())) as data:
         return _judged_words(model, data)
 
 
@@ -137,5 +139,5 @@ def read_word_questions(
 
 def _is_questions(path: Path) -> bool:
     """Analogies have sections, or four words in a line without commas."""
-    first = next((row.text for row in rows_of(path) if row.text.strip()), "")
+    first = next((row.text for row in read_lines_of_file(path) if row.text.strip()), "")
     return first.startswith(":") or ("," not in first and "\t" not in first)

@@ -20,7 +20,7 @@ from cloze.data.batch import Ints, PackedBatch
 from cloze.data.packing import Batching, Epoch
 from cloze.data.prepare import Options, prepare
 from cloze.data.samples import SHORTEST, Sampling
-from cloze.data.streams import Source, listed
+from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.metrics.held_out import (
     EVALUATION_MLM_PROBABILITY,
@@ -120,7 +120,7 @@ def evaluate_masked(
     chosen = Options(hold_out=0.0, column=column, skip_broken=skip_bad)
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         corpus = prepare(
-            listed(data), model.tokenizer, folder, chosen, workers=1, on_skip=skipped.append
+            as_list(data), model.tokenizer, folder, chosen, workers=1, on_skip=skipped.append
         )
         asks = "nsp" in model.heads and len(corpus.train) > 1
         epoch = make_evaluation_epoch(

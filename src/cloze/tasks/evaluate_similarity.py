@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
-from cloze.data.labelled.tables import read_texts
-from cloze.data.streams import Source, listed
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.metrics.measures import make_scorer
 from cloze.progress import ProgressCallback
@@ -90,7 +90,9 @@ def read_scored_pairs(
     read: Any = data
     if not given:
         asked = {"text": text, "pair": pair, "label": label}
-        read = read_texts(listed(data), **asked, number=True, on_error=report or _explained)
+        read = read_text_examples(
+            as_list(data), **asked, number=True, on_error=report or _explained
+        )
     kept = []
     for example in read:
         try:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.checkpoint.translator import Translator
-from cloze.data.parallel import Parallel, parallel
-from cloze.data.streams import Source, listed
+from cloze.data.parallel_text import ParallelText, load_parallel_text
+from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
 from cloze.plot.chart import LineChart, Series
@@ -82,7 +82,7 @@ def evaluate_translator(
         },
         counts={
             "sentences": len(pairs),
-            "blank_pairs_left_out": pairs.blank,
+            "blank_pairs_left_out": pairs.num_blank,
             "too_long": made.too_long,
             "empty_translations": made.empty,
         },
@@ -92,20 +92,20 @@ def evaluate_translator(
     )
 
 
-def read_parallel(data: Source | Sequence[Any]) -> Parallel:
+def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
     """The sentences that translators are judged by."""
-    sides = listed(data)
+    sides = as_list(data)
     if len(sides) != _PAIR:
         raise InputError(
             f"a translator is judged by two files, and {len(sides)} were named",
             fix="name the source, then its translation",
         )
-    return parallel(*sides)
+    return load_parallel_text(*sides)
 
 
 def score_translator(
     model: Translator,
-    pairs: Parallel,
+    pairs: ParallelText,
     *,
     beam: int = BEAM,
     bleu: str = BLEU,

@@ -8,8 +8,8 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.ngram import NGramModel
 from cloze.checkpoint.vectors import export_vectors
 from cloze.config import one_of
-from cloze.data.files import PathLike, fresh_path
 from cloze.errors import InputError
+from cloze.files import PathLike, check_output_path
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.door import resolve_model
 
@@ -64,6 +64,6 @@ def export(
         raise InputError(
             f"the format {format} has no header to leave out", fix="leave out --no-header"
         )
-    target = fresh_path(out, force, file=wanted.model is not Model)
+    target = check_output_path(out, force, file=wanted.model is not Model)
     options = {} if header else {"header": False}
     return wanted.write(model, target, force or target.exists(), **options)  # or it is empty

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
@@ -22,7 +22,7 @@ from cloze.tasks.layers import select_layers
 @torch.inference_mode()
 def extract_features(
     model: Model,
-    items: Sequence[Item],
+    items: Sequence[EncodedExample],
     spec: Features,
     *,
     pooled: bool,
@@ -44,7 +44,7 @@ def extract_features(
             if pooled:
                 found[n] = pool(vectors[None], (spec.pooling,), False).cpu()
             else:
-                found[n] = vectors[list(items[n].places)].float().cpu()
+                found[n] = vectors[list(items[n].positions)].float().cpu()
         if progress:
             progress("sequences", len(found), len(items))
     return [found[n] for n in range(len(items))]

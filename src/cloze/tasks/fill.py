@@ -10,8 +10,8 @@ from torch import Tensor
 from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
-from cloze.data.files import PathLike
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.nn.layout import Packed
 from cloze.tasks.door import open_model
 from cloze.tasks.texts import check_texts

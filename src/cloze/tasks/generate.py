@@ -11,9 +11,9 @@ from torch import Tensor
 from cloze.checkpoint.language import NeuralModel
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
-from cloze.data.files import PathLike
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
+from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.tasks.door import open_language_model
 from cloze.tasks.texts import check_texts

@@ -16,7 +16,7 @@ from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.vectors import FAMILY as WORD2VEC
 from cloze.checkpoint.vectors import import_vectors, is_vectors
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
-from cloze.data.files import endings
+from cloze.data.input_files import split_endings
 from cloze.errors import InputError
 from cloze.files import expanded, read_json
 from cloze.interop.sentence_transformers import Pooling
@@ -207,7 +207,7 @@ def _vectors(path: Path) -> Info:
         architecture=OWN[WORD2VEC].name,
         config={"hidden_size": model.width},
         parameters={"vectors": model.vectors.size},
-        dtypes={"binary" if endings(path)[0] == ".bin" else "text": model.vectors.size},
+        dtypes={"binary" if split_endings(path)[0] == ".bin" else "text": model.vectors.size},
         size_bytes=path.stat().st_size,
         vocabulary=VocabularyInfo(kind="word", size=len(model), lowercase=False),
         task_heads=(),

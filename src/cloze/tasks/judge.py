@@ -8,7 +8,7 @@ from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import TextExample
-from cloze.data.labelled.schemes import scheme_of
+from cloze.data.labelled.tag_schemes import detect_tag_scheme
 from cloze.errors import InputError
 from cloze.metrics.measures import Scorer, main_metric
 from cloze.metrics.measures import make_scorer as measured
@@ -92,7 +92,7 @@ def compute_metrics(
             gold,
             said,
             labels=model.labels if kind == "classify" else None,
-            scheme=scheme_of(model.labels) if kind == "tag" else None,
+            scheme=detect_tag_scheme(model.labels) if kind == "tag" else None,
             chinese=chinese,
         ),
     )
@@ -105,7 +105,7 @@ def metric_kind(task: str, problem: str | None) -> str:
 
 def main_metric_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
     """The name of *the* score."""
-    scheme = scheme_of(labels) if task == "tag" else None
+    scheme = detect_tag_scheme(labels) if task == "tag" else None
     return main_metric(metric_kind(task, problem), scheme=scheme)
 
 

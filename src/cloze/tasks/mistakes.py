@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cloze.data.labelled.examples import TaggedExample
-from cloze.data.labelled.schemes import spans_of
+from cloze.data.labelled.tag_schemes import tags_to_spans
 from cloze.metrics.measures import PLAIN
 from cloze.metrics.numbers import compute_ranks
 from cloze.metrics.squad import score_answer
@@ -133,7 +133,7 @@ def _tags(judged: ScoredPredictions, scheme: str | None, _chinese: bool) -> list
         if scheme == PLAIN:  # each word by itself
             wanted, given = ({(n, n + 1, t) for n, t in enumerate(tags)} for tags in (gold, said))
         else:
-            wanted, given = (set(spans_of(tags, scheme)) for tags in (gold, said))
+            wanted, given = (set(tags_to_spans(tags, scheme)) for tags in (gold, said))
         missing, wrong = (_spelled(example, one) for one in (wanted - given, given - wanted))
         # a word has one tag too many and one too few: that is one error
         count = len(given - wanted) if scheme == PLAIN else len(wanted ^ given)

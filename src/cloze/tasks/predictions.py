@@ -13,9 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cloze.data.files import PathLike, fresh_path
 from cloze.errors import InputError
-from cloze.files import write_text
+from cloze.files import PathLike, check_output_path, write_text
 from cloze.tasks.evaluation import Evaluation
 
 ENDINGS = (".jsonl", ".tsv", ".json")
@@ -29,7 +28,7 @@ def predictions_file(path: PathLike, *, force: bool = False) -> Path:
             f"{path}: predictions are not written to such a file",
             fix=f"end its name in one of {', '.join(ENDINGS)}",
         )
-    return fresh_path(path, force, file=True)
+    return check_output_path(path, force, file=True)
 
 
 def write_predictions(made: Evaluation, path: PathLike, *, force: bool = False) -> Path:

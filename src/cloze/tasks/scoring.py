@@ -15,7 +15,7 @@ from cloze.checkpoint.abilities import can
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
 from cloze.config import in_range
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
 from cloze.nn.layout import Packed
@@ -37,7 +37,7 @@ P = TypeVar("P")
 @torch.inference_mode()
 def compute_logits(
     model: Model,
-    items: Sequence[Item],
+    items: Sequence[EncodedExample],
     *,
     head: str,
     batch_tokens: int | None = None,
@@ -63,13 +63,17 @@ def compute_logits(
 
 
 def _read_by_reader(
-    model: Model, items: Sequence[Item], head: str, most: int, progress: ProgressCallback | None
+    model: Model,
+    items: Sequence[EncodedExample],
+    head: str,
+    most: int,
+    progress: ProgressCallback | None,
 ) -> list[Tensor]:
     assert model.reader is not None
     assert model.task is not None
     assert model.task.features is not None
     pooled = head != "token"
-    filled = [n for n, item in enumerate(items) if item.places]  # it cannot read nothing
+    filled = [n for n, item in enumerate(items) if item.positions]  # it cannot read nothing
     with eval_mode(model.module), eval_mode(model.reader):
         vectors = extract_features(
             model,
@@ -83,12 +87,14 @@ def _read_by_reader(
     return [found.get(n, torch.empty(0, len(model.labels))) for n in range(len(items))]
 
 
-def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...]:
+def _scores(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[Tensor, ...]:
     device = model.device
     packed = Packed.of((len(item.ids) for item in items), device)
     starts = accumulate(packed.lengths, initial=0)
     places = [
-        start + place for start, item in zip(starts, items, strict=False) for place in item.places
+        start + place
+        for start, item in zip(starts, items, strict=False)
+        for place in item.positions
     ]
     vectors = model.module(
         torch.tensor([id_ for item in items for id_ in item.ids], device=device),
@@ -98,7 +104,7 @@ def _scores(model: Model, items: Sequence[Item], head: str) -> tuple[Tensor, ...
     at = torch.tensor(places, dtype=torch.long, device=device)
     read = model.module.gathered(head, vectors, at, packed)  # m d
     scores = model.module.logits(head, read).float().cpu()  # m c
-    return scores.split([len(item.places) for item in items])
+    return scores.split([len(item.positions) for item in items])
 
 
 def resolve_task(verb: str, model: Model, task: Task | None = None) -> Task:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.config import in_range
-from cloze.data.files import PathLike
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.plot.cells import Cells
 from cloze.plot.numbers import percent

@@ -8,7 +8,7 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
-from cloze.data.files import PathLike
+from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.tasks.door import open_language_model
 from cloze.tasks.texts import check_texts

@@ -16,11 +16,11 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import one_of
-from cloze.data.files import PathLike
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, TaggedExample
-from cloze.data.labelled.schemes import OUTSIDE
+from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.tasks.aggregate import (
     AGGREGATIONS,
@@ -41,7 +41,7 @@ CHUNK = 1024  # sentences whose alignment is held at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagItem(Item):
+class TagItem(EncodedExample):
     """A sentence, or a window of it; a word stands in it once, or in another window."""
 
     words: Sequence[int]  # the number of the word at each place
@@ -128,7 +128,7 @@ def postprocess(
     """What the scores of the examples' items, p c each, say of the examples."""
     if not groups:
         return []
-    sizes = [sum(len(item.places) for item in group) for group in groups]
+    sizes = [sum(len(item.positions) for item in group) for group in groups]
     parts = torch.cat(list(scores)).softmax(-1).split(sizes)
     apart = labels_single_words(model.labels)
     return [
@@ -258,7 +258,7 @@ def _parts(
         yield TagItem(
             ids=part.ids,
             type_ids=part.type_ids,
-            places=[home[piece] for _, piece in here],
+            positions=[home[piece] for _, piece in here],
             targets=[targets[word] for word, _ in here] if targets else (),
             example=number,
             words=[word for word, _ in here],
@@ -340,5 +340,5 @@ def _framed(item: TagItem, before: list[int], after: list[int], first: int, stop
             *[types[0]] * len(after),
             *types[stop:],
         ],
-        places=[place + len(before) for place in item.places],
+        positions=[place + len(before) for place in item.positions],
     )

@@ -6,11 +6,11 @@ from typing import Any
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
-from cloze.data.labelled.batch import Item
-from cloze.data.labelled.choices import read_choices
-from cloze.data.labelled.questions import read_questions
-from cloze.data.labelled.tables import read_texts
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.batch import EncodedExample
+from cloze.data.labelled.choices import read_choice_examples
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.tasks import answer, answer_items, choose, classify, tag
 
 
@@ -20,7 +20,7 @@ class TaskFunctions:
 
     read: Callable[..., Iterator[Any]]  # files to examples
     encode_examples: Callable[
-        [Model, Sequence[Any], Task], Sequence[Sequence[Item]]
+        [Model, Sequence[Any], Task], Sequence[Sequence[EncodedExample]]
     ]  # to sequences
     predict: Callable[..., Sequence[Any]]  # to predictions, as many and in the same order
     postprocess: Callable[..., Sequence[Any]]  # the same from the scores of the sequences
@@ -28,25 +28,25 @@ class TaskFunctions:
 
 TASK_FUNCTIONS: dict[str, TaskFunctions] = {
     "classify": TaskFunctions(
-        read=read_texts,
+        read=read_text_examples,
         encode_examples=classify.encode_examples,
         predict=classify.predict,
         postprocess=classify.postprocess,
     ),
     "tag": TaskFunctions(
-        read=read_tags,
+        read=read_tagged_examples,
         encode_examples=tag.encode_examples,
         predict=tag.predict,
         postprocess=tag.postprocess,
     ),
     "answer": TaskFunctions(
-        read=read_questions,
+        read=read_question_examples,
         encode_examples=answer_items.encode_examples,
         predict=answer.predict,
         postprocess=answer.postprocess,
     ),
     "choose": TaskFunctions(
-        read=read_choices,
+        read=read_choice_examples,
         encode_examples=choose.encode_examples,
         predict=choose.predict,
         postprocess=choose.postprocess,

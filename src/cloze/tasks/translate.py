@@ -11,11 +11,11 @@ from torch import Tensor
 
 from cloze.checkpoint.translator import Translator
 from cloze.config import in_range, number, one_of
-from cloze.data.files import PathLike
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
 from cloze.explain.capture import capture
+from cloze.files import PathLike
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.progress import ProgressCallback

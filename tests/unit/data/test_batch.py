@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cloze.data.batch import NO_LABEL, PackedBatch
+from cloze.data.batch import IGNORE_INDEX, PackedBatch
 
 
 def batch(lengths: list[int], *, first: int = 0) -> PackedBatch:
@@ -14,14 +14,14 @@ def batch(lengths: list[int], *, first: int = 0) -> PackedBatch:
         lengths=np.array(lengths),
         word_starts=ids % 3 == 1,
         maskable=ids % 5 > 0,
-        labels=np.array([NO_LABEL, *[1] * (len(lengths) - 1)]),
+        labels=np.array([IGNORE_INDEX, *[1] * (len(lengths) - 1)]),
         sample_ids=first + np.arange(len(lengths)),
         epoch=4,
     )
     positions = np.arange(0, size, 3)
     hidden = ids.copy()
     hidden[positions] = 0
-    return plain.masked(hidden, positions, ids[positions])
+    return plain.with_masks(hidden, positions, ids[positions])
 
 
 def test_targets_are_counted_before_anything_is_computed():
@@ -40,8 +40,8 @@ def test_a_split_batch_holds_the_same(parts):
     assert {part.epoch for part in split} == {4}
     begin = 0
     for part in split:
-        assert np.array_equal(part.positions + begin, part.targets - 1)
-        assert (part.input_ids[part.positions] == 0).all()
+        assert np.array_equal(part.masked_positions + begin, part.targets - 1)
+        assert (part.input_ids[part.masked_positions] == 0).all()
         begin += len(part.input_ids)
     assert sum(part.counts["mlm"] for part in split) == whole.counts["mlm"]
 

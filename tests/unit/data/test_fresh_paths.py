@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.data.files import fresh_path
 from cloze.errors import InputError
+from cloze.files import check_output_path
 from helpers import raises
 
 
@@ -15,17 +15,17 @@ def write(path: Path, data: str) -> Path:
 
 
 def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
-    assert fresh_path(tmp_path / "new") == tmp_path / "new"
+    assert check_output_path(tmp_path / "new") == tmp_path / "new"
     (tmp_path / "empty").mkdir()
-    assert fresh_path(tmp_path / "empty") == tmp_path / "empty"
+    assert check_output_path(tmp_path / "empty") == tmp_path / "empty"
     for taken, file in ((write(tmp_path / "file.npy", "x"), True), (tmp_path, False)):
         with raises(InputError, "exists", fix="--force"):
-            fresh_path(taken, file=file)
-        assert fresh_path(taken, force=True, file=file) == taken
+            check_output_path(taken, file=file)
+        assert check_output_path(taken, force=True, file=file) == taken
         with raises(InputError, "file", "folder"):
-            fresh_path(taken, force=True, file=not file)
+            check_output_path(taken, force=True, file=not file)
     with raises(InputError, "empty", "folder", "file"):
-        fresh_path(tmp_path / "empty", file=True)
+        check_output_path(tmp_path / "empty", file=True)
 
 
 @pytest.mark.parametrize("file", [True, False])
@@ -34,20 +34,20 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
 ) -> None:
     inside = write(tmp_path / "a.txt", "x") / "b" / "c"
     with raises(InputError, "a.txt", "file", fix="folder"):
-        fresh_path(inside, file=file)
+        check_output_path(inside, file=file)
     with raises(InputError, "too long"):
-        fresh_path(tmp_path / ("x" * 300), file=file)
+        check_output_path(tmp_path / ("x" * 300), file=file)
     if Path("/proc").is_dir():
         with raises(InputError, "/proc/x/y"):
-            fresh_path("/proc/x/y", file=file)
+            check_output_path("/proc/x/y", file=file)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
-    assert fresh_path("deep/down", file=file) == Path("deep/down")
+    assert check_output_path("deep/down", file=file) == Path("deep/down")
     assert sorted(tmp_path.iterdir()) == before, "nothing is left of the trial"
 
 
 def test_what_is_no_file_can_be_written_to(tmp_path: Path) -> None:
-    assert fresh_path("/dev/null", force=True, file=True) == Path("/dev/null")
+    assert check_output_path("/dev/null", force=True, file=True) == Path("/dev/null")
     link = tmp_path / "link"
     link.symlink_to(write(tmp_path / "there.txt", "x"))
-    assert fresh_path(link, force=True, file=True) == link
+    assert check_output_path(link, force=True, file=True) == link

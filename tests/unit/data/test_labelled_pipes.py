@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cloze.data.labelled.choices import read_choices
-from cloze.data.labelled.examples import NOWHERE
-from cloze.data.labelled.questions import read_questions
-from cloze.data.labelled.tables import read_texts
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.choices import read_choice_examples
+from cloze.data.labelled.examples import UNKNOWN_ORIGIN
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import InputError
 from helpers import raises
 
@@ -35,20 +35,20 @@ WORDS = {"tokens": ["Ann", "ran"], "tags": ["B-PER", "O"]}
 Read = Callable[..., Any]
 # how it is read, the ending that says what it is, and what is in it
 KINDS: list[tuple[Read, str, str]] = [
-    (read_texts, "tsv", "text\tlabel\na, b\tyes\n\nc\tno\n"),
-    (read_texts, "tsv", "[ sic ] a\tyes\n{c}\tno\n"),
-    (read_texts, "csv", 'text,label\n"a, ""b""",yes\nc,no\n'),
-    (read_texts, "jsonl", json.dumps(ROW) + "\n\n" + json.dumps(ROW) + "\n"),
-    (read_texts, "json", json.dumps([ROW, ROW], indent=1)),
-    (read_tags, "conll", "Ann B-PER\nran O\n\nc O\n"),
-    (read_tags, "jsonl", json.dumps(WORDS) + "\n" + json.dumps(WORDS) + "\n"),
-    (read_questions, "json", json.dumps(SQUAD)),
-    (read_questions, "json", json.dumps(SQUAD, indent=2)),
-    (read_questions, "jsonl", json.dumps(QUESTION) + "\n" + json.dumps(QUESTION)),
-    (read_choices, "jsonl", json.dumps(CHOICE) + "\n" + json.dumps(CHOICE)),
-    (read_choices, "csv", "text,choice1,choice2,label\na,b,c,1\n"),
-    (read_choices, "json", json.dumps(DREAM)),
-    (read_choices, "json", json.dumps(DREAM, indent=1)),
+    (read_text_examples, "tsv", "text\tlabel\na, b\tyes\n\nc\tno\n"),
+    (read_text_examples, "tsv", "[ sic ] a\tyes\n{c}\tno\n"),
+    (read_text_examples, "csv", 'text,label\n"a, ""b""",yes\nc,no\n'),
+    (read_text_examples, "jsonl", json.dumps(ROW) + "\n\n" + json.dumps(ROW) + "\n"),
+    (read_text_examples, "json", json.dumps([ROW, ROW], indent=1)),
+    (read_tagged_examples, "conll", "Ann B-PER\nran O\n\nc O\n"),
+    (read_tagged_examples, "jsonl", json.dumps(WORDS) + "\n" + json.dumps(WORDS) + "\n"),
+    (read_question_examples, "json", json.dumps(SQUAD)),
+    (read_question_examples, "json", json.dumps(SQUAD, indent=2)),
+    (read_question_examples, "jsonl", json.dumps(QUESTION) + "\n" + json.dumps(QUESTION)),
+    (read_choice_examples, "jsonl", json.dumps(CHOICE) + "\n" + json.dumps(CHOICE)),
+    (read_choice_examples, "csv", "text,choice1,choice2,label\na,b,c,1\n"),
+    (read_choice_examples, "json", json.dumps(DREAM)),
+    (read_choice_examples, "json", json.dumps(DREAM, indent=1)),
 ]
 
 
@@ -72,31 +72,31 @@ def test_what_is_piped_reads_as_a_file(
 ) -> None:
     path = tmp_path / f"data.{ending}"
     path.write_text(text)
-    want = [replace(one, origin=NOWHERE) for one in read(path)]
+    want = [replace(one, origin=UNKNOWN_ORIGIN) for one in read(path)]
     assert want
     changed = b"\xef\xbb\xbf" + text.strip().replace("\n", "\r\n").encode()
     for number, data in enumerate((text.encode(), changed)):
         pipe(data)
         found = list(read("-"))
         assert {one.origin.file for one in found} == {"standard input"}
-        assert [replace(one, origin=NOWHERE) for one in found] == want
+        assert [replace(one, origin=UNKNOWN_ORIGIN) for one in found] == want
         for name in (str(number), f"{number}.{ending}"):
             found = list(read(fifo(tmp_path / name, data)))
-            assert [replace(one, origin=NOWHERE) for one in found] == want
+            assert [replace(one, origin=UNKNOWN_ORIGIN) for one in found] == want
 
 
 @pytest.mark.parametrize(
     ("read", "data", "message"),
     [
-        (read_texts, b"text\tlabel\na\tyes\nc\n", ("input:3", "1")),
-        (read_texts, b'{"text": "a", "label": 1}\n{', ("input:2", "JSON")),
-        (read_texts, b"", "standard input"),
-        (read_texts, b"\n \n", "standard input"),
-        (read_texts, b"\x1f\x8b", ("input:1", "gzip")),
-        (read_tags, b"a O\nb\n", ("input:2", "1", "2")),
-        (read_questions, b"which?\ta b\n", ("input:1", "JSON")),
-        (read_questions, b'{"data":\n"\xff"}', ("input:2", "UTF-8")),
-        (read_choices, b'{"text": "a"}', "input:1"),
+        (read_text_examples, b"text\tlabel\na\tyes\nc\n", ("input:3", "1")),
+        (read_text_examples, b'{"text": "a", "label": 1}\n{', ("input:2", "JSON")),
+        (read_text_examples, b"", "standard input"),
+        (read_text_examples, b"\n \n", "standard input"),
+        (read_text_examples, b"\x1f\x8b", ("input:1", "gzip")),
+        (read_tagged_examples, b"a O\nb\n", ("input:2", "1", "2")),
+        (read_question_examples, b"which?\ta b\n", ("input:1", "JSON")),
+        (read_question_examples, b'{"data":\n"\xff"}', ("input:2", "UTF-8")),
+        (read_choice_examples, b'{"text": "a"}', "input:1"),
     ],
 )
 def test_what_is_wrong_is_told_by_line(
@@ -109,6 +109,6 @@ def test_what_is_wrong_is_told_by_line(
 
 def test_a_pipe_is_read_as_it_is_asked_for(pipe: Callable[[bytes], None]) -> None:
     pipe(b"text\tlabel\n" + b"a\tyes\n" * 100_000)
-    assert next(read_texts("-")).text == "a"
+    assert next(read_text_examples("-")).text == "a"
     assert sys.stdin.buffer.tell() < 20_000
     assert not sys.stdin.closed

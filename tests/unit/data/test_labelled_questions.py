@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cloze.data.labelled.choices import read_choices
+from cloze.data.labelled.choices import read_choice_examples
 from cloze.data.labelled.examples import Answer, ChoiceExample, Origin, QuestionExample
-from cloze.data.labelled.questions import read_questions
+from cloze.data.labelled.questions import read_question_examples
 from cloze.errors import InputError
 from helpers import raises
 
@@ -31,7 +31,7 @@ def flat(answers: object, **more: object) -> dict[str, object]:
 
 
 def answers_of(row: object) -> object:
-    (one,) = read_questions([[row]])
+    (one,) = read_question_examples([[row]])
     return one.answers
 
 
@@ -53,7 +53,7 @@ def test_squad_both_ways(tmp_path: Path) -> None:
             {"id": "c", "question": "When?"},
         ),
     )
-    first, second, third = read_questions(path)
+    first, second, third = read_question_examples(path)
     assert first == QuestionExample(
         question="Who?",
         context=CONTEXT,
@@ -70,7 +70,7 @@ def test_flat_rows_of_data_sets(tmp_path: Path) -> None:
         flat({"text": [], "answer_start": []}),
     ]
     path = write(tmp_path / "a.jsonl", "\n" + "\n".join(map(json.dumps, rows)))
-    first, second = read_questions(path)
+    first, second = read_question_examples(path)
     assert first.answers == (Answer(text="Bob", start=13), Answer(text="Ann", start=0))
     assert (second.answers, second.origin.line) == ((), 3)
 
@@ -113,21 +113,26 @@ def test_answers_in_other_words_come_last() -> None:
 )
 def test_a_bad_question_is_named(row: object, problem: str) -> None:
     with raises(InputError, "<list>:1", problem):
-        list(read_questions([[row]]))
+        list(read_question_examples([[row]]))
 
 
 def test_the_rest_of_an_article_is_read(tmp_path: Path) -> None:
     good = {"id": "a", "question": "Who?", "answers": []}
     path = write(tmp_path / "a.json", squad(good, 3, good))
-    assert problems(read_questions, path) == [f"{path}:2: 3 is not a question about a context"]
+    assert problems(read_question_examples, path) == [
+        f"{path}:2: 3 is not a question about a context"
+    ]
     errors: list[InputError] = []
-    assert [one.origin.line for one in read_questions(path, on_error=errors.append)] == [1, 3]
+    assert [one.origin.line for one in read_question_examples(path, on_error=errors.append)] == [
+        1,
+        3,
+    ]
     with raises(InputError, "b.json:2", "JSON"):
-        list(read_questions(write(tmp_path / "b.json", "{\n")))
+        list(read_question_examples(write(tmp_path / "b.json", "{\n")))
     with raises(InputError, ".csv"):
-        read_questions(write(tmp_path / "c.csv", "x"))
+        read_question_examples(write(tmp_path / "c.csv", "x"))
     with raises(InputError, "d.json"):
-        list(read_questions(write(tmp_path / "d.json", {"data": []})))
+        list(read_question_examples(write(tmp_path / "d.json", {"data": []})))
 
 
 # --- options
@@ -136,7 +141,7 @@ def test_the_rest_of_an_article_is_read(tmp_path: Path) -> None:
 def test_dialogues_with_several_questions(tmp_path: Path) -> None:
     asked = [{"question": f"Q{n}?", "choice": ["x", "y", "z"], "answer": "z"} for n in (1, 2)]
     path = write(tmp_path / "dream.json", [[["M: Hi.", "W: Yes?"], asked, "7-1"]])
-    first, second = read_choices(path)
+    first, second = read_choice_examples(path)
     assert first == ChoiceExample(
         text="M: Hi.\nW: Yes?",
         question="Q1?",
@@ -181,7 +186,7 @@ def test_dialogues_with_several_questions(tmp_path: Path) -> None:
     ],
 )
 def test_options_under_many_names(row: object, want: tuple[object, ...]) -> None:
-    (one,) = read_choices([[row]])
+    (one,) = read_choice_examples([[row]])
     assert (one.text, one.question, one.label) == want
     assert one.options == ("x", "y")
 
@@ -192,7 +197,7 @@ def test_options_in_a_table(tmp_path: Path) -> None:
         'startphrase,ending0,ending1,label\n"He, he",x,y,1\nShe,x,z,0\nIt,x\n',
     )
     errors: list[InputError] = []
-    found = list(read_choices(path, on_error=errors.append))
+    found = list(read_choice_examples(path, on_error=errors.append))
     assert [(one.text, one.options, one.label) for one in found] == [
         ("He, he", ("x", "y"), 1), ("She", ("x", "z"), 0),
     ]  # fmt: skip
@@ -218,6 +223,6 @@ def test_options_in_a_table(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_choice_is_named(row: object, problem: str) -> None:
-    assert len(found := problems(read_choices, [[row]])) == 1
+    assert len(found := problems(read_choice_examples, [[row]])) == 1
     assert found[0].startswith("<list>:1: ")
     assert found[0].endswith(problem)

@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from cloze.data.labelled.choices import read_choices
-from cloze.data.labelled.questions import read_questions
-from cloze.data.labelled.schemes import spans_of
-from cloze.data.labelled.tables import read_texts
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.choices import read_choice_examples
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tag_schemes import tags_to_spans
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import InputError
 from helpers import raises
 
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.data
 def test_tables(data_dir, file, rows, classes, columns):
     text, pair, label = columns
     number = not classes
-    found = list(read_texts(data_dir / file))
-    assert found == list(read_texts(data_dir / file, text=text, pair=pair, label=label))
+    found = list(read_text_examples(data_dir / file))
+    assert found == list(read_text_examples(data_dir / file, text=text, pair=pair, label=label))
     assert len(found) == rows
     assert all(one.text and (one.pair is not None) == (pair is not None) for one in found)
     labels = {one.label for one in found}
@@ -49,10 +49,10 @@ def test_tables(data_dir, file, rows, classes, columns):
 
 def test_sick_has_two_labels(data_dir):
     file = data_dir / "sick" / "dev.tsv"
-    numbers = [one.label for one in read_texts(file, label="relatedness_score")]
+    numbers = [one.label for one in read_text_examples(file, label="relatedness_score")]
     assert len(numbers) == 500
     assert all(isinstance(one, float) and 1 <= one <= 5 for one in numbers)
-    names = {one.label for one in read_texts(file, label="entailment_judgment")}
+    names = {one.label for one in read_text_examples(file, label="entailment_judgment")}
     assert names == {"NEUTRAL", "ENTAILMENT", "CONTRADICTION"}
 
 
@@ -71,10 +71,10 @@ def test_sick_has_two_labels(data_dir):
     ],
 )
 def test_entities(data_dir, file, sentences, documents, spans):
-    found = list(read_tags(data_dir / file))
+    found = list(read_tagged_examples(data_dir / file))
     assert len(found) == sentences
     assert len({one.document for one in found}) == documents
-    counted = Counter(label for one in found for _, _, label in spans_of(one.tags, "IOB2"))
+    counted = Counter(label for one in found for _, _, label in tags_to_spans(one.tags, "IOB2"))
     assert spans.items() <= counted.items()
 
 
@@ -89,7 +89,7 @@ def test_entities(data_dir, file, sentences, documents, spans):
 )
 def test_tables_of_texts_are_not_taken_for_tagged_words(data_dir, file):
     with raises(InputError, "label"):
-        list(read_tags(data_dir / file))
+        list(read_tagged_examples(data_dir / file))
 
 
 def test_the_text_of_conllu_is_that_of_its_comments(data_dir):
@@ -98,7 +98,7 @@ def test_the_text_of_conllu_is_that_of_its_comments(data_dir):
         texts = [
             line.removeprefix("# text = ").rstrip("\n") for line in lines if "# text = " in line
         ]
-    found = list(read_tags(file))
+    found = list(read_tagged_examples(file))
     assert [one.text for one in found] == texts
     assert len(found) == 2001
     assert len({tag for one in found for tag in one.tags}) == 17
@@ -115,7 +115,7 @@ def test_the_text_of_conllu_is_that_of_its_comments(data_dir):
     ],
 )
 def test_questions(data_dir, file, questions, none, elsewhere):
-    found = list(read_questions(data_dir / file))
+    found = list(read_question_examples(data_dir / file))
     assert len({one.origin.id for one in found}) == len(found) == questions
     assert sum(one.answers == () for one in found) == none
     answers = [(one.context, answer) for one in found for answer in one.answers]
@@ -125,7 +125,7 @@ def test_questions(data_dir, file, questions, none, elsewhere):
 
 
 def test_dialogues(data_dir):
-    found = list(read_choices(data_dir / "dream" / "dev.json.xz"))
+    found = list(read_choice_examples(data_dir / "dream" / "dev.json.xz"))
     assert len(found) == 2040
     assert {len(one.options) for one in found} == {3}
     assert {one.label for one in found} == {0, 1, 2}

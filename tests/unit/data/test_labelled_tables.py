@@ -11,7 +11,7 @@ import pytest
 
 from cloze.data.labelled import records
 from cloze.data.labelled.examples import Origin, TextExample
-from cloze.data.labelled.tables import LOOK, read_texts
+from cloze.data.labelled.tables import ROWS_INSPECTED, read_text_examples
 from cloze.errors import InputError
 from helpers import raises
 
@@ -22,13 +22,13 @@ def write(path: Path, data: str | bytes) -> Path:
 
 
 def parts(source: object, **options: object) -> list[tuple[object, ...]]:
-    return [(one.text, one.pair, one.label) for one in read_texts(source, **options)]
+    return [(one.text, one.pair, one.label) for one in read_text_examples(source, **options)]
 
 
 def survey(source: object, **options: object) -> tuple[list[object], list[str]]:
     """The labels that could be read, and what was said about the rest."""
     errors: list[InputError] = []
-    found = [one.label for one in read_texts(source, on_error=errors.append, **options)]
+    found = [one.label for one in read_text_examples(source, on_error=errors.append, **options)]
     return found, [error.problem for error in errors]
 
 
@@ -134,7 +134,7 @@ def test_the_columns_of_a_table_are_found(
 
 def test_an_example_knows_where_it_stood(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"two\nlines",x\nb,y\n')
-    assert list(read_texts(path)) == [
+    assert list(read_text_examples(path)) == [
         TextExample(text="two\nlines", label="x", origin=Origin(file=str(path), line=2)),
         TextExample(text="b", label="y", origin=Origin(file=str(path), line=4)),
     ]
@@ -183,7 +183,7 @@ def test_json_lines_arrays_parquet_and_data_sets(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert parts(tmp_path / "a.parquet") == want
     assert parts(UserDict(row) for row in rows) == want
-    assert [str(one.origin) for one in read_texts([rows])] == ["<list>:1", "<list>:2"]
+    assert [str(one.origin) for one in read_text_examples([rows])] == ["<list>:1", "<list>:2"]
 
 
 def test_classes_of_a_data_set_have_their_names() -> None:
@@ -264,8 +264,8 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
 
 
 def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\tlabel\n" + "t\t1\n" * LOOK + "t\t0.5\n")
-    assert [label for _, _, label in parts(path)] == ["1"] * LOOK + ["0.5"]
+    path = write(tmp_path / "a.tsv", "text\tlabel\n" + "t\t1\n" * ROWS_INSPECTED + "t\t0.5\n")
+    assert [label for _, _, label in parts(path)] == ["1"] * ROWS_INSPECTED + ["0.5"]
 
 
 # --- what is refused, and how
@@ -336,9 +336,9 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     with raises(InputError, "a.tsv:1", "3", "2", fix="1"):
         parts(path, label=3)
     with raises(InputError, "folder"):
-        read_texts([path, tmp_path / "missing.tsv"])
+        read_text_examples([path, tmp_path / "missing.tsv"])
     with raises(InputError, "dict", "rows"):
-        read_texts({"train": []})
+        read_text_examples({"train": []})
     with raises(InputError, "b.tsv"):
         parts(write(tmp_path / "b.tsv", ""))
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cloze.data.labelled.examples import Origin, TaggedExample
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import InputError
 from cloze.text.words import find_words, join_words
 from helpers import raises
@@ -26,7 +26,7 @@ def words(one: TaggedExample) -> list[str]:
 
 def survey(source: object, **options: object) -> tuple[list[TaggedExample], list[str]]:
     errors: list[InputError] = []
-    found = list(read_tags(source, on_error=errors.append, **options))
+    found = list(read_tagged_examples(source, on_error=errors.append, **options))
     return found, [error.problem for error in errors]
 
 
@@ -53,7 +53,7 @@ def test_conll_columns_with_documents(tmp_path: Path) -> None:
             b"Ann NNP I-NP I-PER\n\n-DOCSTART- -X- O O\nBob NNP I-NP I-PER\n \n"
         ),
     )
-    first, second, third = read_tags(path)
+    first, second, third = read_tagged_examples(path)
     assert first == TaggedExample(
         text="Oslo Bergen .",
         words=((0, 4), (5, 11), (12, 13)),
@@ -63,24 +63,35 @@ def test_conll_columns_with_documents(tmp_path: Path) -> None:
     )
     assert (second.text, second.tags, second.document) == ("Ann", ("B-PER",), 1)
     assert (third.text, third.document, third.origin.line) == ("Bob", 2, 11)
-    assert [one.tags for one in read_tags(path, column=2)][1:] == [("NNP",), ("NNP",)]
+    assert [one.tags for one in read_tagged_examples(path, column=2)][1:] == [("NNP",), ("NNP",)]
 
 
 def test_documents_go_on_counting_and_sentences_without_one_stand_alone(tmp_path: Path) -> None:
     bare = write(tmp_path / "a.conll", "a O\n\nb O\n")
     marked = write(tmp_path / "b.conll", "a O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
-    assert [one.document for one in read_tags([bare, marked, marked])] == [1, 2, 3, 3, 4, 5, 5, 6]
+    assert [one.document for one in read_tagged_examples([bare, marked, marked])] == [
+        1,
+        2,
+        3,
+        3,
+        4,
+        5,
+        5,
+        6,
+    ]
 
 
 def test_tabs_part_columns_where_there_are_any(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "New York\tB-LOC\n!\tO\n")
-    (one,) = read_tags(path)
+    (one,) = read_tagged_examples(path)
     assert words(one) == ["New York", "!"]
     assert one.tags == ("B-LOC", "O")
 
 
 def test_words_alone_have_no_tags(tmp_path: Path) -> None:
-    assert [one.tags for one in read_tags(write(tmp_path / "a.txt", "one\ntwo\n\nthree\n"))] == [
+    assert [
+        one.tags for one in read_tagged_examples(write(tmp_path / "a.txt", "one\ntwo\n\nthree\n"))
+    ] == [
         None,
         None,
     ]
@@ -88,17 +99,21 @@ def test_words_alone_have_no_tags(tmp_path: Path) -> None:
 
 def test_the_scheme_is_that_of_the_whole_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.bmes", "北 S-LOC\n\n张 B-PER\n三 E-PER\n\n京 I-LOC\n")
-    assert [one.tags for one in read_tags(path)] == [("B-LOC",), ("B-PER", "I-PER"), ("B-LOC",)]
-    assert next(read_tags(path, scheme="plain")).tags == ("S-LOC",)
+    assert [one.tags for one in read_tagged_examples(path)] == [
+        ("B-LOC",),
+        ("B-PER", "I-PER"),
+        ("B-LOC",),
+    ]
+    assert next(read_tagged_examples(path, scheme="plain")).tags == ("S-LOC",)
     with raises(InputError, "BIX"):
-        read_tags(path, scheme="BIX")
+        read_tagged_examples(path, scheme="BIX")
 
 
 def test_characters_on_one_line_and_their_tags_behind_a_tab(tmp_path: Path) -> None:
     path = write(
         tmp_path / "dev.char.bmes", "好\tO\n高 勇 ， 1 9 岁\tB-NAME E-NAME O O O O\n\n李 某\tO O\n"
     )
-    first, second, third = read_tags(path)
+    first, second, third = read_tagged_examples(path)
     assert (first.text, second.text, third.text) == ("好", "高勇， 1 9 岁", "李某")
     assert words(second) == ["高", "勇", "，", "1", "9", "岁"]
     assert second.tags == ("B-NAME", "I-NAME", "O", "O", "O", "O")
@@ -106,7 +121,7 @@ def test_characters_on_one_line_and_their_tags_behind_a_tab(tmp_path: Path) -> N
 
 
 def test_an_ideographic_space_is_a_word_like_any_other(tmp_path: Path) -> None:
-    (one,) = read_tags(write(tmp_path / "a.bmes", "好 O\n\u3000 O\n人 B-PER\n"))
+    (one,) = read_tagged_examples(write(tmp_path / "a.bmes", "好 O\n\u3000 O\n人 B-PER\n"))
     assert words(one) == ["好", "\u3000", "人"]
 
 
@@ -133,18 +148,23 @@ def test_conllu_words_ranges_and_empty_nodes(tmp_path: Path) -> None:
             "1 Ja INTJ root _",
         ),
     )
-    first, second, third = read_tags(path)
+    first, second, third = read_tagged_examples(path)
     assert (first.text, second.text) == ("I don't.", "de le vin!")
     assert words(first) == ["I", "do", "n't", "."]
     assert first.tags == ("PRON", "AUX", "PART", "PUNCT")
     assert [one.document for one in (first, second, third)] == [1, 1, 2]
-    assert next(read_tags(path, column="deprel")).tags == ("nsubj", "aux", "advmod", "punct")
-    assert next(read_tags(path, column=2)).tags == ("I", "do", "n't", ".")
+    assert next(read_tagged_examples(path, column="deprel")).tags == (
+        "nsubj",
+        "aux",
+        "advmod",
+        "punct",
+    )
+    assert next(read_tagged_examples(path, column=2)).tags == ("I", "do", "n't", ".")
 
 
 def test_a_range_that_is_longer_than_its_sentence_costs_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", conllu("1-999999999 ab _ _ _", "1 a X x _", "2 b X x _"))
-    assert [one.text for one in read_tags(path)] == ["ab"]
+    assert [one.text for one in read_tagged_examples(path)] == ["ab"]
 
 
 # --- JSON
@@ -168,7 +188,7 @@ def test_spans_of_a_text_become_tags_of_whole_words(tmp_path: Path) -> None:
         {"text": "Oslo"},
     ]  # fmt: skip
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    found = list(read_tags(path))
+    found = list(read_tagged_examples(path))
     spans = [
         [(w, t) for w, t in zip(words(one), one.tags or (), strict=False) if t != "O"]
         for one in found
@@ -191,9 +211,9 @@ def test_words_with_tags_as_data_sets_have_them(tmp_path: Path) -> None:
     rows = [{"tokens": ["Ann", "left"], "ner_tags": ["I-PER", "O"], "upos": ["PROPN", "VERB"]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     for source in (tmp_path / "a.parquet", [rows]):
-        (one,) = read_tags(source)
+        (one,) = read_tagged_examples(source)
         assert (one.text, one.tags) == ("Ann left", ("B-PER", "O"))
-        assert next(read_tags(source, column="upos")).tags == ("PROPN", "VERB")
+        assert next(read_tagged_examples(source, column="upos")).tags == ("PROPN", "VERB")
 
 
 def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
@@ -205,7 +225,7 @@ def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
     data = datasets.Dataset.from_dict(
         {"tokens": [["Ann", "Lee", "ran"]], "ner_tags": [[1, 2, 0]]}, features
     )
-    assert [one.tags for one in read_tags(data)] == [("B-PER", "I-PER", "O")]
+    assert [one.tags for one in read_tagged_examples(data)] == [("B-PER", "I-PER", "O")]
 
 
 # --- words
@@ -270,7 +290,7 @@ def test_a_bad_row_is_named_and_its_sentence_left_out(
 ) -> None:
     path = write(tmp_path / name, data)
     with raises(InputError, problem):
-        list(read_tags(path))
+        list(read_tagged_examples(path))
     found, problems = survey(path)
     assert len(found) == len(problems) == 1
 
@@ -304,7 +324,7 @@ def test_a_bad_row_is_named_and_its_sentence_left_out(
 def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + json.dumps(row))
     with raises(InputError, "a.jsonl:2", problem):
-        list(read_tags(path))
+        list(read_tagged_examples(path))
     found, problems = survey(path)
     assert len(found) == len(problems) == 1
 
@@ -313,7 +333,7 @@ def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
     data = "text\tlabel\na good film\tpos\n\nso bad\tneg\ndull\tneg\nit was fine\tpos\n"
     path = write(tmp_path / "a.tsv", data)
     with raises(InputError, "a.tsv:2", "a good film", fix="classify"):
-        list(read_tags(path))
+        list(read_tagged_examples(path))
 
 
 @pytest.mark.parametrize(
@@ -329,29 +349,29 @@ def test_texts_that_are_written_without_blanks_are_no_words_either(
     tmp_path: Path, data: str
 ) -> None:
     with raises(InputError, "a.tsv:", fix="classify"):
-        list(read_tags(write(tmp_path / "a.tsv", data)))
+        list(read_tagged_examples(write(tmp_path / "a.tsv", data)))
 
 
 def test_a_few_long_words_are_words(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "中华人民共和国\tNR\n成立\tVV\n了\tAS\n。\tPU\n")
-    (one,) = read_tags(path)
+    (one,) = read_tagged_examples(path)
     assert words(one) == ["中华人民共和国", "成立", "了", "。"]
 
 
 def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
     with raises(InputError, "a.conll:1", "4", "3"):
-        list(read_tags(path, column=4))
+        list(read_tagged_examples(path, column=4))
     with raises(InputError, "ner"):
-        list(read_tags(path, column="ner"))
+        list(read_tagged_examples(path, column="ner"))
     with raises(InputError, "CoNLL", "pos", fix="xpos"):
-        list(read_tags(write(tmp_path / "b.conllu", conllu("1 a X x _")), column="pos"))
+        list(read_tagged_examples(write(tmp_path / "b.conllu", conllu("1 a X x _")), column="pos"))
     with raises(InputError, "c.conll"):
-        list(read_tags(write(tmp_path / "c.conll", "")))
+        list(read_tagged_examples(write(tmp_path / "c.conll", "")))
     with raises(InputError, "d.conll"):
-        list(read_tags(write(tmp_path / "d.conll", "\n\n")))
+        list(read_tagged_examples(write(tmp_path / "d.conll", "\n\n")))
     with raises(InputError, "e.conll:1"):
-        list(read_tags(write(tmp_path / "e.conll", b"\x7fELF\0")))
+        list(read_tagged_examples(write(tmp_path / "e.conll", b"\x7fELF\0")))
     cut = write(tmp_path / "f.conll.gz", gzip.compress(b"a O\n\nb O\n")[:-4])
     found, problems = survey(cut)
     assert [one.text for one in found] == ["a"]

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cloze.data.labelled.tables import read_texts
+from cloze.data.labelled.tables import read_text_examples
 from cloze.data.readers import Row
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.errors import InputError
 from helpers import raises
 
@@ -26,9 +26,9 @@ def sources(folder: Path) -> list[object]:
 def test_a_row_without_the_column_of_the_first_is_an_error(tmp_path: Path, number: int) -> None:
     source = sources(tmp_path)[number]
     with raises(InputError, ":2", "text", "other"):
-        list(rows(source))
+        list(read_rows(source))
     errors: list[InputError] = []
-    found = list(rows(source, on_error=errors.append))
+    found = list(read_rows(source, on_error=errors.append))
     assert [(row.text, row.line) for row in found] == [("a", 1), ("c", 3), ("d", 4)]
     assert len(errors) == 1
 
@@ -37,7 +37,7 @@ def test_each_source_chooses_for_itself(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"title": "one"}\n')
     (tmp_path / "b.jsonl").write_text('{"no": 1, "which": 2}\n{"no": 1, "body": "two"}\n')
     errors: list[InputError] = []
-    found = list(rows([tmp_path, [{"content": "three"}]], on_error=errors.append))
+    found = list(read_rows([tmp_path, [{"content": "three"}]], on_error=errors.append))
     assert [row.text for row in found if isinstance(row, Row)] == ["one", "two", "three"]
     assert "which column holds the text?" in errors[0].problem
 
@@ -59,19 +59,19 @@ def test_a_number_counts_columns_as_in_labelled_tables(
 ) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(text)
-    assert [row.text for row in rows(path, column=column)] == expected
-    assert [one.text for one in read_texts(path, text=column, label=False)] == expected
+    assert [row.text for row in read_rows(path, column=column)] == expected
+    assert [one.text for one in read_text_examples(path, text=column, label=False)] == expected
 
 
 def test_a_number_counts_the_names_of_other_tables(tmp_path: Path) -> None:
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": ["7"], "title": ["a"]}), parquet)
-    assert [row.text for row in rows(parquet, column="2")] == ["a"]
+    assert [row.text for row in read_rows(parquet, column="2")] == ["a"]
     known: list[object] = [{"id": "7", "title": "a"}, {"title": "b", "id": "8"}]
-    assert [row.text for row in rows([known], column="2")] == ["a", "b"]
+    assert [row.text for row in read_rows([known], column="2")] == ["a", "b"]
     years: list[object] = [{"1": "a", "2": "b"}, {"1": "c", "x": "d"}, {"2": "e", "1": "f"}]
     errors: list[InputError] = []
-    found = rows([years], column="2", on_error=errors.append)
+    found = read_rows([years], column="2", on_error=errors.append)
     assert [row.text for row in found] == ["b", "e"]  # a name, and the second of no other row
     assert ":2: no column is called '2'" in errors[0].problem
 
@@ -82,7 +82,7 @@ def test_columns_are_counted_from_one(tmp_path: Path, text: str, column: str) ->
     path = tmp_path / "a.tsv"
     path.write_text(text)
     with raises(InputError, "1", column, "2") as wrong:
-        list(rows(path, column=column))
+        list(read_rows(path, column=column))
     assert wrong.value.fix == "count columns from 1"
 
 
@@ -90,4 +90,4 @@ def test_a_ragged_row_of_a_table_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("0\ta film\n1\n")
     with raises(InputError, ":2", "1", "2"):
-        list(rows(path, column="2"))
+        list(read_rows(path, column="2"))

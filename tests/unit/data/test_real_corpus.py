@@ -6,7 +6,7 @@ import pytest
 from cloze.data.packing import Batches, Batching
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.text.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ def test_a_real_corpus_is_small_and_known(corpus):
 
 def test_the_ids_are_those_of_the_text(corpus, data_dir, tokenizer):
     lines = []
-    for row in rows(data_dir / "text" / "wiki-short-01.txt.xz"):
+    for row in read_rows(data_dir / "text" / "wiki-short-01.txt.xz"):
         if not row.text:
             break
         lines.append(row.text)

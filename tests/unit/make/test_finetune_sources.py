@@ -8,7 +8,7 @@ import pytest
 
 import cloze
 from cloze.config import read_toml
-from cloze.data.labelled.examples import NOWHERE
+from cloze.data.labelled.examples import UNKNOWN_ORIGIN
 from cloze.errors import ClozeError, InputError
 from cloze.make.finetune.encoder import resume_finetune
 from cloze.make.finetune.labelled import read_labelled_data
@@ -80,7 +80,7 @@ def numbered(rows):
 def test_rows_are_read_for_every_task(task):
     recipe = finetune_recipe(settings=[f"task={task}"])
     rows, wanted = rows_of(task), EXAMPLES[task](20)
-    blank = {"origin": NOWHERE, **({"document": 0} if task == "tag" else {})}
+    blank = {"origin": UNKNOWN_ORIGIN, **({"document": 0} if task == "tag" else {})}
     given = [rows, tuple(rows), iter(rows), Given(rows), [Given(rows)], [iter(rows)]]
     if task == "classify":
         given.append(Given(numbered(rows), label=Classes))

@@ -20,7 +20,7 @@ from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.ngram import train_ngram
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.plan import plan
-from cloze.make.run_folder import LOCK, clear_run, lock_folder
+from cloze.make.run_folder import LOCK_FILE, clear_run, lock_folder
 from cloze.make.translation.job import resume_translator, train_translator
 from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
@@ -287,7 +287,7 @@ def test_a_second_process_is_refused(kind, files, tmp_path):
         MAKERS[kind](files, out, force=True)
     assert not out.exists(), "nothing was written"
     MAKERS[kind](files, out)
-    assert not (out / LOCK).exists()
+    assert not (out / LOCK_FILE).exists()
     before = files_of(out)
     with lock_folder(out):
         with raises(FolderError, "process"):
@@ -318,11 +318,11 @@ def test_one_of_several_runs_is_held_too(files, tmp_path):
 
     several(files, out, 2, callbacks=Callbacks(steps=look))
     assert len(seen) == 2
-    assert not list(out.rglob(LOCK))
+    assert not list(out.rglob(LOCK_FILE))
 
 
 def test_a_lock_that_was_left_behind_is_in_nobodys_way(files, tmp_path):
-    (tmp_path / LOCK).write_text("")
+    (tmp_path / LOCK_FILE).write_text("")
     MAKERS["classify"](files, tmp_path)
     assert cloze.load(tmp_path, device="cpu").labels == ("no", "yes")
 
@@ -333,16 +333,16 @@ def test_a_lock_that_goes_as_it_is_asked_for(tmp_path, monkeypatch):
 
     def flock(file, how):
         if not asked:
-            (tmp_path / LOCK).unlink()
+            (tmp_path / LOCK_FILE).unlink()
         asked.append(how)
         plain(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with lock_folder(tmp_path):
-        assert (tmp_path / LOCK).exists()
+        assert (tmp_path / LOCK_FILE).exists()
         with raises(FolderError, "process"), lock_folder(tmp_path):
             pass
-    assert not (tmp_path / LOCK).exists()
+    assert not (tmp_path / LOCK_FILE).exists()
 
 
 def test_disks_and_systems_without_locks(tmp_path, monkeypatch):

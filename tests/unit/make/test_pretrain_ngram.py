@@ -3,7 +3,7 @@
 import pytest
 
 import cloze
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.ngram import train_ngram
 from cloze.metrics.language import score_language
@@ -80,7 +80,7 @@ def test_penn_treebank_has_its_published_perplexity(data_dir, tmp_path):
     ptb = data_dir / "ptb"
     train = ptb / "ptb.train.txt.xz"
     model = train_ngram(train, tmp_path / "a", kind="spaced", min_count=1, memory=16)
-    valid = (row.text for row in rows(ptb / "ptb.valid.txt.xz"))
+    valid = (row.text for row in read_rows(ptb / "ptb.valid.txt.xz"))
     found = score_language(model, valid)
     assert (found.tokens, found.words) == (73_760, 73_760)
     assert found.perplexity == pytest.approx(148.008, abs=0.01)

@@ -8,7 +8,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
 from cloze.make.distill.student import student
@@ -135,7 +135,7 @@ def test_it_fills_no_blanks():
 
 
 def test_its_first_token_is_no_vector_of_a_text():
-    items = [Item(ids=(2, 6, 3), type_ids=(0, 0, 0), places=(0,))]
+    items = [EncodedExample(ids=(2, 6, 3), type_ids=(0, 0, 0), positions=(0,))]
     for ask in (
         lambda: cloze.embed(built(), ["a b"], pooling="cls"),
         lambda: extract_features(built(), items, Features(width=16), pooled=True, batch_tokens=64),

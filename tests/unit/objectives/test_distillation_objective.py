@@ -72,10 +72,10 @@ def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
     begin, end = batch.starts[1:3]
     one = batch_of(2)
     hidden, aim = student(ids[None, begin:end])[0], teacher(ids[None, begin:end])[0]
-    guesses = teacher.logits("mlm", aim[one.positions])
+    guesses = teacher.logits("mlm", aim[one.masked_positions])
     alone = objective(student, one)
     torch.testing.assert_close(alone["cosine"], apart(hidden, aim))
-    words = student.logits("mlm", hidden[one.positions])
+    words = student.logits("mlm", hidden[one.masked_positions])
     torch.testing.assert_close(alone["soft"], soft_targets(words, guesses, 2.0))
     assert alone["mlm.teacher"] == (guesses.argmax(-1) == torch.from_numpy(one.targets)).sum()
 
@@ -91,7 +91,7 @@ def test_the_sums_are_those_of_each_sequence_alone(student, teacher):
 
 def test_a_batch_counts_what_its_losses_are_about():
     batch = batch_of(1, 2, 3)
-    masked = len(batch.positions)
+    masked = len(batch.masked_positions)
     assert batch.counts == {"mlm": masked, "soft": masked, "cosine": len(batch.input_ids)}
     parts = batch.split(3)
     assert {type(part) for part in parts} == {TaughtBatch}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.data.running import NAME, Strips, Windows
+from cloze.data.language_model_batches import LOSS_NAME, BPTTBatches, ContextWindows
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.objectives.language import Carried, language
 from languages import language_model
@@ -13,19 +13,19 @@ from languages import language_model
 def test_the_loss_is_what_the_model_says_of_the_words():
     model = language_model("nnlm")
     ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
-    batch = Windows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
+    batch = ContextWindows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
     found = language(model.module, batch)
     (said,) = model.log_probs(model.sequences(["the cat sat on the mat"]))
-    assert np.isclose(found[NAME].item(), -said.sum(), rtol=1e-5)
-    assert 0 <= found[f"{NAME}.accuracy"] <= len(ids)
-    assert not found[f"{NAME}.accuracy"].requires_grad
+    assert np.isclose(found[LOSS_NAME].item(), -said.sum(), rtol=1e-5)
+    assert 0 <= found[f"{LOSS_NAME}.accuracy"] <= len(ids)
+    assert not found[f"{LOSS_NAME}.accuracy"].requires_grad
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
     module = language_model(cell).module
     text = np.arange(3, 11, dtype=np.int32)
-    strips = Strips(text, batch=1, length=2)
+    strips = BPTTBatches(text, batch=1, num_steps=2)
     carried = Carried(module, 1)
     for step in range(strips.per_epoch):
         language(carried, strips.batch(step))
@@ -41,18 +41,18 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
 
 def test_parts_of_a_batch_remember_each_their_own():
     module = language_model("lstm").module
-    strips = Strips(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, length=2)
+    strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, num_steps=2)
     whole, parts = Carried(module, 3), Carried(module, 3)
     for step in range(2):
-        one = language(whole, strips.batch(step))[NAME]
-        some = sum(language(parts, part)[NAME] for part in strips.batch(step).split(3))
+        one = language(whole, strips.batch(step))[LOSS_NAME]
+        some = sum(language(parts, part)[LOSS_NAME] for part in strips.batch(step).split(3))
         assert torch.allclose(one, some, rtol=1e-5)
     assert torch.allclose(whole.hidden, parts.hidden, atol=1e-6)
 
 
 def test_no_gradient_goes_back_into_the_batch_before():
     carried = Carried(language_model("lstm").module, 2)
-    strips = Strips(np.arange(3, 11, dtype=np.int32), batch=2, length=2)
+    strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch=2, num_steps=2)
     for step in range(2):
-        language(carried, strips.batch(step))[NAME].backward()
+        language(carried, strips.batch(step))[LOSS_NAME].backward()
     assert not carried.hidden.requires_grad

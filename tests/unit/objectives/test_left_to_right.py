@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus, TokenRow
 from cloze.data.packing import Batches, Batching
-from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -25,9 +25,11 @@ def batches(tmp_path_factory):
     corpus = small_corpus(tmp_path_factory.mktemp("corpus"), some_documents())
     sampling = Sampling(pairs="none", length=LENGTH, short=0.3)
     plain = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
-    made = ResidentBatches(Resident(corpus, TOKENIZER, CPU), plain, longest=LENGTH, rate=0.15)
+    made = CorpusSliceBatches(
+        DeviceCorpus(corpus, TOKENIZER, CPU), plain, max_seqlen=LENGTH, mlm_probability=0.15
+    )
     last = len(plain.epoch(0)) - 1  # the one that is not full
-    return [NextBatch.of(made.step(number)[0]) for number in (0, 1, last)]
+    return [NextBatch.from_batch(made.step(number)[0]) for number in (0, 1, last)]
 
 
 def learner():
@@ -74,7 +76,7 @@ def test_the_last_of_a_sequence_and_padding_ask_for_nothing():
     ids = torch.tensor([2, 7, 3, 2, 8, 9, 3, 0, 0])
     positions = torch.tensor([0, 1, 2, 0, 1, 2, 3, 0, 0])
     row = TokenRow(ids, *(torch.zeros(9),) * 7)._replace(positions=positions)
-    no = NO_LABEL
+    no = IGNORE_INDEX
     assert next_tokens(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
 
 

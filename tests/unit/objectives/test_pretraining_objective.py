@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
@@ -33,7 +33,7 @@ def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
     batch = packed([4])
     ids, types = torch.from_numpy(batch.input_ids), torch.from_numpy(batch.token_type_ids)
     hidden = model(ids[None], torch.ones(1, len(ids)), types[None])[0]
-    words = model.logits("mlm", hidden)[batch.positions]
+    words = model.logits("mlm", hidden)[batch.masked_positions]
     targets = torch.from_numpy(batch.targets)
     terms = pretraining(model, batch)
     torch.testing.assert_close(terms["mlm"], F.cross_entropy(words, targets) * len(targets))
@@ -49,7 +49,7 @@ def test_only_losses_carry_a_gradient(model):
 
 def test_pairs_without_a_label_teach_nothing(model):
     batch = packed([1, 2])
-    batch = replace(batch, labels=np.full(2, NO_LABEL))
+    batch = replace(batch, labels=np.full(2, IGNORE_INDEX))
     terms = pretraining(model, batch)
     assert terms["nsp"] == 0
     assert terms["nsp.accuracy"] == 0
@@ -87,7 +87,7 @@ def test_half_precision_scores_are_summed_in_float32():
 
 
 def test_ignored_targets_are_neither_lost_on_nor_hit():
-    logits, targets = torch.eye(3), torch.tensor([0, NO_LABEL, 0])
+    logits, targets = torch.eye(3), torch.tensor([0, IGNORE_INDEX, 0])
     assert cross_entropy(logits, targets) == cross_entropy(logits[[0, 2]], targets[[0, 2]])
     assert correct(logits, targets) == 1
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus, TokenRow
 from cloze.data.packing import Batches, Batching
-from cloze.data.resident import Resident, ResidentBatches, TokenRow
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
@@ -37,9 +37,11 @@ def corpus(tmp_path_factory):
 def batch_of(corpus, number=0, *, pairs="none", fills=False, detects=True, seed=None):
     sampling = Sampling(pairs=pairs, length=LENGTH, short=0.3)
     batches = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
-    made = ResidentBatches(Resident(corpus, TOKENIZER, CPU), batches, longest=LENGTH, rate=RATE)
+    made = CorpusSliceBatches(
+        DeviceCorpus(corpus, TOKENIZER, CPU), batches, max_seqlen=LENGTH, mlm_probability=RATE
+    )
     plain = made.step(number)[0]
-    return ReplacedBatch.of(replace(plain, seed=seed), fills=fills, detects=detects)
+    return ReplacedBatch.from_batch(replace(plain, seed=seed), fills=fills, detects=detects)
 
 
 def learner(family="modernbert", heads=("mlm",), width=None):
@@ -73,7 +75,7 @@ def by_hand(both, batch):
     draws = torch.rand(batch.masked, generator=random)
     size = int(batch.lengths.sum())
     packed = Packed.of(batch.lengths)
-    known = masked.targets != NO_LABEL
+    known = masked.targets != IGNORE_INDEX
     places, targets = masked.places[known], masked.targets[known]
     guesses = both.generator.logits(
         "mlm", both.generator(masked.ids[:size], packed, row.types[:size])[places]
@@ -112,8 +114,8 @@ def test_it_is_the_plain_computation(corpus, family, pairs, width):
         assert terms.keys() == expected.keys()
         for name, value in expected.items():
             assert terms[name].item() == pytest.approx(value.item(), rel=1e-4), name
-        assert batch.counts["detection"] == tokens == int(batch.row().text.sum())
-        assert batch.counts["generator"] == batch.counts["correction"] == batch.asked
+        assert batch.counts["detection"] == tokens == int(batch.gather_tokens().is_text.sum())
+        assert batch.counts["generator"] == batch.counts["correction"] == batch.num_masked
         assert 0 < expected["detection.original"] < tokens
 
 
@@ -151,17 +153,17 @@ def test_a_word_that_the_generator_guessed_is_an_original(corpus):
     both, batch = learner(), batch_of(corpus)
     with torch.no_grad():  # a generator that always says one word
         both.generator.heads["mlm"].bias.zero_()[9] = 1e4
-    row = batch.row()
-    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.masked,
-                      asked=batch.asked, rng=rng())  # fmt: skip
+    row = batch.gather_tokens()
+    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.max_masked,
+                      asked=batch.num_masked, rng=rng())  # fmt: skip
     guessed = int((masked.targets == 9).sum())
     terms = objective()(both, batch, rng())
     assert terms["generator.accuracy"] == guessed
-    assert terms["detection.original"] == batch.counts["detection"] - batch.asked + guessed
+    assert terms["detection.original"] == batch.counts["detection"] - batch.num_masked + guessed
 
 
 def test_scores_are_judged_on_text_alone():
-    row = TokenRow(*(torch.zeros(5),) * 6, text=torch.tensor([0, 1, 1, 1, 0]).bool(),
+    row = TokenRow(*(torch.zeros(5),) * 6, is_text=torch.tensor([0, 1, 1, 1, 0]).bool(),
                    maskable=torch.zeros(5))  # fmt: skip
     scores = torch.tensor([9.0, 2.0, -3.0, 4.0, 9.0])
     replaced = torch.tensor([False, True, False, False, False])
@@ -178,7 +180,7 @@ def test_a_batch_that_fills_is_plain_pretraining(corpus):
     assert {name: term.item() for name, term in terms.items()} == {
         name: term.item() for name, term in plain.items()
     }
-    assert batch.counts == {"mlm": batch.asked, "nsp": 0, "generator": 0, "detection": 0,
+    assert batch.counts == {"mlm": batch.num_masked, "nsp": 0, "generator": 0, "detection": 0,
                             "correction": 0}  # fmt: skip
 
 

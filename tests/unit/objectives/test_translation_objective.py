@@ -5,12 +5,12 @@ import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.nn import functional as F
 
-from cloze.data.parallel import NAME, Pairs
+from cloze.data.parallel_text import LOSS_NAME, TranslationBatches
 from cloze.errors import ConfigError
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.objectives.core import Placed
+from cloze.objectives.core import DeviceBatch
 from cloze.objectives.translation import translation
 from helpers import raises
 from translators import VARIETIES, config_of, module_of
@@ -19,7 +19,7 @@ SOURCE, TARGET = [[5, 6, 0], [7, 0], [3, 3, 3, 0]], [[8, 0], [9, 3, 4, 0], [2, 0
 
 
 def batch(own=0.0):
-    pairs = Pairs(SOURCE, TARGET, batch_tokens=1000)
+    pairs = TranslationBatches(SOURCE, TARGET, batch_tokens=1000)
     return pairs.batch(0, own)
 
 
@@ -34,22 +34,24 @@ def test_the_sum_is_that_of_the_pairs_one_by_one(variety):
         scores = module.logits(module(ids, torch.ones_like(ids, dtype=torch.bool), inputs))[0]
         total += F.cross_entropy(scores, torch.tensor(target), reduction="sum").item()
         right += (scores.argmax(-1) == torch.tensor(target)).sum().item()
-    assert terms[NAME].item() == pytest.approx(total, rel=1e-9)
-    assert terms[f"{NAME}.nats"].item() == pytest.approx(total, rel=1e-9)
-    assert terms[f"{NAME}.accuracy"].item() == right
-    assert not terms[f"{NAME}.nats"].requires_grad
+    assert terms[LOSS_NAME].item() == pytest.approx(total, rel=1e-9)
+    assert terms[f"{LOSS_NAME}.nats"].item() == pytest.approx(total, rel=1e-9)
+    assert terms[f"{LOSS_NAME}.accuracy"].item() == right
+    assert not terms[f"{LOSS_NAME}.nats"].requires_grad
 
 
 def test_label_smoothing_spreads_a_share_over_all_words():
     module = module_of("transformer")
     terms = translation(smoothing=0.1)(module, batch(), None)
-    plain = terms[f"{NAME}.nats"].item()
+    plain = terms[f"{LOSS_NAME}.nats"].item()
     arrays = {name: torch.from_numpy(array) for name, array in batch().arrays(1).items()}
     inputs = F.pad(arrays["targets"].clamp(min=0), (1, -1))  # bos is 0
     told = arrays["targets"] >= 0
-    logs = module.logits(module(arrays["source"], arrays["real"], inputs)[told]).log_softmax(-1)
+    logs = module.logits(
+        module(arrays["source"], arrays["attention_mask"], inputs)[told]
+    ).log_softmax(-1)
     expected = 0.9 * plain - 0.1 * logs.mean(-1).sum().item()
-    assert terms[NAME].item() == pytest.approx(expected, rel=1e-9)
+    assert terms[LOSS_NAME].item() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
@@ -58,9 +60,9 @@ def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smooth
     objective, found = translation(smoothing=smoothing), []
     for placed in (False, True):
         module = module_of(variety)
-        given = Placed.on(torch.device("cpu"), batch()) if placed else batch()
+        given = DeviceBatch.on(torch.device("cpu"), batch()) if placed else batch()
         terms = objective(module, given, None)
-        terms[NAME].backward()
+        terms[LOSS_NAME].backward()
         found.append((terms, {name: w.grad for name, w in module.named_parameters()}))
     (terms, grads), (others, other_grads) = found
     assert terms.keys() == others.keys()
@@ -76,21 +78,21 @@ def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smooth
 def test_rectangles_may_end_beyond_the_last_place_of_a_model():
     module = module_of("learned")
     module.positions.limit = 5  # rectangles have 8 columns
-    whole = translation()(module, batch(), None)[NAME].item()
-    placed = Placed.on(torch.device("cpu"), batch())
-    assert translation()(module, placed, None)[NAME].item() == pytest.approx(whole, rel=1e-10)
+    whole = translation()(module, batch(), None)[LOSS_NAME].item()
+    placed = DeviceBatch.on(torch.device("cpu"), batch())
+    assert translation()(module, placed, None)[LOSS_NAME].item() == pytest.approx(whole, rel=1e-10)
 
 
 def test_a_recorded_share_of_own_words_is_read_and_not_looked_at():
     module = module_of("bahdanau", scale=1.0).train()
     objective = translation()
-    forced = objective(module, batch(), None)[NAME].item()
-    placed = Placed.on(torch.device("cpu"), batch(own=0.5))
+    forced = objective(module, batch(), None)[LOSS_NAME].item()
+    placed = DeviceBatch.on(torch.device("cpu"), batch(own=0.5))
     found = []
     for share in (0.0, 1.0):
-        placed.tensors["own"].fill_(share)  # as a replayed step finds it
-        found.append(objective(module, placed, None)[NAME].item())
-    everything = objective(module, batch(own=1.0), torch.Generator())[NAME].item()
+        placed.tensors["scheduled_sampling_prob"].fill_(share)  # as a replayed step finds it
+        found.append(objective(module, placed, None)[LOSS_NAME].item())
+    everything = objective(module, batch(own=1.0), torch.Generator())[LOSS_NAME].item()
     assert found == pytest.approx([forced, everything], rel=1e-10)
     assert everything != pytest.approx(forced)
 
@@ -105,9 +107,11 @@ def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety,
     with FakeTensorMode() as mode:
         module = (Transformer if isinstance(config, TransformerConfig) else Seq2Seq)(config)
         module.train()
-        given = Placed.on(torch.device("cpu"), batch(own))
+        given = DeviceBatch.on(torch.device("cpu"), batch(own))
         tensors = {name: mode.from_tensor(tensor) for name, tensor in given.tensors.items()}
-        translation(smoothing=0.1)(module, Placed(batch(), tensors), None)[NAME].backward()
+        translation(smoothing=0.1)(module, DeviceBatch(batch(), tensors), None)[
+            LOSS_NAME
+        ].backward()
         with pytest.raises(DynamicOutputShapeException):  # as the packed words of a CPU do
             tensors["targets"][tensors["targets"] >= 0]
 
@@ -115,9 +119,9 @@ def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety,
 def test_own_words_are_for_recurrent_nets_while_they_learn():
     module = module_of("bahdanau", scale=1.0)
     objective, rng = translation(), torch.Generator().manual_seed(0)
-    forced = objective(module, batch(), rng)[NAME].item()
-    assert objective(module, batch(own=1.0), rng)[NAME].item() == forced  # not while judging
+    forced = objective(module, batch(), rng)[LOSS_NAME].item()
+    assert objective(module, batch(own=1.0), rng)[LOSS_NAME].item() == forced  # not while judging
     module.train()
-    assert objective(module, batch(own=1.0), rng)[NAME].item() != forced
+    assert objective(module, batch(own=1.0), rng)[LOSS_NAME].item() != forced
     with raises(ConfigError, "transformer", fix="0"):
         objective(module_of("transformer"), batch(own=0.5), rng)

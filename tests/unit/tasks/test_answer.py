@@ -6,7 +6,7 @@ import torch
 import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
-from cloze.data.labelled.questions import read_questions
+from cloze.data.labelled.questions import read_question_examples
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.answer import expand_to_words, predict
 from cloze.tasks.answer_items import encode_examples
@@ -167,7 +167,7 @@ def test_targets_are_the_tokens_of_the_answer(model):
         "cat",
         "sat",
     ]
-    assert list(item.places) == list(range(len(item.ids)))
+    assert list(item.positions) == list(range(len(item.ids)))
     ((item,),) = encode_examples(model, [asked("the cats", ("at", 5))], WINDOW)
     assert item.targets == (item.context.start + 1,) * 2  # the piece that holds it
     ((item,),) = encode_examples(model, [asked(SHORT)], WINDOW)
@@ -254,7 +254,7 @@ def test_mistakes(model):
 def test_every_real_answer_is_whole_in_a_window(data_dir, language, vocabulary):
     tokenizer = cloze.Tokenizer.from_vocab(data_dir / f"vocab/bert-base-{vocabulary}-vocab.txt")
     model = tiny_model("span", positions=128, tokenizer=tokenizer)
-    examples = list(read_questions(data_dir / f"xquad/xquad.{language}.json.xz"))[:300]
+    examples = list(read_question_examples(data_dir / f"xquad/xquad.{language}.json.xz"))[:300]
     groups = encode_examples(model, examples, WINDOW)
     assert sum(map(len, groups)) > len(examples)
     for example, group in zip(examples, groups, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.vectors import Record, vector_file
+from cloze.data.vector_files import EmbeddingRecord, open_vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
@@ -187,10 +187,10 @@ def test_what_was_cut_is_told_where_someone_asks(model):
 
 
 def test_numbers_that_are_none_are_not_written(tmp_path):
-    broken = Record(text="the cat", vectors=np.array([1.0, np.nan], np.float32))
+    broken = EmbeddingRecord(text="the cat", vectors=np.array([1.0, np.nan], np.float32))
     with (
         raises(InputError, "the cat"),
-        vector_file(tmp_path / "v.jsonl") as write,
+        open_vector_file(tmp_path / "v.jsonl") as write,
     ):
         write([broken])
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.data.labelled.batch import Item
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.bert import BertConfig
@@ -17,7 +17,9 @@ from helpers import PIECES, raises, tiny_model, tiny_tokenizer
 
 def items_of(model, texts, places=(0,)):
     encodings = model.tokenizer.encode_batch(texts)
-    return [Item(ids=one.ids, type_ids=one.type_ids, places=places) for one in encodings]
+    return [
+        EncodedExample(ids=one.ids, type_ids=one.type_ids, positions=places) for one in encodings
+    ]
 
 
 def alone(model, item, head):

@@ -7,7 +7,7 @@ import cloze
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
-from cloze.data.labelled.tags import read_tags
+from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.tag import encode_examples, predict
 from cloze.text.truncation import max_context_windows
@@ -43,7 +43,7 @@ def test_words_are_read_at_their_first_piece(model):
     assert words_of(SENTENCE) == WORDS
     tags = ("O", "B-PER", "I-PER", "B-LOC")
     ((item,),) = encode_examples(model, [example(SENTENCE, tags=tags)], TASK)
-    pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.places]
+    pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.positions]
     assert pieces == ["the", "cat", "sat", "a"]
     assert list(item.words) == [0, 1, 2, 3]
     assert list(item.targets) == [0, 1, 2, 3]
@@ -86,7 +86,7 @@ def test_windows_read_each_word_once_where_it_has_most_context(model):
     owners = max_context_windows([window.kept_ranges[0][0] for window in windows])
     for n, item in enumerate(group):
         assert len(item.targets) == len(item.words)
-        for word, place in zip(item.words, item.places, strict=True):
+        for word, place in zip(item.words, item.positions, strict=True):
             first = whole.tokens_in_span(*given.words[word])[0] - 1
             assert owners[first] == n
             assert windows[n].offsets[place][0] == given.words[word][0]
@@ -106,7 +106,7 @@ def test_words_that_a_policy_cuts_are_o_and_counted(model, policy):
     assert found.untagged == len(given.words) - len(read) > 0
     assert all(found.tags[n] == "O" for n in range(len(given.words)) if n not in read)
     encoding = model.tokenizer.encode(text, max_length=24, truncation=policy)
-    assert [encoding.offsets[p][0] for p in item.places] == [given.words[w][0] for w in read]
+    assert [encoding.offsets[p][0] for p in item.positions] == [given.words[w][0] for w in read]
 
 
 def test_too_long_without_a_policy(model):
@@ -123,10 +123,10 @@ def test_the_sentences_around_fill_the_room(model):
         assert len(item.ids) == len(item.type_ids) == 24
         start = " ".join(map(str, flat)).find(" ".join(map(str, item.ids[1:-1])))
         assert start >= 0, "a stretch of the document"
-        pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.places]
+        pieces = [model.tokenizer.id_to_token(item.ids[place]) for place in item.positions]
         assert pieces == text.split()
     (third,) = made[2]
-    assert third.places == [9, 10]  # both neighbours before it, 8 pieces, and 12 after it
+    assert third.positions == [9, 10]  # both neighbours before it, 8 pieces, and 12 after it
 
 
 def test_context_ends_with_the_document_and_the_file(model):
@@ -224,7 +224,7 @@ def test_a_reader_of_words():
 @pytest.mark.parametrize("context", [False, True])
 def test_every_word_of_real_sentences_is_read_once(data_dir, context):
     tokenizer = cloze.Tokenizer.from_vocab(data_dir / "vocab/bert-base-cased-vocab.txt")
-    examples = list(read_tags(data_dir / "conll2003/eng.testa.xz"))[:800]
+    examples = list(read_tagged_examples(data_dir / "conll2003/eng.testa.xz"))[:800]
     labels = sorted({tag for one in examples for tag in one.tags})
     model = tiny_model("token", labels=labels, positions=48, tokenizer=tokenizer)
     groups = encode_examples(model, examples, Task(name="tag", policy="window", context=context))
@@ -232,7 +232,7 @@ def test_every_word_of_real_sentences_is_read_once(data_dir, context):
     for one, group in zip(examples, groups, strict=True):
         assert [word for item in group for word in item.words] == list(range(len(one.words)))
         for item in group:
-            for place, word, target in zip(item.places, item.words, item.targets, strict=True):
+            for place, word, target in zip(item.positions, item.words, item.targets, strict=True):
                 start, end = one.words[word]
                 piece = tokenizer.id_to_token(item.ids[place])
                 assert piece == "[UNK]" or one.text[start:end].startswith(piece)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.data.labelled.batch import Item, TaskBatch, batch_of
+from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.models.build import build
 from cloze.objectives.core import Learner
 from cloze.objectives.labelled import classes
@@ -141,10 +141,14 @@ def labelled(number, length=12):
     """Eight sequences of up to `length` tokens, of one of three classes each."""
     rng = np.random.default_rng(number)
     lengths = rng.integers(3, length + 1, 8)
-    return batch_of(
+    return collate_examples(
         "classify",
         [
-            [Item(ids=rng.integers(5, 50, n), type_ids=[0] * n, targets=(int(rng.integers(3)),))]
+            [
+                EncodedExample(
+                    ids=rng.integers(5, 50, n), type_ids=[0] * n, targets=(int(rng.integers(3)),)
+                )
+            ]
             for n in lengths
         ],
     )

@@ -11,13 +11,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import NO_LABEL, Ints
+from cloze.data.batch import IGNORE_INDEX, Ints
 
-ROUND = 16  # lengths of padded rows
+LENGTH_MULTIPLE = 16  # lengths of padded rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class EncodedExample:
     """One sequence as a head reads it.
 
     `places` are tokens of the sequence: [CLS] alone for a label or a choice, the first piece of
@@ -27,7 +27,7 @@ class Item:
 
     ids: Sequence[int]
     type_ids: Sequence[int]
-    places: Sequence[int] = (0,)
+    positions: Sequence[int] = (0,)
     targets: Sequence[int | float] = ()  # empty where nothing is learned
     example: int = 0  # the number of the example it was made from
 
@@ -40,11 +40,11 @@ class TaskBatch:
     input_ids: Ints  # n
     token_type_ids: Ints  # n
     lengths: Ints  # b
-    places: Ints  # m, in the flat row
-    sizes: Ints  # b, places of each sequence
-    groups: Ints  # g, sequences of each group: the options of a question; else all are 1
+    positions: Ints  # m, in the flat row
+    position_counts: Ints  # b, places of each sequence
+    group_sizes: Ints  # g, sequences of each group: the options of a question; else all are 1
     targets: NDArray[Any]  # what the objective makes of them
-    spread: Ints  # g, targets of each group
+    target_counts: Ints  # g, targets of each group
     sample_ids: Ints  # b
 
     def __len__(self) -> int:
@@ -61,13 +61,13 @@ class TaskBatch:
         """Where each sequence begins, and n."""
         return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
 
-    def by_sequence(self, width: int | None = None) -> Ints:
+    def positions_by_sequence(self, width: int | None = None) -> Ints:
         """The numbers of the places of each sequence, −1 where it has fewer than another (b t)."""
-        return _numbered(self.sizes, width)
+        return _numbered(self.position_counts, width)
 
-    def by_group(self) -> Ints:
+    def sequences_by_group(self) -> Ints:
         """The numbers of the sequences of each group, −1 where it has fewer (g k)."""
-        return _numbered(self.groups)
+        return _numbered(self.group_sizes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The same in rectangles, padded so that few shapes occur: rows to a multiple of 16.
@@ -75,54 +75,55 @@ class TaskBatch:
         `places` are among the b·t of the rows. Where sequences have several there are b·t of them,
         those too many with the target NO_LABEL.
         """
-        longest = -(-int(self.lengths.max()) // ROUND) * ROUND
+        longest = -(-int(self.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         real = np.arange(longest) < self.lengths[:, None]  # b t
         ids, types = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
         ids[real], types[real] = self.input_ids, self.token_type_ids
-        places, targets = np.flatnonzero(real)[self.places], self.targets
-        if (self.sizes != 1).any():
+        places, targets = np.flatnonzero(real)[self.positions], self.targets
+        if (self.position_counts != 1).any():
             places = _filled(places, real.size, 0)
-            if np.array_equal(self.spread, self.sizes):  # a target at every place
-                targets = _filled(targets, real.size, NO_LABEL)
+            if np.array_equal(self.target_counts, self.position_counts):  # a target at every place
+                targets = _filled(targets, real.size, IGNORE_INDEX)
         return {
             "ids": ids,
-            "real": real,
-            "types": types,
-            "places": places,
-            "by_sequence": self.by_sequence(longest),
-            "by_group": self.by_group(),
+            "attention_mask": real,
+            "token_type_ids": types,
+            "positions": places,
+            "positions_by_sequence": self.positions_by_sequence(longest),
+            "sequences_by_group": self.sequences_by_group(),
             "targets": targets,
         }
 
     def split(self, parts: int) -> list[Self]:
         """The same groups in up to `parts` batches of about as many tokens each."""
-        borders = self.starts[np.concatenate([[0], self.groups.cumsum()])]  # g + 1
+        borders = self.starts[np.concatenate([[0], self.group_sizes.cumsum()])]  # g + 1
         ideal = np.arange(1, parts) * len(self.input_ids) / parts
-        cuts = np.unique([0, *np.searchsorted(borders, ideal), len(self.groups)]).tolist()
+        cuts = np.unique([0, *np.searchsorted(borders, ideal), len(self.group_sizes)]).tolist()
         return [self._part(first, last) for first, last in pairwise(cuts)]
 
     def _part(self, first: int, last: int) -> Self:
-        sequences = slice(int(self.groups[:first].sum()), int(self.groups[:last].sum()))
+        sequences = slice(int(self.group_sizes[:first].sum()), int(self.group_sizes[:last].sum()))
         begin, end = (int(self.starts[n]) for n in (sequences.start, sequences.stop))
         read = slice(
-            int(self.sizes[: sequences.start].sum()), int(self.sizes[: sequences.stop].sum())
+            int(self.position_counts[: sequences.start].sum()),
+            int(self.position_counts[: sequences.stop].sum()),
         )
-        asked = slice(int(self.spread[:first].sum()), int(self.spread[:last].sum()))
+        asked = slice(int(self.target_counts[:first].sum()), int(self.target_counts[:last].sum()))
         return replace(
             self,
             input_ids=self.input_ids[begin:end],
             token_type_ids=self.token_type_ids[begin:end],
             lengths=self.lengths[sequences],
-            places=self.places[read] - begin,
-            sizes=self.sizes[sequences],
-            groups=self.groups[first:last],
+            positions=self.positions[read] - begin,
+            position_counts=self.position_counts[sequences],
+            group_sizes=self.group_sizes[first:last],
             targets=self.targets[asked],
-            spread=self.spread[first:last],
+            target_counts=self.target_counts[first:last],
             sample_ids=self.sample_ids[sequences],
         )
 
 
-def batch_of(name: str, groups: Sequence[Sequence[Item]]) -> TaskBatch:
+def collate_examples(name: str, groups: Sequence[Sequence[EncodedExample]]) -> TaskBatch:
     """Groups of items as one batch; sequences of one length lie together where groups allow.
 
     The targets of a group are those of its first item, if it has several.
@@ -138,11 +139,11 @@ def batch_of(name: str, groups: Sequence[Sequence[Item]]) -> TaskBatch:
         input_ids=_flat([item.ids for item in items]),
         token_type_ids=_flat([item.type_ids for item in items]),
         lengths=lengths,
-        places=_flat([np.asarray(item.places) + start for item, start in pairs]),
-        sizes=np.array([len(item.places) for item in items], np.int64),
-        groups=np.array([len(group) for group in ordered], np.int64),
+        positions=_flat([np.asarray(item.positions) + start for item, start in pairs]),
+        position_counts=np.array([len(item.positions) for item in items], np.int64),
+        group_sizes=np.array([len(group) for group in ordered], np.int64),
         targets=np.array([one for row in targets for one in row]),
-        spread=np.array([len(row) for row in targets], np.int64),
+        target_counts=np.array([len(row) for row in targets], np.int64),
         sample_ids=np.array([item.example for item in items], np.int64),
     )
 

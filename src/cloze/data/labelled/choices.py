@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any
 
 from cloze.data.labelled.examples import ChoiceExample
-from cloze.data.labelled.records import TABLES, Part, Record, mappings, read_each
-from cloze.data.readers import text_of
-from cloze.data.streams import OnError, Source
+from cloze.data.labelled.records import TABLE_FORMATS, DataInput, Record, read_inputs, read_mappings
+from cloze.data.readers import as_text
+from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
 TEXTS = (
@@ -24,10 +24,10 @@ QUESTIONS = ("question", "question_stem", "query")
 OPTIONS = ("options", "choices", "endings", "choice")
 LABELS = ("label", "answer", "answerKey", "answer_key", "gold", "correct")
 _NUMBERED = re.compile(r"(?:ending|choice|option|sol|answer)_?([0-9]|[A-Z])")
-LEAST = 2  # options
+MIN_OPTIONS = 2  # options
 
 
-def read_choices(
+def read_choice_examples(
     sources: Source | list[Source], *, on_error: OnError = "raise"
 ) -> Iterator[ChoiceExample]:
     """Every question of every source, in order.
@@ -36,12 +36,12 @@ def read_choices(
     is missing, empty or -1 is not known. A question without a text is the text. In DREAM's files
     `line` is the number of the question, and several about one dialogue are told apart by #1, #2.
     """
-    return read_each(sources, TABLES, _read, on_error)
+    return read_inputs(sources, TABLE_FORMATS, _read, on_error)
 
 
-def _read(part: Part) -> Iterator[ChoiceExample | InputError]:
+def _read(part: DataInput) -> Iterator[ChoiceExample | InputError]:
     number = count(1)
-    for record in mappings(part, TABLES):
+    for record in read_mappings(part, TABLE_FORMATS):
         if isinstance(record, InputError):
             yield record
             continue
@@ -80,8 +80,8 @@ def _example(record: Record, turns: object, name: str | None) -> ChoiceExample:
         )
     options, names = _options(value, where)
     return ChoiceExample(
-        text=text_of((texts or asked)[0], where),
-        question=text_of(asked[0], where) if texts and asked else None,
+        text=as_text((texts or asked)[0], where),
+        question=as_text(asked[0], where) if texts and asked else None,
         options=options,
         label=_label(value, options, names, where),
         origin=record.origin(value.get("id") if name is None else name),
@@ -98,12 +98,12 @@ def _options(value: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], Seq
         case None:
             numbered = sorted(key for key in value if _NUMBERED.fullmatch(str(key)))
             listed = [value[key] for key in numbered]
-    if not isinstance(listed, list) or len(listed) < LEAST:
+    if not isinstance(listed, list) or len(listed) < MIN_OPTIONS:
         raise InputError(
             f"{where}: there are no options to choose from",
             fix=f"list two or more under one of {', '.join(OPTIONS)}",
         )
-    options = tuple(text_of(option, where) for option in listed)
+    options = tuple(as_text(option, where) for option in listed)
     return options, names or [chr(ord("A") + number) for number, _ in enumerate(options)]
 
 

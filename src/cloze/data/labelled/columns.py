@@ -45,7 +45,7 @@ class Columns:
     number: bool = False  # labels are numbers, not names of classes
 
 
-class Asked(NamedTuple):
+class RequestedColumns(NamedTuple):
     """The columns someone named; None: to be found."""
 
     text: str | None = None
@@ -61,16 +61,16 @@ class Asked(NamedTuple):
 _COLA = Columns(text="4", label="2")
 
 
-def is_header(fields: Sequence[str], asked: Asked) -> bool:
+def is_header(fields: Sequence[str], requested: RequestedColumns) -> bool:
     """Whether the first row names columns: one is asked for, or one is known and none a number.
 
     A number that is asked for and counts no column is a name, too: that of a year.
     """
-    if any(name is not None and not name.isdecimal() for name in asked.columns):
+    if any(name is not None and not name.isdecimal() for name in requested.columns):
         return True
     if not any(name in _KNOWN for name in _plain(fields)):
         return False
-    years = [name for name in asked.columns if name is not None and int(name) > len(fields)]
+    years = [name for name in requested.columns if name is not None and int(name) > len(fields)]
     return not any(is_number(field) and field not in years for field in fields)
 
 
@@ -85,11 +85,11 @@ def is_number(value: object) -> bool:
     return "_" not in str(value)
 
 
-def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
+def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, where: str) -> Columns:
     """Columns by their names, or as asked for."""
     plain = _plain(names)
-    text, pair, label = (asked_column(names, column, where) for column in asked.columns)
-    if label is None and asked.labelled:
+    text, pair, label = (find_column(names, column, where) for column in requested.columns)
+    if label is None and requested.labelled:
         label = _label([name for name in names if name not in (text, pair)], where)
     if text is None and pair is None:
         both = next((two for two in PAIRS if {*two} <= {*plain} and label not in two), None)
@@ -101,7 +101,7 @@ def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
         text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
     if text is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {listed(names)}",
+            f"{where}: which column holds the text? there are {format_names(names)}",
             fix="name it with --text (text=… in Python), and --pair if there are two; "
             "a number counts columns from 1",
         )
@@ -111,7 +111,9 @@ def named_columns(names: Sequence[str], asked: Asked, where: str) -> Columns:
     return Columns(text=text, pair=pair, label=label)
 
 
-def numbered_columns(rows: Sequence[Sequence[str]], asked: Asked, where: str) -> Columns:
+def find_columns_by_content(
+    rows: Sequence[Sequence[str]], requested: RequestedColumns, where: str
+) -> Columns:
     """Columns of a table without a header, told by its first rows, or as asked for.
 
     One column is the text. Of two, and of three where two are a pair, the label is the last, unless
@@ -119,10 +121,10 @@ def numbered_columns(rows: Sequence[Sequence[str]], asked: Asked, where: str) ->
     label, mark, sentence) if the third is a linguist's mark, or empty.
     """
     names = [str(number) for number, _ in enumerate(rows[0], 1)]
-    text, pair, label = (asked_column(names, column, where) for column in asked.columns)
+    text, pair, label = (find_column(names, column, where) for column in requested.columns)
     if label is None:
         label = _label_by_shape(rows, {text, pair})
-        if text is None and label is not None and asked.labelled:
+        if text is None and label is not None and requested.labelled:
             _check_labels(rows, int(label) - 1, where)
     free = [name for name in names if name not in (text, pair, label)]
     if text is None and label == _COLA.label and _is_cola(rows):
@@ -135,7 +137,7 @@ def numbered_columns(rows: Sequence[Sequence[str]], asked: Asked, where: str) ->
             f"{where}: which of {len(names)} columns holds the text? no header says it",
             fix="give numbers, counted from 1: text=…, label=…; or write a header",
         )
-    return Columns(text=text, pair=pair, label=label if asked.labelled else None)
+    return Columns(text=text, pair=pair, label=label if requested.labelled else None)
 
 
 def _label_by_shape(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:
@@ -169,7 +171,7 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
     if names and others and first not in others:
         raise InputError(
-            f"{where}: is {listed(rows[0])} a header? none of it is a name known here",
+            f"{where}: is {format_names(rows[0])} a header? none of it is a name known here",
             fix="if so, name the columns: --text, --label (text=… in Python); "
             "if not, give their numbers, from 1",
         )
@@ -181,7 +183,7 @@ def _label(names: Sequence[str], where: str) -> str | None:
         found = [names[plain.index(name)] for name in group if name in plain]
         if len(found) > 1:
             raise InputError(
-                f"{where}: which column holds the label? {listed(found)} may",
+                f"{where}: which column holds the label? {format_names(found)} may",
                 fix="name it: --label NAME (label=… in Python)",
             )
         if found:
@@ -189,7 +191,7 @@ def _label(names: Sequence[str], where: str) -> str | None:
     return None
 
 
-def asked_column(names: Sequence[str], column: str | None, where: str) -> str | None:
+def find_column(names: Sequence[str], column: str | None, where: str) -> str | None:
     """The column someone asked for: by name, or by number from 1 where none has that name."""
     if column is None:
         return None
@@ -205,13 +207,13 @@ def asked_column(names: Sequence[str], column: str | None, where: str) -> str | 
             f"{where}: there is no column {column}, there are {len(names)}",
             fix="count columns from 1",
         )
-    raise missing(names, column, where)
+    raise missing_column_error(names, column, where)
 
 
-def missing(names: Sequence[str], column: str, where: str) -> InputError:
+def missing_column_error(names: Sequence[str], column: str, where: str) -> InputError:
     """What is wrong where no column has the name."""
     return InputError(
-        f"{where}: no column is called {column!r}, there are {listed(names)}",
+        f"{where}: no column is called {column!r}, there are {format_names(names)}",
         fix=suggest(column, names),
     )
 
@@ -220,6 +222,6 @@ def _plain(names: Sequence[str]) -> list[str]:
     return [str(name).strip().lower() for name in names]
 
 
-def listed(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """The names, for a message."""
     return ", ".join(repr(name)[:40] for name in names[:12]) or "none"

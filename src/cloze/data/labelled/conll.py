@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from cloze.config import suggest
-from cloze.data.readers import each_line, ragged, whole_file
-from cloze.data.unpack import Lines
+from cloze.data.input_files import TextLines
+from cloze.data.readers import check_complete, column_count_error, iterate_lines
 from cloze.errors import InputError
 from cloze.text.words import IDEOGRAPHS, WordSpans, join_words
 
@@ -41,12 +41,12 @@ class Sentence(NamedTuple):
 Found: TypeAlias = Iterator[Sentence | InputError]
 
 
-def read_conll(source: Lines, column: str | None) -> Found:
+def read_conll(source: TextLines, column: str | None) -> Found:
     """The sentences of one file, a row that cannot be read as what is wrong with it."""
     file = source.file
     lines: list[Line] = [
         (source.number, line if isinstance(line, InputError) else line.rstrip("\r\n"))
-        for line in whole_file(each_line(source), file)
+        for line in check_complete(iterate_lines(source), file)
     ]
     texts = [line for _, line in lines if isinstance(line, str) and line.strip()]
     if any(map(_is_sentence, texts)):
@@ -90,7 +90,7 @@ def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(first):
-            return ragged(row, first, "the first row", where)
+            return column_count_error(row, first, "the first row", where)
         return None if row[0] and row[at] else _empty(where)
 
     for document, block in _blocks(lines, _is_start):
@@ -174,7 +174,7 @@ def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(CONLLU):
-            return ragged(row, CONLLU, "CoNLL-U", where)
+            return column_count_error(row, CONLLU, "CoNLL-U", where)
         if not _ID.fullmatch(row[0]):
             return InputError(f"{where}: {row[0][:40]!r} numbers no word", fix="count from 1")
         return None if row[1] and row[at] else _empty(where)

@@ -16,7 +16,7 @@ class Origin:
         return f"{self.file}:{self.line}" if self.file else f"example {self.line}"
 
 
-NOWHERE = Origin()
+UNKNOWN_ORIGIN = Origin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class TextExample:
     text: str
     pair: str | None = None
     label: str | float | None = None  # None: not known
-    origin: Origin = NOWHERE
+    origin: Origin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class TaggedExample:
     words: tuple[tuple[int, int], ...]  # characters of each word
     tags: tuple[str, ...] | None = None
     document: int = 0  # sentences of one document follow each other and share this number
-    origin: Origin = NOWHERE
+    origin: Origin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class QuestionExample:
     question: str
     context: str
     answers: tuple[Answer, ...] | None = None  # (): the context does not say; None: not known
-    origin: Origin = NOWHERE  # its id is the question's
+    origin: Origin = UNKNOWN_ORIGIN  # its id is the question's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ChoiceExample:
     options: tuple[str, ...]
     question: str | None = None
     label: int | None = None  # the number of the right one
-    origin: Origin = NOWHERE
+    origin: Origin = UNKNOWN_ORIGIN
 
 
 Example: TypeAlias = TextExample | TaggedExample | QuestionExample | ChoiceExample

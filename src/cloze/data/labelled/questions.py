@@ -9,15 +9,15 @@ from itertools import count
 from typing import Any
 
 from cloze.data.labelled.examples import Answer, QuestionExample
-from cloze.data.labelled.records import JSON, Part, Record, read_each, records
-from cloze.data.readers import text_of
-from cloze.data.streams import OnError, Source
+from cloze.data.labelled.records import JSON_FORMATS, DataInput, Record, read_inputs, read_records
+from cloze.data.readers import as_text
+from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
-ELSEWHERE = -1  # as `answer_start`: the answer is right, but does not stand in the context
+NOT_IN_CONTEXT = -1  # as `answer_start`: the answer is right, but does not stand in the context
 
 
-def read_questions(
+def read_question_examples(
     sources: Source | list[Source], *, on_error: OnError = "raise"
 ) -> Iterator[QuestionExample]:
     """Every question of every source, in order.
@@ -28,12 +28,12 @@ def read_questions(
     empty list of answers has none in the context; without a list they are not known. In a file
     that is one JSON value, `line` is the number of the question.
     """
-    return read_each(sources, JSON, _read, on_error)
+    return read_inputs(sources, JSON_FORMATS, _read, on_error)
 
 
-def _read(part: Part) -> Iterator[QuestionExample | InputError]:
+def _read(part: DataInput) -> Iterator[QuestionExample | InputError]:
     number = count(1)
-    for record in records(part, JSON):
+    for record in read_records(part, JSON_FORMATS):
         if isinstance(record, InputError):
             yield record
             continue
@@ -70,9 +70,9 @@ def _example(context: object, record: Record) -> QuestionExample:
         )
     name = value.get("id")
     where = record.where if name is None else f"{record.where}: question {name}"
-    passage = text_of(context, where)
+    passage = as_text(context, where)
     return QuestionExample(
-        question=text_of(value["question"], where),
+        question=as_text(value["question"], where),
         context=passage,
         answers=_answers(value, passage, where),
         origin=record.origin(name),
@@ -89,7 +89,7 @@ def _answers(value: Mapping[str, Any], context: str, where: str) -> tuple[Answer
             f"{where}: it is said to be impossible, and has answers",
             fix="take out the answers, or is_impossible",
         )
-    return tuple(sorted(found, key=lambda answer: answer.start == ELSEWHERE))
+    return tuple(sorted(found, key=lambda answer: answer.start == NOT_IN_CONTEXT))
 
 
 def _pairs(given: object, where: str) -> list[tuple[object, object]]:
@@ -106,7 +106,7 @@ def _pairs(given: object, where: str) -> list[tuple[object, object]]:
 
 
 def _answer(text: object, start: object, context: str, where: str) -> Answer:
-    clean = text_of(text, where)
+    clean = as_text(text, where)
     if not isinstance(start, int) or not clean:
         raise InputError(
             f"{where}: the answer {clean[:40]!r} begins at {repr(start)[:40]}",
@@ -117,8 +117,8 @@ def _answer(text: object, start: object, context: str, where: str) -> Answer:
     places = _places(clean, context)
     if places:
         return Answer(text=clean, start=min(places, key=lambda place: abs(place - start)))
-    if start == ELSEWHERE:
-        return Answer(text=clean, start=ELSEWHERE)
+    if start == NOT_IN_CONTEXT:
+        return Answer(text=clean, start=NOT_IN_CONTEXT)
     raise InputError(
         f"{where}: the answer {clean[:40]!r} does not stand in the context",
         fix="repair it, or leave the question out",

@@ -2,41 +2,127 @@
 
 import io
 import json
+import os
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
-from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
-from cloze.data.files import find, kind
-from cloze.data.labelled.examples import Origin
-from cloze.data.labelled.pipes import Pipe
-from cloze.data.readers import (
-    Numbered,
-    csv_fields,
-    json_lines,
-    parquet_rows,
-    ragged,
-    tsv_fields,
-    whole_file,
+from cloze.data.input_files import (
+    MAX_LINE_BYTES,
+    TextLines,
+    UnreadableFileError,
+    file_format,
+    find_files,
+    open_binary,
+    open_text,
+    split_endings,
 )
-from cloze.data.streams import OnError, Source, check_rows, is_stream, listed, reporter, sift
-from cloze.data.unpack import Lines, UnreadableError, open_bytes, open_text
+from cloze.data.labelled.examples import Origin
+from cloze.data.readers import (
+    NumberedValue,
+    check_complete,
+    column_count_error,
+    parse_csv,
+    parse_json_lines,
+    parse_tsv,
+    read_parquet,
+)
+from cloze.data.sources import (
+    STDIN,
+    OnError,
+    Source,
+    as_list,
+    check_row_source,
+    error_handler,
+    handle_errors,
+    is_stream,
+)
 from cloze.errors import InputError
+from cloze.files import PathLike
 
-LARGEST = 2**30  # characters of a JSON file, which is in memory as a whole
+MAX_JSON_CHARS = 2**30  # characters of a JSON file, which is in memory as a whole
 
-# Endings and how they are read, for `cloze.data.files`.
-JSON: Mapping[str, str] = {
+# Endings and how they are read, for `cloze.data.input_files`.
+JSON_FORMATS: Mapping[str, str] = {
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
-TABLES: Mapping[str, str] = {**JSON, ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}
+TABLE_FORMATS: Mapping[str, str] = {**JSON_FORMATS, ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}
+# An object, an array of objects, DREAM's of texts in arrays; laid out over several lines or not.
+_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:(?:\[\s*)*\{\s*(?:"|$)|(?:\[\s*){2,}"|[\[\s]+$)')
 
-Part: TypeAlias = Path | Pipe | Iterable[Any]  # one file, or an iterable of mappings
+
+class Pipe:
+    """A source that can be read once; what was read to tell its kind is read again."""
+
+    def __init__(self, source: PathLike) -> None:
+        self.name = STDIN if source == "-" else os.fspath(source)
+        self._path = None if source == "-" else Path(source)
+        self._stream: BinaryIO | None = None
+        self._first = b""  # up to the first line that is not blank
+
+    def detect_format(self, kinds: Mapping[str, str]) -> str:
+        """How to read it: as an ending says, if it has one of `kinds`, else as it begins.
+
+        What begins as JSON does is JSON, lines of it or a whole. Anything else are columns where
+        `kinds` has them, or a table: with tabs, or with commas and no tab.
+        """
+        ending = "" if self._path is None else split_endings(self._path)[0]
+        if ending in kinds:
+            return kinds[ending]
+        self._open()
+        known = set(kinds.values())
+        if _JSON.match(self._first) or known.isdisjoint(("tsv", "columns")):
+            return "json"
+        if "columns" in known:
+            return "columns"
+        return "csv" if b"," in self._first and b"\t" not in self._first else "tsv"
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Its bytes, from the first one."""
+        stream = self._open()
+        try:
+            with io.BufferedReader(_Rejoined(self._first, stream)) as whole:
+                yield whole
+        finally:
+            if self._path is not None:
+                stream.close()
+
+    def _open(self) -> BinaryIO:
+        if self._stream is None:
+            self._stream = sys.stdin.buffer if self._path is None else open_binary(self._path)
+            while not self._first.strip() and (line := self._stream.readline(MAX_LINE_BYTES)):
+                self._first += line
+        return self._stream
+
+
+class _Rejoined(io.RawIOBase):
+    """What was taken from a stream, and what is left of it, as it comes."""
+
+    def __init__(self, first: bytes, rest: BinaryIO) -> None:
+        self._first = first
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        if self._first:
+            taken, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        else:
+            taken = self._rest.read1(len(buffer))  # type: ignore[attr-defined]  # of all that buffer
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+DataInput: TypeAlias = Path | Pipe | Iterable[Any]  # one file, or an iterable of mappings
 T = TypeVar("T")
 
 
@@ -55,123 +141,123 @@ class Record(NamedTuple):
         return Origin(file=self.file, line=self.line, id=None if name is None else str(name))
 
 
-def read_each(
+def read_inputs(
     sources: Source | list[Source],
     kinds: Mapping[str, str],
-    read: Callable[[Part], Iterator[T | InputError]],
+    read: Callable[[DataInput], Iterator[T | InputError]],
     on_error: OnError,
 ) -> Iterator[T]:
     """What `read` makes of every part of every source, in order, when it is asked for.
 
     A missing file is noticed at once, not when its turn comes.
     """
-    report = reporter(on_error)
+    report = error_handler(on_error)
     streams: list[Iterator[T | InputError]] = []
-    for source in sources_of(sources):
+    for source in split_sources(sources):
         try:
-            parts = parts_of(source, kinds)
+            parts = find_inputs(source, kinds)
         except InputError as error:
             report(error)
         else:
-            streams += [whole_file(read(part), name_of(part)) for part in parts]
-    return sift(chain.from_iterable(streams), report)
+            streams += [check_complete(read(part), input_name(part)) for part in parts]
+    return handle_errors(chain.from_iterable(streams), report)
 
 
-def sources_of(data: Source | list[Source]) -> list[Any]:
+def split_sources(data: Source | list[Source]) -> list[Any]:
     """One source, or several, as a list; a list of rows is one."""
     rows = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping)
-    return [data] if rows else listed(data)
+    return [data] if rows else as_list(data)
 
 
-def parts_of(source: Source, kinds: Mapping[str, str]) -> list[Part]:
+def find_inputs(source: Source, kinds: Mapping[str, str]) -> list[DataInput]:
     """The files a source stands for, or the rows it is."""
-    if not isinstance(source, str | PathLike):
-        return [check_rows(source)]
+    if not isinstance(source, str | os.PathLike):
+        return [check_row_source(source)]
     if is_stream(source):
         return [Pipe(source)]
-    return [Pipe(path) if path.is_fifo() else path for path in find(source, kinds)]
+    return [Pipe(path) if path.is_fifo() else path for path in find_files(source, kinds)]
 
 
-def name_of(part: Part) -> str:
+def input_name(part: DataInput) -> str:
     """What errors call it."""
     if isinstance(part, Pipe):
         return part.name
     return str(part) if isinstance(part, Path) else f"<{type(part).__name__}>"
 
 
-def kind_of(part: Path | Pipe, kinds: Mapping[str, str]) -> str:
+def input_format(part: Path | Pipe, kinds: Mapping[str, str]) -> str:
     """How to read it."""
-    return part.kind(kinds) if isinstance(part, Pipe) else kind(part, kinds)
+    return part.detect_format(kinds) if isinstance(part, Pipe) else file_format(part, kinds)
 
 
-def opened(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
+def open_input(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
     """Its bytes."""
-    return part.open() if isinstance(part, Pipe) else open_bytes(part)
+    return part.open() if isinstance(part, Pipe) else open_binary(part)
 
 
-def records(part: Part, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
+def read_records(part: DataInput, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
     """The records of one part, a row that cannot be read as what is wrong with it."""
-    name = name_of(part)
+    name = input_name(part)
     for found in _numbered(part, kinds):
         yield found if isinstance(found, InputError) else Record(found[1], name, found[0])
 
 
-def mappings(part: Part, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
+def read_mappings(part: DataInput, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
     """The same, the fields of csv and tsv under the names in their first row."""
     names: tuple[str, ...] = ()
-    for record in records(part, kinds):
+    for record in read_records(part, kinds):
         if isinstance(record, InputError) or not isinstance(record.value, tuple):
             yield record
         elif not names:
             names = record.value
         elif len(record.value) != len(names):
-            yield ragged(record.value, names, "the header", record.where)
+            yield column_count_error(record.value, names, "the header", record.where)
         else:
             yield record._replace(value=dict(zip(names, record.value, strict=True)))
 
 
-def class_names(part: Part, column: str) -> list[str] | None:
+def find_class_names(part: DataInput, column: str) -> list[str] | None:
     """The names of classes that a `datasets` object writes as numbers."""
     features = getattr(part, "features", None)
     feature = features.get(column) if isinstance(features, Mapping) else None
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
-def _numbered(part: Part, kinds: Mapping[str, str]) -> Iterable[Numbered | InputError]:
+def _numbered(part: DataInput, kinds: Mapping[str, str]) -> Iterable[NumberedValue | InputError]:
     if not isinstance(part, Path | Pipe):
         return enumerate(part, 1)
-    how = kind_of(part, kinds)
+    how = input_format(part, kinds)
     if how == "json":
         return _json(part)
     if how == "parquet":  # read from its end: that a pipe has none will be told
-        return parquet_rows(Path(name_of(part)))
+        return read_parquet(Path(input_name(part)))
     return _lines(part, how)
 
 
-def _lines(part: Path | Pipe, how: str) -> Iterator[Numbered | InputError]:
-    with opened(part) as stream:
-        lines = Lines(stream, name_of(part))
+def _lines(part: Path | Pipe, how: str) -> Iterator[NumberedValue | InputError]:
+    with open_input(part) as stream:
+        lines = TextLines(stream, input_name(part))
         if how == "jsonl":
-            yield from json_lines(lines)
+            yield from parse_json_lines(lines)
             return
-        for found in csv_fields(lines) if how == "csv" else tsv_fields(lines):
+        for found in parse_csv(lines) if how == "csv" else parse_tsv(lines):
             yield found if isinstance(found, InputError) else (found[0], tuple(found[1]))
 
 
-def _json(part: Path | Pipe) -> Iterator[Numbered | InputError]:
+def _json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
     """The items of an array (SQuAD's stands under "data"), or JSON lines under this ending."""
-    name, text = name_of(part), _text(part)
+    name, text = input_name(part), _text(part)
     if not text.strip():
         return
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         if getattr(error, "msg", "") != "Extra data":
-            raise UnreadableError(
+            raise UnreadableFileError(
                 f"{name}:{getattr(error, 'lineno', 1)}: broken JSON: {error}",
                 fix="fetch or write the file again",
             ) from error
-        yield from json_lines(Lines(io.BytesIO(text.encode()), name))
+        yield from parse_json_lines(TextLines(io.BytesIO(text.encode()), name))
     else:
         if isinstance(value, Mapping) and isinstance(value.get("data"), list):
             value = value["data"]
@@ -180,19 +266,19 @@ def _json(part: Path | Pipe) -> Iterator[Numbered | InputError]:
 
 def _text(part: Path | Pipe) -> str:
     """All of it; what came by a pipe cannot be read again to tell the line of an error."""
-    name, whole = name_of(part), io.BytesIO()
+    name, whole = input_name(part), io.BytesIO()
     if isinstance(part, Pipe):
         with part.open() as stream:
-            size = whole.write(stream.read(LARGEST + 1))
+            size = whole.write(stream.read(MAX_JSON_CHARS + 1))
         whole.seek(0)
-        text = "".join(Lines(whole, name)) if size <= LARGEST else ""
+        text = "".join(TextLines(whole, name)) if size <= MAX_JSON_CHARS else ""
     else:
         with open_text(part) as decoded:
-            text = decoded.read(LARGEST + 1)
+            text = decoded.read(MAX_JSON_CHARS + 1)
         size = len(text)
-    if size > LARGEST:
-        raise UnreadableError(
-            f"{name}: the file is larger than {LARGEST >> 20} MiB",
+    if size > MAX_JSON_CHARS:
+        raise UnreadableFileError(
+            f"{name}: the file is larger than {MAX_JSON_CHARS >> 20} MiB",
             fix="write it as JSON lines (jq -c '.[]'), in a name that ends in .jsonl",
         )
     return text

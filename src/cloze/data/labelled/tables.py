@@ -13,31 +13,31 @@ from itertools import chain, islice
 from typing import Any, Literal, NoReturn
 
 from cloze.data.labelled.columns import (
-    Asked,
     Columns,
+    RequestedColumns,
+    find_columns_by_content,
+    find_columns_by_name,
     is_header,
     is_number,
-    named_columns,
-    numbered_columns,
 )
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.records import (
-    TABLES,
-    Part,
+    TABLE_FORMATS,
+    DataInput,
     Record,
-    class_names,
-    name_of,
-    read_each,
-    records,
+    find_class_names,
+    input_name,
+    read_inputs,
+    read_records,
 )
-from cloze.data.readers import ragged, text_of, whole_file
-from cloze.data.streams import OnError, Source
+from cloze.data.readers import as_text, check_complete, column_count_error
+from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
-LOOK = 1000  # rows that tell what a table is
+ROWS_INSPECTED = 1000  # rows that tell what a table is
 
 
-def read_texts(
+def read_text_examples(
     sources: Source | list[Source],
     *,
     text: str | int | None = None,
@@ -67,23 +67,23 @@ def read_texts(
     asked = _asked(text, pair, label)
     numbers = number
 
-    def read(part: Part) -> Iterator[TextExample | InputError]:
+    def read(part: DataInput) -> Iterator[TextExample | InputError]:
         nonlocal numbers
         table = _Table(part, asked)
         if numbers is None and table.columns:
             numbers = table.columns.number  # for all files: a short one may hold whole ones only
         yield from table.examples(bool(numbers))
 
-    return read_each(sources, TABLES, read, on_error)
+    return read_inputs(sources, TABLE_FORMATS, read, on_error)
 
 
 class _Table:
     """One file or data set: its first rows, what they tell, and the rest."""
 
-    def __init__(self, part: Part, asked: Asked) -> None:
+    def __init__(self, part: DataInput, asked: RequestedColumns) -> None:
         self._part = part
-        self._rest = whole_file(records(part, TABLES), name_of(part))
-        self._head = list(islice(self._rest, LOOK))
+        self._rest = check_complete(read_records(part, TABLE_FORMATS), input_name(part))
+        self._head = list(islice(self._rest, ROWS_INSPECTED))
         self._names: tuple[str, ...] = ()  # of the columns of a csv or tsv
         self._header: Record | None = None
         self.columns = self._find([row for row in self._head if isinstance(row, Record)], asked)
@@ -102,7 +102,7 @@ class _Table:
                 except InputError as error:
                     yield error
 
-    def _find(self, rows: Sequence[Record], asked: Asked) -> Columns | None:
+    def _find(self, rows: Sequence[Record], asked: RequestedColumns) -> Columns | None:
         """The columns, from the rows that could be read; what the labels are like, for later."""
         if not rows:
             return None
@@ -112,22 +112,22 @@ class _Table:
         else:
             seen = (row.value for row in rows if isinstance(row.value, Mapping))
             names = list(dict.fromkeys(str(name) for row in seen for name in row))
-            columns = named_columns(names, asked, where) if names else Columns(text="text")
-        self._classes = class_names(self._part, columns.label or "")
+            columns = find_columns_by_name(names, asked, where) if names else Columns(text="text")
+        self._classes = find_class_names(self._part, columns.label or "")
         labels = [] if columns.label is None else list(self._labels(rows, columns.label))
         known = [label for label in labels if not _is_empty(label)]
         self._unlabelled = all(map(_is_minus_one, known))  # a test file of GLUE, or no label at all
         real = not self._unlabelled and not self._classes and all(map(is_number, known))
         return replace(columns, number=real and any(map(_is_fractional, known)))
 
-    def _find_in_fields(self, rows: Sequence[Record], asked: Asked) -> Columns:
+    def _find_in_fields(self, rows: Sequence[Record], asked: RequestedColumns) -> Columns:
         first: tuple[str, ...] = rows[0].value
         if is_header(first, asked):
             self._names, self._header = first, rows[0]
-            return named_columns(first, asked, rows[0].where)
+            return find_columns_by_name(first, asked, rows[0].where)
         self._names = tuple(str(number) for number, _ in enumerate(first, 1))
         alike = [row.value for row in rows if len(row.value) == len(first)]
-        return numbered_columns(alike, asked, rows[0].where)
+        return find_columns_by_content(alike, asked, rows[0].where)
 
     def _labels(self, rows: Sequence[Record], column: str) -> Iterator[object]:
         for row in rows:
@@ -147,7 +147,7 @@ class _Table:
             )
         if len(row.value) != len(self._names):
             first = "the header" if self._header else "the first row"
-            raise ragged(row.value, self._names, first, row.where)
+            raise column_count_error(row.value, self._names, first, row.where)
         return dict(zip(self._names, row.value, strict=True))
 
     def _example(self, row: Record, number: bool) -> TextExample:
@@ -157,7 +157,7 @@ class _Table:
         for name in texts:
             if name not in values:
                 raise InputError(f"{row.where}: there is no {name!r} in it", fix="repair the row")
-        text, *pair = (text_of(values[name], row.where) for name in texts)
+        text, *pair = (as_text(values[name], row.where) for name in texts)
         label = None if columns.label is None else values.get(columns.label)
         return TextExample(
             text=text,
@@ -180,10 +180,12 @@ class _Table:
 
 def _asked(
     text: str | int | None, pair: str | int | None, label: str | int | Literal[False] | None
-) -> Asked:
+) -> RequestedColumns:
     wanted = None if label is False else label
     columns = [None if column is None else str(column) for column in (text, pair, wanted)]
-    return Asked(text=columns[0], pair=columns[1], label=columns[2], labelled=label is not False)
+    return RequestedColumns(
+        text=columns[0], pair=columns[1], label=columns[2], labelled=label is not False
+    )
 
 
 def _is_empty(label: object) -> bool:

@@ -1,31 +1,39 @@
 """Tagged sentences from files and data sets: CoNLL in its kinds, and JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from cloze.data.input_files import TextLines
 from cloze.data.labelled.conll import Found, Sentence, read_conll
 from cloze.data.labelled.examples import Origin, TaggedExample
-from cloze.data.labelled.pipes import Pipe
 from cloze.data.labelled.records import (
-    JSON,
-    Part,
-    class_names,
-    kind_of,
-    name_of,
-    opened,
-    read_each,
-    records,
+    JSON_FORMATS,
+    DataInput,
+    Pipe,
+    Record,
+    find_class_names,
+    input_format,
+    input_name,
+    open_input,
+    read_inputs,
+    read_records,
 )
-from cloze.data.labelled.schemes import scheme_named, scheme_of, to_iob2
-from cloze.data.labelled.spans import tagged, tags_key
-from cloze.data.readers import whole_file
-from cloze.data.streams import OnError, Source
-from cloze.data.unpack import Lines
+from cloze.data.labelled.tag_schemes import (
+    convert_to_iob2,
+    detect_tag_scheme,
+    parse_scheme,
+    spans_to_tags,
+)
+from cloze.data.readers import as_text, check_complete
+from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
+from cloze.text.words import WordSpans, find_words, join_words
 
 # In a folder these are read; a file that is named may end in anything.
-KINDS: Mapping[str, str] = {
-    **JSON,
+TAG_FORMATS: Mapping[str, str] = {
+    **JSON_FORMATS,
     **dict.fromkeys(
         (".conll", ".conllu", ".bmes", ".bio", ".iob", ".iob2", ".bioes", ".tsv", ".txt", "*"),
         "columns",
@@ -33,7 +41,7 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def read_tags(
+def read_tagged_examples(
     sources: Source | list[Source],
     *,
     column: str | int | None = None,
@@ -54,15 +62,15 @@ def read_tags(
         scheme: IOB1, IOB2, BIOES or plain; told from all tags of a file when left out.
         on_error: what to do with what cannot be read: raise it, or hand it over and go on.
     """
-    how = None if scheme is None else scheme_named(scheme)
+    how = None if scheme is None else parse_scheme(scheme)
     column = None if column is None else str(column)
     document = 0
 
-    def read(part: Part) -> Iterator[TaggedExample | InputError]:
+    def read(part: DataInput) -> Iterator[TaggedExample | InputError]:
         nonlocal document
-        found = list(whole_file(_sentences(part, column), name_of(part)))
+        found = list(check_complete(_sentences(part, column), input_name(part)))
         sentences = [one for one in found if isinstance(one, Sentence)]
-        known = how or scheme_of([one.tags for one in sentences if one.tags is not None])
+        known = how or detect_tag_scheme([one.tags for one in sentences if one.tags is not None])
         last: int | None = None
         for one in found:
             if isinstance(one, InputError):
@@ -73,28 +81,137 @@ def read_tags(
             yield TaggedExample(
                 text=one.text,
                 words=one.words,
-                tags=None if one.tags is None else to_iob2(one.tags, known),
+                tags=None if one.tags is None else convert_to_iob2(one.tags, known),
                 document=document,
-                origin=Origin(file=name_of(part), line=one.line),
+                origin=Origin(file=input_name(part), line=one.line),
             )
 
-    return read_each(sources, KINDS, read, on_error)
+    return read_inputs(sources, TAG_FORMATS, read, on_error)
 
 
-def _sentences(part: Part, column: str | None) -> Found:
-    if isinstance(part, Path | Pipe) and kind_of(part, KINDS) == "columns":
-        with opened(part) as stream:
-            return read_conll(Lines(stream, name_of(part)), column)
+def _sentences(part: DataInput, column: str | None) -> Found:
+    if isinstance(part, Path | Pipe) and input_format(part, TAG_FORMATS) == "columns":
+        with open_input(part) as stream:
+            return read_conll(TextLines(stream, input_name(part)), column)
     return _from_json(part, column)
 
 
-def _from_json(part: Part, column: str | None) -> Found:
-    for record in records(part, KINDS):
+def _from_json(part: DataInput, column: str | None) -> Found:
+    for record in read_records(part, TAG_FORMATS):
         if isinstance(record, InputError):
             yield record
             continue
         try:
-            names = class_names(part, tags_key(record.value, column) or "")
-            yield Sentence(record.line, *tagged(record, column, names))
+            names = find_class_names(part, find_tags_key(record.value, column) or "")
+            yield Sentence(record.line, *parse_tagged_record(record, column, names))
         except InputError as error:
             yield error
+
+
+# --- JSON: a text and its spans, or words and their tags
+
+_WORDS = ("tokens", "words")
+TAGS = ("tags", "ner_tags", "ner", "labels", "label", "pos_tags", "upos")
+_SPANS = ("spans", "entities", "labels", "label")
+_START, _END = ("start", "start_offset"), ("end", "end_offset")
+_LABEL = ("label", "type", "entity_group", "entity", "tag")
+
+Tagged = tuple[str, WordSpans, tuple[str, ...] | None]  # text, words, tags if there are any
+
+
+def find_tags_key(value: object, column: str | None) -> str | None:
+    """Where a record with words of its own has its tags."""
+    if not isinstance(value, Mapping) or _first(value, _WORDS) is None:
+        return None
+    return column if column is not None else _first(value, TAGS)
+
+
+def parse_tagged_record(record: Record, column: str | None, names: Sequence[str] | None) -> Tagged:
+    """The sentence of a record; `names` are those of tags that are written as numbers."""
+    value = record.value
+    if isinstance(value, Mapping) and (words := _first(value, _WORDS)) is not None:
+        return _from_words(record, value[words], find_tags_key(value, column), names)
+    if isinstance(value, Mapping) and "text" in value:
+        key = column if column is not None else _first(value, _SPANS)
+        return _from_spans(as_text(value["text"], record.where), record, key)
+    raise InputError(
+        f"{record.where}: neither a text with spans nor words with tags",
+        fix='write {"text": "…", "spans": [{"start": 0, "end": 4, "label": "PER"}]}',
+    )
+
+
+def _from_words(
+    record: Record, words: object, key: str | None, names: Sequence[str] | None
+) -> Tagged:
+    where = record.where
+    if not isinstance(words, Sequence) or isinstance(words, str) or not words:
+        raise InputError(f"{where}: the words are not a list", fix="write a list of texts")
+    clean = [as_text(word, where) for word in words]
+    if not all(clean):
+        raise InputError(f"{where}: a word is empty", fix="repair the row, or leave it out")
+    text, places = join_words(clean)
+    if key is None or record.value.get(key) is None:
+        return text, places, None
+    tags = record.value[key]
+    if not isinstance(tags, Sequence) or isinstance(tags, str) or len(tags) != len(words):
+        count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
+        raise InputError(
+            f"{where}: {len(words)} words and {count}", fix="give one tag for each word"
+        )
+    return text, places, tuple(_tag(tag, names, where) for tag in tags)
+
+
+def _tag(tag: object, names: Sequence[str] | None, where: str) -> str:
+    if isinstance(tag, str) and tag.strip():
+        return tag.strip()
+    if isinstance(tag, int) and names and 0 <= tag < len(names):
+        return names[tag]
+    raise InputError(
+        f"{where}: the tag {repr(tag)[:40]} has no name", fix="write tags by name: B-PER, O"
+    )
+
+
+def _from_spans(text: str, record: Record, key: str | None) -> Tagged:
+    if key is None or record.value.get(key) is None:
+        return text, find_words(text), None
+    listed = record.value[key]
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise InputError(f"{record.where}: {key!r} is not a list of spans", fix="write […]")
+    spans = sorted({_span(span, len(text), record.where) for span in listed})
+    for before, after in pairwise(spans):
+        if after[0] < before[1]:
+            raise InputError(
+                f"{record.where}: the spans {before} and {after} overlap",
+                fix="a word has one tag: leave one of them out",
+            )
+    words = find_words(text, {border for span in spans for border in span[:2]})
+    return (
+        text,
+        words,
+        spans_to_tags([_whole(span, words, record.where) for span in spans], len(words)),
+    )
+
+
+def _whole(span: tuple[int, int, str], words: WordSpans, where: str) -> tuple[int, int, str]:
+    start, end, label = span
+    inside = [n for n, (first, last) in enumerate(words) if start <= first and last <= end]
+    if not inside:
+        raise InputError(f"{where}: the span {span} covers no word", fix="move it, or leave it out")
+    return inside[0], inside[-1] + 1, label
+
+
+def _span(value: Any, length: int, where: str) -> tuple[int, int, str]:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        keys = [_first(value, names) for names in (_START, _END, _LABEL)]
+        value = [value.get(key) for key in keys]
+    match value:
+        case [int(start), int(end), str(label)] if 0 <= start < end <= length and label.strip():
+            return start, end, label.strip()
+    raise InputError(
+        f"{where}: {repr(value)[:60]} is not a span of a text of {length:,} characters",
+        fix="write its first character, the one behind its last, and its label",
+    )
+
+
+def _first(value: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in value), None)

@@ -7,8 +7,8 @@ recipe's table `distill`, which names the teacher.
 from collections.abc import Sequence
 
 from cloze.checkpoint.load import open_folder
-from cloze.data.files import PathLike
-from cloze.data.streams import Source
+from cloze.data.sources import Source
+from cloze.files import PathLike
 from cloze.make.distill.student import student_shape
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import Recipe
@@ -39,7 +39,7 @@ def distill(
 
     Args:
         teacher: a folder, or "org/name".
-        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the student's folder; `cloze.resume` goes on there.
         recipe: a `Recipe`, the name of one, or its file.
         layers: of the student; half the teacher's when left out.

@@ -14,8 +14,8 @@ from cloze.checkpoint import translator
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of, override
-from cloze.data.files import PathLike
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.labelled import list_sources
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe

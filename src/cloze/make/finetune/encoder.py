@@ -17,9 +17,9 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of
-from cloze.data.files import PathLike, absolute
 from cloze.device import resolve_device
 from cloze.errors import InputError
+from cloze.files import PathLike, absolute_path
 from cloze.make.finetune.features import finetune_features
 from cloze.make.finetune.job import finetune_model
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
@@ -168,7 +168,7 @@ def _describe(
 
 def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:
     if all(isinstance(one, str | OsPath) for one in sources):
-        return tuple(absolute(one) for one in sources)
+        return tuple(absolute_path(one) for one in sources)
     return (UNNAMED,)
 
 

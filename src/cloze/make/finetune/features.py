@@ -22,8 +22,8 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
-from cloze.data.labelled.batch import Item
-from cloze.data.randomness import Purpose, generator
+from cloze.data.labelled.batch import EncodedExample
+from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.make.extend_model import extend_model
 from cloze.make.finetune.job import (
@@ -128,11 +128,11 @@ class _Vectors:
     """Examples with the vectors of their sequences."""
 
     examples: Sequence[Any]
-    groups: Sequence[Sequence[Item]]
+    groups: Sequence[Sequence[EncodedExample]]
     vectors: list[Tensor]  # of each item: 1 d, or one vector per word
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[EncodedExample]:
         return [item for group in self.groups for item in group]
 
     @classmethod
@@ -279,7 +279,7 @@ def _fit_tagger(
 
     def batch(index: int) -> VectorBatch:
         epoch, place = divmod(index, per_epoch)
-        order = generator(options.seed, epoch, Purpose.ORDER).permutation(len(pairs))
+        order = make_generator(options.seed, epoch, Purpose.ORDER).permutation(len(pairs))
         chosen = order[place * options.batch : (place + 1) * options.batch]
         return VectorBatch(
             vectors=[pairs[n][1] for n in chosen],

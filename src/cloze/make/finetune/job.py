@@ -11,9 +11,9 @@ from torch import Tensor
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.data.labelled.batch import Item, TaskBatch, batch_of
+from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.data.labelled.examples import QuestionExample
-from cloze.data.randomness import Purpose, generator
+from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import write_json
@@ -116,7 +116,9 @@ def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) 
     return data.class_weights().to(device) if is_balanced else None
 
 
-def count_truncated(groups: Sequence[Sequence[Item]], data: Labelled, callbacks: Callbacks) -> int:
+def count_truncated(
+    groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: Callbacks
+) -> int:
     """How many training sequences are too long, which is logged."""
     truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
     if truncated:
@@ -127,7 +129,9 @@ def count_truncated(groups: Sequence[Sequence[Item]], data: Labelled, callbacks:
 class EpochBatches:
     """Batches of examples, shuffled anew in every epoch."""
 
-    def __init__(self, task: str, groups: Sequence[Sequence[Item]], options: FinetuneRun) -> None:
+    def __init__(
+        self, task: str, groups: Sequence[Sequence[EncodedExample]], options: FinetuneRun
+    ) -> None:
         self._task, self._groups, self._options = task, groups, options
         self._epoch, self._order = -1, [0]
         self.per_epoch = -(-len(groups) // options.batch)
@@ -136,11 +140,11 @@ class EpochBatches:
         """The batch of a step; the last one of an epoch may be smaller."""
         epoch, place = divmod(index, self.per_epoch)
         if self._epoch != epoch:
-            rng = generator(self._options.seed, epoch, Purpose.ORDER)
+            rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
             self._epoch, self._order = epoch, rng.permutation(len(self._groups)).tolist()
         first = place * self._options.batch
         chosen = self._order[first : first + self._options.batch]
-        return batch_of(self._task, [self._groups[n] for n in chosen])
+        return collate_examples(self._task, [self._groups[n] for n in chosen])
 
 
 def write_outputs(out: Path, data: Labelled, truncated: int) -> None:
@@ -160,7 +164,7 @@ def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> Tra
     )
 
 
-def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[Item]]:
+def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[EncodedExample]]:
     """The sequences that share a target: the options of a question, else each one alone."""
     assert model.task is not None
     found = TASK_FUNCTIONS[model.task.name].encode_examples(model, examples, model.task)

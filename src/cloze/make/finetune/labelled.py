@@ -14,16 +14,16 @@ from torch import Tensor
 
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
-from cloze.data.files import PathLike
 from cloze.data.labelled.examples import (
-    NOWHERE,
+    UNKNOWN_ORIGIN,
     ChoiceExample,
     QuestionExample,
     TaggedExample,
     TextExample,
 )
-from cloze.data.streams import check_rows
+from cloze.data.sources import check_row_source
 from cloze.errors import InputError
+from cloze.files import PathLike
 from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.tasks.judge import ScoredPredictions, gold_label, main_metric_of, metric_kind
 from cloze.tasks.scoring import label_index
@@ -153,7 +153,7 @@ def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
     """A list of paths and datasets, or of rows and examples."""
     if isinstance(given, str | os.PathLike):
         return [given]
-    return list(given) if isinstance(given, list | tuple | Iterator) else [check_rows(given)]
+    return list(given) if isinstance(given, list | tuple | Iterator) else [check_row_source(given)]
 
 
 def labels_of(
@@ -243,6 +243,6 @@ def _text(example: Any) -> str:  # noqa: ANN401
 def _digest(examples: Sequence[Any]) -> int:
     digest = 0
     for example in examples:
-        content = repr(replace(example, origin=NOWHERE))  # files may have been moved
+        content = repr(replace(example, origin=UNKNOWN_ORIGIN))  # files may have been moved
         digest = zlib.crc32(content.encode("utf-8", "surrogatepass"), digest)
     return digest

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cloze.config import check_choices, in_range, number, one_of, override
-from cloze.data.files import PathLike
 from cloze.errors import ConfigError
+from cloze.files import PathLike
 from cloze.make.pretrain.recipe import completed
 from cloze.make.recipe.run import UNITS, SelectingRun
 from cloze.tasks.layers import LAYER_CHOICES

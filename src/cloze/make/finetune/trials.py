@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.atomic import model_told, whole_files
-from cloze.data.files import LOCK
 from cloze.errors import ConfigError, FolderError
-from cloze.files import read_json, read_text, write_json, write_text
+from cloze.files import LOCK_FILE, read_json, read_text, write_json, write_text
 from cloze.make.finetune.recipe import BATCHES, EPOCHS, RATES, FinetuneRecipe
 from cloze.make.recipe.run import UNITS
 from cloze.make.run_folder import clear_model, lock_folder, write_recipe
@@ -47,7 +46,7 @@ def run_trials(
         shown = replace(best_trial(trials.values()), stopped=stopped)
     assert shown is not None
     name = str(shown.name)
-    others = shutil.ignore_patterns(RECIPE, STATE, LOCK)
+    others = shutil.ignore_patterns(RECIPE, STATE, LOCK_FILE)
     # renamed into the folder, not overwritten: a model that was opened from there stays intact
     with model_told(folder), whole_files(folder) as work:
         shutil.copytree(folder / name, work, dirs_exist_ok=True, ignore=others)

@@ -17,11 +17,10 @@ import torch
 
 from cloze.checkpoint.language import NeuralModel, open_language
 from cloze.checkpoint.words import Vocabulary
-from cloze.data.files import PathLike
-from cloze.data.running import Strips, Windows
-from cloze.data.streams import Source
+from cloze.data.language_model_batches import BPTTBatches, ContextWindows
+from cloze.data.sources import Source
 from cloze.device import resolve_device
-from cloze.files import write_json
+from cloze.files import PathLike, write_json
 from cloze.make.init_from import (
     inherit_config,
     load_or_train_tokenizer,
@@ -72,7 +71,7 @@ def pretrain_language(
     continues it, bit-exactly if the budget is in epochs, steps or tokens.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `LanguageRecipe`, the name of one (nnlm, lstm), or its file.
         settings: such as "lstm.hidden_size=200", applied on top of the recipe.
@@ -208,12 +207,12 @@ def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText
     return made
 
 
-def _batches(text: RunningText, recipe: LanguageRecipe) -> Windows | Strips:
+def _batches(text: RunningText, recipe: LanguageRecipe) -> ContextWindows | BPTTBatches:
     table = recipe.run
     if recipe.nnlm is None:
         sizes = {"batch": table.batch, "length": table.length, "seed": table.seed}
-        return Strips(text.ids, reset=table.reset, **sizes)
-    return Windows(
+        return BPTTBatches(text.ids, reset_prob=table.reset, **sizes)
+    return ContextWindows(
         text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=table.batch, seed=table.seed
     )
 

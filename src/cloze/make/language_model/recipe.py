@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cloze.checkpoint.language import Config
 from cloze.config import check_choices, in_range, number
-from cloze.data.files import PathLike
+from cloze.files import PathLike
 from cloze.make.pretrain.recipe import check_one_model, completed
 from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.models.configs.lstm import LSTMConfig

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.checkpoint.words import Vocabulary
-from cloze.data.streams import Source, rows
+from cloze.data.sources import Source, read_rows
 from cloze.errors import InputError
 from cloze.make.language_model.recipe import JudgedTable
 from cloze.make.sources import no_text_error
@@ -47,7 +47,7 @@ def read_lines(sources: Sequence[Source], table: JudgedTable) -> Lines:
 def _read_column(sources: Sequence[Source], column: str | None) -> list[str]:
     if not sources:
         return []
-    return [row.text for row in rows(list(sources), column=column) if row.text.strip()]
+    return [row.text for row in read_rows(list(sources), column=column) if row.text.strip()]
 
 
 @dataclass(frozen=True)

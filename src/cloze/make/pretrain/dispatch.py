@@ -17,9 +17,9 @@ import torch
 
 from cloze.checkpoint.abilities import OWN
 from cloze.config import one_of, override
-from cloze.data.files import PathLike
-from cloze.data.streams import Source, listed
+from cloze.data.sources import Source, as_list
 from cloze.errors import ConfigError
+from cloze.files import PathLike
 from cloze.make.init_from import find_own_family
 from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.language_model.recipe import LanguageRecipe, NGramRecipe, Word2VecRecipe
@@ -52,7 +52,7 @@ def pretrain(
     """Make a model of text: unless another kind is named, a BERT, or a ModernBERT on a GPU.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the model's folder, and the run's.
         recipe: one, the name of one, or its file; unsaid, the kind's own.
         model: bert, modernbert, ngram, word2vec, nnlm or lstm; unsaid, as the recipe says.
@@ -61,7 +61,7 @@ def pretrain(
         callbacks: for logging and progress.
     """
     maker, made = complete(recipe, model=model, settings=settings)
-    return maker.make(listed(sources), out, made, force=force, callbacks=callbacks or Callbacks())
+    return maker.make(as_list(sources), out, made, force=force, callbacks=callbacks or Callbacks())
 
 
 def complete(

@@ -20,10 +20,9 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
-from cloze.data.files import PathLike, absolute
-from cloze.data.resident import Stretches
-from cloze.data.streams import Source
-from cloze.files import read_json, write_json
+from cloze.data.device_corpus import CorpusSliceBatch
+from cloze.data.sources import Source
+from cloze.files import PathLike, absolute_path, read_json, write_json
 from cloze.make.distill.student import fingerprint
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, ask, probes, write_fills
@@ -67,7 +66,7 @@ def pretrain_encoder(
     run; `resume` continues it, bit-exactly if the budget is in steps or tokens.
 
     Args:
-        sources: what `cloze.data.streams.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
         out: the run's and the model's folder.
         recipe: a `Recipe`, the name of one, or its file.
         settings: such as "run.minutes=30", applied on top of the recipe.
@@ -127,7 +126,7 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with absolute paths, so that the run can be resumed from any working folder."""
     corpus, words, taught = recipe.corpus, recipe.vocabulary, recipe.distill
     if corpus.folder is not None:
-        corpus = replace(corpus, folder=absolute(corpus.folder))
+        corpus = replace(corpus, folder=absolute_path(corpus.folder))
     if words.folder is not None:
         words = replace(words, folder=resolve_model_name(words.folder))
     if taught is not None and taught.teacher is not None:
@@ -226,7 +225,7 @@ def training_state(setup: PretrainingSetup, team: Team) -> Iterator[TrainState]:
 
 def _steps(
     setup: PretrainingSetup, state: TrainState, first: int
-) -> Iterator[Sequence[PackedBatch] | Sequence[Stretches]]:
+) -> Iterator[Sequence[PackedBatch] | Sequence[CorpusSliceBatch]]:
     """The batches of each step; the sizes of the epochs are noted for a resumed run."""
     for index in count(first):
         batches = setup.step(index, state.team)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from cloze.data.files import PathLike
-from cloze.data.streams import Source
+from cloze.data.sources import Source
+from cloze.files import PathLike
 from cloze.make.pretrain.job import complete_recipe, training_state
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.recipe import DEFAULT, Recipe

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from cloze.checkpoint.load import open_folder
 from cloze.data.corpus import DESCRIPTION
-from cloze.data.files import find, fresh_path, nearest_folder
+from cloze.data.input_files import find_files
 from cloze.data.prepare import check_place
-from cloze.data.streams import Source, is_stream, rereadable, rows
+from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
+from cloze.files import check_output_path, nearest_existing_folder
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.run_folder import (
@@ -60,9 +61,9 @@ def prepare_run(
             if not text.skip_broken:
                 _check_texts(readable, text.column)
             readable[:] = stack.enter_context(
-                rereadable(
+                store_streams(
                     readable,
-                    nearest_folder(out),
+                    nearest_existing_folder(out),
                     column=text.column,
                     skip_broken=text.skip_broken,
                 )
@@ -84,7 +85,7 @@ def _check_folder(out: Path, *, force: bool, planned: bool) -> None:
             f"{out} contains {min(inside - REUSABLE)}, and a plan overwrites nothing",
             fix="choose a new folder for the plan",
         )
-    fresh_path(out, force or inside <= REUSABLE)
+    check_output_path(out, force or inside <= REUSABLE)
 
 
 def _check_recipe(recipe: Recipe, out: Path, team: Team) -> None:
@@ -133,9 +134,9 @@ def _check_base(recipe: Recipe, config: EncoderConfig, module: Encoder) -> None:
 def _check_texts(sources: list[Source], column: str | None) -> None:
     """Check that every source exists and that the first row of every file can be read."""
     files = [source for source in sources if not is_stream(source)]
-    rows(files, column=column)
+    read_rows(files, column=column)
     for source in files:
         if isinstance(source, str | os.PathLike):
-            for path in find(source):
+            for path in find_files(source):
                 if path.is_file():
-                    next(rows(path, column=column))
+                    next(read_rows(path, column=column))

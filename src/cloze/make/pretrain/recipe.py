@@ -22,8 +22,8 @@ from cloze.config import (
     suggest,
     to_mapping,
 )
-from cloze.data.files import PathLike
 from cloze.errors import ConfigError
+from cloze.files import PathLike
 from cloze.make.pretrain.tables import (
     BatchTable,
     CorpusTable,

@@ -13,10 +13,10 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.batch import Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
+from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Preparing, prepare, prepared, with_digest
-from cloze.data.resident import Resident, ResidentBatches, Stretches
-from cloze.data.streams import Source
+from cloze.data.sources import Source
 from cloze.make.distill.student import student
 from cloze.make.extend_model import extend_model
 from cloze.make.pretrain.recipe import Recipe
@@ -56,9 +56,9 @@ class PretrainingSetup:
     batches: Batches
     masking: Masking | None  # None: nothing is masked
     teacher: Model | None = None  # of a distillation
-    resident: ResidentBatches | None = None  # where the corpus is on the device
+    resident: CorpusSliceBatches | None = None  # where the corpus is on the device
 
-    def step(self, number: int, team: Team) -> list[PackedBatch] | list[Stretches]:
+    def step(self, number: int, team: Team) -> list[PackedBatch] | list[CorpusSliceBatch]:
         """This process's batches of one step, masked unless the device masks them."""
         if self.resident is not None:
             return self._assign_objective(self.resident.step(number), self.batches.numbers(number))
@@ -77,12 +77,14 @@ class PretrainingSetup:
         hidden = self.masking and make_evaluation_masking(self.masking)
         return [self._mask(epoch[n], hidden, seed=EVALUATION_SEED) for n in range(count)]
 
-    def held_out_resident(self) -> list[Stretches]:
+    def held_out_resident(self) -> list[CorpusSliceBatch]:
         """The same documents and pairs, in batches that are built on the device."""
         assert self.resident is not None
         epoch, count = self._held_out_epoch()
         batches = [
-            self.resident.of(epoch, n, seed=EVALUATION_SEED + n, rate=EVALUATION_MLM_PROBABILITY)
+            self.resident.make_batch(
+                epoch, n, seed=EVALUATION_SEED + n, mlm_probability=EVALUATION_MLM_PROBABILITY
+            )
             for n in range(count)
         ]
         return self._assign_objective(batches)
@@ -133,20 +135,20 @@ class PretrainingSetup:
         )
 
     def _assign_objective(
-        self, batches: list[Stretches], numbers: Iterable[int] | None = None
-    ) -> list[Stretches]:
+        self, batches: list[CorpusSliceBatch], numbers: Iterable[int] | None = None
+    ) -> list[CorpusSliceBatch]:
         """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
         if table.causal:
-            return [NextBatch.of(batch) for batch in batches]
+            return [NextBatch.from_batch(batch) for batch in batches]
         if not table.detecting:
             return batches
         share, both = table.detecting, table.kind == "both"
         if numbers is None:
-            return [ReplacedBatch.of(batch, fills=both, detects=True) for batch in batches]
+            return [ReplacedBatch.from_batch(batch, fills=both, detects=True) for batch in batches]
         finding = [detects(number, share) for number in numbers]
         return [
-            ReplacedBatch.of(batch, fills=not found, detects=found)
+            ReplacedBatch.from_batch(batch, fills=not found, detects=found)
             for batch, found in zip(batches, finding, strict=True)
         ]
 
@@ -198,11 +200,11 @@ def open_setup(
     resident = None
     if fast:
         callbacks.log(f"the corpus is moved to {team.device}")
-        resident = ResidentBatches(
-            Resident(opened, tokenizer, team.device),
+        resident = CorpusSliceBatches(
+            DeviceCorpus(opened, tokenizer, team.device),
             batches,
-            longest=recipe.samples.length,
-            rate=recipe.masking.rate,
+            max_seqlen=recipe.samples.length,
+            mlm_probability=recipe.masking.rate,
         )
     return PretrainingSetup(
         recipe=recipe,

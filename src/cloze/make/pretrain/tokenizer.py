@@ -7,7 +7,7 @@ from typing import Any
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
-from cloze.data.streams import OnError, Source, inventory, rows
+from cloze.data.sources import OnError, Source, fingerprint_files, read_rows
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
 from cloze.make.pretrain.recipe import Recipe
@@ -26,7 +26,7 @@ def prepare_tokenizer(
         return Tokenizer.load(place)
     # rows that cannot be read are counted when the corpus is prepared
     on_error: OnError = (lambda _: None) if recipe.corpus.skip_broken else "raise"
-    read = rows(sources, column=recipe.corpus.column, on_error=on_error)
+    read = read_rows(sources, column=recipe.corpus.column, on_error=on_error)
     texts = (row.text for row in read)
     if base is not None:
         tokenizer = base.tokenizer
@@ -65,7 +65,7 @@ def remove_stale_tokenizer(sources: list[Source], out: Path, recipe: Recipe) -> 
 
 def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
     """What a tokenizer is trained on and how; None if it is not trained or the text is unknown."""
-    files = inventory(sources)
+    files = fingerprint_files(sources)
     given = recipe.start or recipe.vocabulary.folder
     if given is not None or files is None:
         return None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloze.checkpoint.translator import Translator, sentences
-from cloze.data.parallel import NAME, Pairs, Parallel
+from cloze.data.parallel_text import LOSS_NAME, ParallelText, TranslationBatches
 from cloze.files import write_json
 from cloze.make.translation.recipe import TranslateRecipe
 from cloze.metrics.bleu import compute_bleu
@@ -25,7 +25,7 @@ class TranslationEvaluation:
     def __init__(
         self,
         model: Translator,
-        dev: Parallel,
+        dev: ParallelText,
         recipe: TranslateRecipe,
         state: TrainState,
     ) -> None:
@@ -33,7 +33,7 @@ class TranslationEvaluation:
         source, target = (sentences(model.tokenizer, side) for side in (dev.source, dev.target))
         fits = [n for n in range(len(dev)) if _fits(model, source[n], target[n])]
         self._batches = (
-            Pairs(
+            TranslationBatches(
                 [source[n] for n in fits],
                 [target[n] for n in fits],
                 batch_tokens=recipe.run.batch_tokens,
@@ -64,12 +64,12 @@ class TranslationEvaluation:
             )
         ]
         score = compute_bleu(texts, self._dev.target, tokenize=self._run.bleu).score
-        nats = means.get(f"{NAME}.nats", math.nan)
+        nats = means.get(f"{LOSS_NAME}.nats", math.nan)
         return {
             "bleu": score,
             "loss": nats,
             "perplexity": perplexity(nats),
-            "accuracy": means.get(f"{NAME}.accuracy", math.nan),
+            "accuracy": means.get(f"{LOSS_NAME}.accuracy", math.nan),
             "score": score,
         }
 

@@ -15,11 +15,15 @@ from pathlib import Path
 import torch
 
 from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
-from cloze.data.files import PathLike, absolute
-from cloze.data.parallel import PairBatch, Pairs, Parallel, parallel
+from cloze.data.parallel_text import (
+    ParallelText,
+    TranslationBatch,
+    TranslationBatches,
+    load_parallel_text,
+)
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
-from cloze.files import write_json
+from cloze.files import PathLike, absolute_path, write_json
 from cloze.make.init_from import (
     inherit_config,
     load_or_train_tokenizer,
@@ -95,7 +99,10 @@ def train_translator(
         _load_vocabulary(vocabulary)
     separate = {"model": made.model.init_from, "vocabulary": vocabulary}
     with start_run(out, force=force, separate_from=separate) as folder:
-        train, dev_pairs = parallel(source, target), parallel(*dev) if dev else None
+        train, dev_pairs = (
+            load_parallel_text(source, target),
+            load_parallel_text(*dev) if dev else None,
+        )
         prepare_folder(folder, recipe_values(made))
         return _train(train, dev_pairs, folder, made, base, callbacks or Callbacks())
 
@@ -112,15 +119,15 @@ def resume_translator(
             fix="train again, or give the sentences as files",
         )
     check_standard_input([*made.data.train, *made.data.dev], resuming=True)
-    dev = parallel(*made.data.dev) if made.data.dev else None
-    train, base = parallel(*made.data.train), open_base(made, load_translator)
+    dev = load_parallel_text(*made.data.dev) if made.data.dev else None
+    train, base = load_parallel_text(*made.data.train), open_base(made, load_translator)
     with lock_folder(Path(out)):
         return _train(train, dev, Path(out), made, base, callbacks or Callbacks())
 
 
 def _train(
-    data: Parallel,
-    dev: Parallel | None,
+    data: ParallelText,
+    dev: ParallelText | None,
     out: Path,
     recipe: TranslateRecipe,
     base: Translator | None,
@@ -139,7 +146,7 @@ def _train(
     )
     evaluation = TranslationEvaluation(model, dev, recipe, state) if dev else None
 
-    def batch(index: int) -> PairBatch:
+    def batch(index: int) -> TranslationBatch:
         return pairs.batch(index, recipe.loss.own(index / pairs.per_epoch))
 
     def save_model() -> None:
@@ -168,7 +175,7 @@ def _train(
             patience=recipe.run.patience,
         )
     )
-    left_out = data.blank + len(data) - fitting.kept
+    left_out = data.num_blank + len(data) - fitting.kept
     _write_outputs(out, data, dev, left_out)
     return replace(result, task="translate", metric="bleu", left_out=left_out)
 
@@ -191,7 +198,9 @@ def _load_vocabulary(folder: str) -> Tokenizer:
     return tokenizer
 
 
-def _train_tokenizer(data: Parallel, recipe: TranslateRecipe, callbacks: Callbacks) -> Tokenizer:
+def _train_tokenizer(
+    data: ParallelText, recipe: TranslateRecipe, callbacks: Callbacks
+) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
         return _load_vocabulary(table.folder)
@@ -206,8 +215,8 @@ def _train_tokenizer(data: Parallel, recipe: TranslateRecipe, callbacks: Callbac
 
 
 def _pairs(
-    data: Parallel, tokenizer: Tokenizer, recipe: TranslateRecipe, callbacks: Callbacks
-) -> tuple[Pairs, _Fitting]:
+    data: ParallelText, tokenizer: Tokenizer, recipe: TranslateRecipe, callbacks: Callbacks
+) -> tuple[TranslationBatches, _Fitting]:
     source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
     limit = recipe.data.limit
@@ -222,14 +231,14 @@ def _pairs(
     skipped = [
         f"{some:,} {why}"
         for some, why in (
-            (data.blank, "empty on one side"),
+            (data.num_blank, "empty on one side"),
             (len(data) - len(fits), f"longer than {limit:,} tokens"),
         )
         if some
     ]
     note = f"; left out: {', '.join(skipped)}" if skipped else ""
     callbacks.log(f"{len(fits):,} training pairs{note}")
-    pairs = Pairs(
+    pairs = TranslationBatches(
         [source[n] for n in fits],
         [target[n] for n in fits],
         batch_tokens=recipe.run.batch_tokens,
@@ -247,7 +256,7 @@ def _build_model(
     return replace(made, longest=max(fitting.longest, made.longest))
 
 
-def _write_outputs(out: Path, data: Parallel, dev: Parallel | None, left_out: int) -> None:
+def _write_outputs(out: Path, data: ParallelText, dev: ParallelText | None, left_out: int) -> None:
     summary = {"training": len(data), "dev": len(dev) if dev else 0, "left_out": left_out}
     write_json(out / DATA_FACTS, summary)
     write_report(out)
@@ -255,6 +264,7 @@ def _write_outputs(out: Path, data: Parallel, dev: Parallel | None, left_out: in
 
 def _name_sides(source: Side, target: Side) -> tuple[str, str]:
     first, second = (
-        absolute(side) if isinstance(side, str | OsPath) else UNNAMED for side in (source, target)
+        absolute_path(side) if isinstance(side, str | OsPath) else UNNAMED
+        for side in (source, target)
     )
     return first, second

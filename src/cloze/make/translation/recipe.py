@@ -6,8 +6,8 @@ from typing import Any
 
 from cloze.checkpoint.translator import CONFIGS, Config
 from cloze.config import in_range, number, one_of
-from cloze.data.files import PathLike
 from cloze.errors import ConfigError
+from cloze.files import PathLike
 from cloze.make.pretrain.recipe import check_one_model, completed, recipes
 from cloze.make.recipe.run import SelectingRun, StartTable
 from cloze.metrics.bleu import TOKENIZERS

@@ -15,7 +15,7 @@ _SHORTEST = 40  # characters: below that a docstring is a label, not text
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def documents() -> Iterator[str]:
+def read_documents() -> Iterator[str]:
     """One document per topic and per module, in a fixed order; paragraphs apart by blank lines."""
     for name in sorted(topics):
         yield topics[name]
@@ -27,7 +27,7 @@ def documents() -> Iterator[str]:
                 yield text
 
 
-def paragraphs(document: str) -> list[str]:
+def split_paragraphs(document: str) -> list[str]:
     """The paragraphs of a document, each on one line; code and tables are left out."""
     found = []
     for block in document.split("\n\n"):

@@ -15,20 +15,27 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from cloze.data.files import TEXT_ENDINGS, PathLike, endings, find
-from cloze.data.readers import Outcome, Row, read_file, read_lines, rows_in, whole_file
-from cloze.data.unpack import Lines
+from cloze.data.input_files import TEXT_FORMATS, TextLines, find_files, split_endings
+from cloze.data.readers import (
+    Row,
+    RowOrError,
+    check_complete,
+    extract_rows,
+    read_file,
+    read_plain_text,
+)
 from cloze.errors import InputError
+from cloze.files import PathLike
 
 __all__ = [
     "Row",
     "Source",
+    "as_list",
     "check_rereadable",
-    "inventory",
+    "fingerprint_files",
     "is_stream",
-    "listed",
-    "rereadable",
-    "rows",
+    "read_rows",
+    "store_streams",
 ]
 
 STDIN = "standard input"
@@ -39,7 +46,7 @@ OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
 T = TypeVar("T")
 
 
-def listed(sources: Source | Sequence[Any]) -> list[Any]:
+def as_list(sources: Source | Sequence[Any]) -> list[Any]:
     """One source, or several, as a list."""
     return list(sources) if isinstance(sources, list | tuple) else [sources]
 
@@ -48,7 +55,7 @@ def check_rereadable(
     sources: Source | Sequence[Any], *, fix: str = "save it to a file and name that"
 ) -> None:
     """Refuse text that is gone after one reading, where more than one is needed."""
-    if any(map(is_stream, listed(sources))):
+    if any(map(is_stream, as_list(sources))):
         raise InputError(
             "the text is read more than once, and a stream is gone after the first time", fix=fix
         )
@@ -65,7 +72,7 @@ def is_stream(source: Source) -> bool:
 
 
 @contextmanager
-def rereadable(
+def store_streams(
     sources: list[Source], folder: Path, *, column: str | None = None, skip_broken: bool = False
 ) -> Iterator[list[Source]]:
     """The same sources with files in the place of streams, in a folder that is gone in the end.
@@ -94,7 +101,7 @@ def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -
     if not isinstance(source, str | os.PathLike):
         path = folder / "rows.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            for row in _given(check_rows(source), column):
+            for row in _given(check_row_source(source), column):
                 if isinstance(row, Row):
                     file.write(json.dumps(row.text) + "\n")
                 elif skip_broken:
@@ -102,7 +109,7 @@ def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -
                 else:
                     raise row
         return path
-    known = source != "-" and endings(source)[0] in TEXT_ENDINGS
+    known = source != "-" and split_endings(source)[0] in TEXT_FORMATS
     path = folder / (Path(source).name if known else f"{STDIN}.txt")
     with path.open("wb") as file:
         if source == "-":
@@ -115,7 +122,7 @@ def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -
     return path
 
 
-def rows(
+def read_rows(
     sources: Source | list[Source],
     *,
     column: str | None = None,
@@ -132,9 +139,9 @@ def rows(
             out. A csv or tsv has a header, unless a number is given and its first row is like data.
         on_error: what to do with what cannot be read: raise it, or hand it over and go on.
     """
-    report = reporter(on_error)
-    streams: list[Iterator[Outcome]] = []
-    for source in listed(sources):
+    report = error_handler(on_error)
+    streams: list[Iterator[RowOrError]] = []
+    for source in as_list(sources):
         try:
             streams += _streams(source, column)
         except InputError as error:
@@ -143,26 +150,26 @@ def rows(
 
 
 def _sifted(
-    streams: list[Iterator[Outcome]], report: Callable[[InputError], object]
+    streams: list[Iterator[RowOrError]], report: Callable[[InputError], object]
 ) -> Iterator[Row]:
     """The rows of all; a file in which an error ended the reading is closed at once."""
     try:
-        yield from sift(chain.from_iterable(streams), report)
+        yield from handle_errors(chain.from_iterable(streams), report)
     finally:
         for stream in streams:
             if isinstance(stream, Generator):
                 stream.close()
 
 
-def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
+def fingerprint_files(sources: Source | list[Source]) -> list[list[str | int]] | None:
     """Name, size and time of every file of the sources, or None if they are not all plain files.
 
     Sources with the same inventory hold the same text, wherever their folder has been moved to.
     """
-    every = listed(sources)
+    every = as_list(sources)
     paths = [s for s in every if isinstance(s, str | os.PathLike) and s != "-"]
     try:
-        files = find(paths)
+        files = find_files(paths)
     except InputError:  # told by whoever reads, or passed over
         return None
     if not files or len(paths) < len(every) or not all(map(Path.is_file, files)):
@@ -174,15 +181,15 @@ def inventory(sources: Source | list[Source]) -> list[list[str | int]] | None:
     ]
 
 
-def _streams(source: Source, column: str | None) -> list[Iterator[Outcome]]:
+def _streams(source: Source, column: str | None) -> list[Iterator[RowOrError]]:
     if source == "-":
-        return [whole_file(read_lines(Lines(sys.stdin.buffer, STDIN)), STDIN)]
+        return [check_complete(read_plain_text(TextLines(sys.stdin.buffer, STDIN)), STDIN)]
     if isinstance(source, str | os.PathLike):
-        return [read_file(path, column) for path in find(source)]
-    return [_given(check_rows(source), column)]
+        return [read_file(path, column) for path in find_files(source)]
+    return [_given(check_row_source(source), column)]
 
 
-def check_rows(source: Iterable[T]) -> Iterable[T]:
+def check_row_source(source: Iterable[T]) -> Iterable[T]:
     """The same source, if rows can come from it."""
     if isinstance(source, Mapping) or hasattr(source, "columns"):  # splits, or a data frame
         raise InputError(
@@ -193,11 +200,11 @@ def check_rows(source: Iterable[T]) -> Iterable[T]:
     return source
 
 
-def _given(source: Iterable[object], column: str | None) -> Iterator[Outcome]:
-    return rows_in(enumerate(source, 1), column, f"<{type(source).__name__}>")
+def _given(source: Iterable[object], column: str | None) -> Iterator[RowOrError]:
+    return extract_rows(enumerate(source, 1), column, f"<{type(source).__name__}>")
 
 
-def reporter(on_error: OnError) -> Callable[[InputError], object]:
+def error_handler(on_error: OnError) -> Callable[[InputError], object]:
     """What to call with an error."""
     return _raise if on_error == "raise" else on_error
 
@@ -206,7 +213,9 @@ def _raise(error: InputError) -> None:
     raise error
 
 
-def sift(outcomes: Iterable[T | InputError], report: Callable[[InputError], object]) -> Iterator[T]:
+def handle_errors(
+    outcomes: Iterable[T | InputError], report: Callable[[InputError], object]
+) -> Iterator[T]:
     """What could be read; the rest is reported."""
     for outcome in outcomes:
         if isinstance(outcome, InputError):

@@ -25,7 +25,7 @@ _LETTERS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def scheme_named(name: str) -> str:
+def parse_scheme(name: str) -> str:
     """The scheme of `SCHEMES` that goes by a name, in any case."""
     known = {scheme.upper(): scheme for scheme in SCHEMES} | _CALLED
     if name.upper() not in known:
@@ -33,7 +33,7 @@ def scheme_named(name: str) -> str:
     return known[name.upper()]
 
 
-def scheme_of(tags: Iterable[str] | Iterable[Sequence[str]]) -> str:
+def detect_tag_scheme(tags: Iterable[str] | Iterable[Sequence[str]]) -> str:
     """The scheme that tags are written in, those of one sentence or of many.
 
     Tags are plain, parts of speech say, if most of them but O are not a letter and a label (B-PER).
@@ -61,14 +61,14 @@ def scheme_of(tags: Iterable[str] | Iterable[Sequence[str]]) -> str:
     return "IOB1" if begins_inside and not needless else "IOB2"
 
 
-def spans_of(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
+def tags_to_spans(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     """The spans that tags spell, in order, as conlleval reads them.  Tjong Kim Sang 2000.
 
     It takes no sequence for malformed: a span begins at B and S, and at I and E where no span of
     that label goes on; it ends before what begins another, before O, and after E and S. Plain tags
     have a span wherever one tag, but O, goes on.
     """
-    how = scheme_of(tags) if scheme is None else scheme_named(scheme)
+    how = detect_tag_scheme(tags) if scheme is None else parse_scheme(scheme)
     spans: list[Span] = []
     first, before = 0, ("", "")
     for place, tag in enumerate(chain(tags, [OUTSIDE])):
@@ -82,7 +82,7 @@ def spans_of(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     return spans
 
 
-def tags_of(spans: Iterable[Span], count: int) -> tuple[str, ...]:
+def spans_to_tags(spans: Iterable[Span], count: int) -> tuple[str, ...]:
     """The IOB2 tags of `count` words, the opposite of `spans_of`."""
     tags = [OUTSIDE] * count
     for first, last, label in spans:
@@ -100,10 +100,10 @@ def tags_of(spans: Iterable[Span], count: int) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def to_iob2(tags: Sequence[str], scheme: str | None = None) -> tuple[str, ...]:
+def convert_to_iob2(tags: Sequence[str], scheme: str | None = None) -> tuple[str, ...]:
     """The same spans in IOB2; plain tags as they are."""
-    how = scheme_of(tags) if scheme is None else scheme_named(scheme)
-    return tuple(tags) if how == "plain" else tags_of(spans_of(tags, how), len(tags))
+    how = detect_tag_scheme(tags) if scheme is None else parse_scheme(scheme)
+    return tuple(tags) if how == "plain" else spans_to_tags(tags_to_spans(tags, how), len(tags))
 
 
 def _sentences(tags: Iterable[str] | Iterable[Sequence[str]]) -> Iterator[Collection[str]]:

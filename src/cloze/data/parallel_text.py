@@ -14,31 +14,31 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import NO_LABEL, Bools, Ints
-from cloze.data.files import PathLike
-from cloze.data.randomness import Purpose, generator
-from cloze.data.readers import Row, read_lines
-from cloze.data.streams import rows
-from cloze.data.unpack import Lines, open_bytes
+from cloze.data.batch import IGNORE_INDEX, Bools, Ints
+from cloze.data.input_files import TextLines, open_binary
+from cloze.data.randomness import Purpose, make_generator
+from cloze.data.readers import Row, read_plain_text
+from cloze.data.sources import read_rows
 from cloze.errors import InputError
+from cloze.files import PathLike
 
-NAME = "translate"  # of the loss
-ROUND = 8  # rows and columns of rectangles whose shapes should come again
+LOSS_NAME = "translate"  # of the loss
+SIZE_MULTIPLE = 8  # rows and columns of rectangles whose shapes should come again
 
 
-def rows_of(path: PathLike) -> list[Row]:
+def read_lines_of_file(path: PathLike) -> list[Row]:
     """Every line of a file, blank ones too; packed files are told by their ending, no other is.
 
     `-` is standard input.
     """
     if os.fspath(path) == "-":
-        return list(rows("-"))
+        return list(read_rows("-"))
     place = Path(path)
     if not place.exists():
         raise InputError(f"{path}: there is no such file", fix="check the spelling")
     found: list[Row] = []
-    with open_bytes(place) as stream:
-        for row in read_lines(Lines(stream, str(path))):
+    with open_binary(place) as stream:
+        for row in read_plain_text(TextLines(stream, str(path))):
             if isinstance(row, InputError):
                 raise row
             found.append(row)
@@ -46,12 +46,12 @@ def rows_of(path: PathLike) -> list[Row]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel:
+class ParallelText:
     """Sentences and their translations."""
 
     source: Sequence[str]
     target: Sequence[str]
-    blank: int = 0  # pairs that were left out, for one side said nothing
+    num_blank: int = 0  # pairs that were left out, for one side said nothing
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -66,14 +66,18 @@ class Parallel:
         return [len(self), digest]
 
 
-def parallel(source: PathLike | Sequence[str], target: PathLike | Sequence[str]) -> Parallel:
+def load_parallel_text(
+    source: PathLike | Sequence[str], target: PathLike | Sequence[str]
+) -> ParallelText:
     """Pairs from two files, or from two lists, that go together line by line."""
     names = [
         str(side) if isinstance(side, str | os.PathLike) else what
         for side, what in ((source, "the source"), (target, "the target"))
     ]
     sides = [
-        [row.text for row in rows_of(side)] if isinstance(side, str | os.PathLike) else list(side)
+        [row.text for row in read_lines_of_file(side)]
+        if isinstance(side, str | os.PathLike)
+        else list(side)
         for side in (source, target)
     ]
     first, second = map(len, sides)
@@ -85,15 +89,15 @@ def parallel(source: PathLike | Sequence[str], target: PathLike | Sequence[str])
     said = [pair for pair in zip(*sides, strict=True) if pair[0].strip() and pair[1].strip()]
     if not said:
         raise InputError(f"there is no pair in {names[0]} and {names[1]}", fix="are they empty?")
-    return Parallel(
+    return ParallelText(
         source=[one for one, _ in said],
         target=[other for _, other in said],
-        blank=first - len(said),
+        num_blank=first - len(said),
     )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PairBatch:
+class TranslationBatch:
     """Two flat rows of sentences, each with its end; `lengths` of both part them."""
 
     source: Ints  # n
@@ -101,7 +105,9 @@ class PairBatch:
     source_lengths: Ints  # b
     target_lengths: Ints  # b
     sample_ids: Ints  # b
-    own: float = 0.0  # share of the words before that are the model's own (scheduled sampling)
+    scheduled_sampling_prob: float = (
+        0.0  # share of the words before that are the model's own (scheduled sampling)
+    )
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -115,9 +121,9 @@ class PairBatch:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many words there are to say."""
-        return {NAME: len(self.target)}
+        return {LOSS_NAME: len(self.target)}
 
-    def arrays(self, multiple: int = ROUND) -> dict[str, NDArray[Any]]:
+    def arrays(self, multiple: int = SIZE_MULTIPLE) -> dict[str, NDArray[Any]]:
         """Source ids (b s) and which are real; target ids (b t), NO_LABEL where there is none.
 
         Rows and columns are filled up to a multiple, so that few shapes occur. A row too many has
@@ -126,11 +132,22 @@ class PairBatch:
         rows = _rounded(len(self), multiple)
         real = _real(self.source_lengths, rows, multiple)
         told = _real(self.target_lengths, rows, multiple)
-        source, targets = np.zeros(real.shape, np.int64), np.full(told.shape, NO_LABEL, np.int64)
+        source, targets = (
+            np.zeros(real.shape, np.int64),
+            np.full(told.shape, IGNORE_INDEX, np.int64),
+        )
         source[real], targets[told] = self.source, self.target
         real[len(self) :, 0] = True
-        found: dict[str, NDArray[Any]] = {"source": source, "real": real, "targets": targets}
-        return found | ({"own": np.array(self.own, np.float32)} if self.own else {})
+        found: dict[str, NDArray[Any]] = {
+            "source": source,
+            "attention_mask": real,
+            "targets": targets,
+        }
+        return found | (
+            {"scheduled_sampling_prob": np.array(self.scheduled_sampling_prob, np.float32)}
+            if self.scheduled_sampling_prob
+            else {}
+        )
 
     def split(self, parts: int) -> list[Self]:
         """The same pairs in up to `parts` batches of about as many tokens each."""
@@ -149,7 +166,7 @@ class PairBatch:
         return replace(self, sample_ids=self.sample_ids[chosen], **rows)
 
 
-class Pairs:
+class TranslationBatches:
     """Encoded pairs, and in which batch of which epoch each of them comes.
 
     Pairs of about one length lie in a batch of at most so many padded tokens a side, counted in
@@ -177,38 +194,38 @@ class Pairs:
     def per_epoch(self) -> int:
         return len(self._cuts)
 
-    def batch(self, step: int, own: float = 0.0) -> PairBatch:
+    def batch(self, step: int, scheduled_sampling_prob: float = 0.0) -> TranslationBatch:
         """The batch of a step."""
         epoch, at = divmod(step, self.per_epoch)
         if epoch != self._epoch:
-            rng = generator(self._seed, epoch, Purpose.ORDER)
+            rng = make_generator(self._seed, epoch, Purpose.ORDER)
             ties = rng.permutation(len(self._sizes))
             self._order = np.lexsort([ties, self._sizes])
             self._turns, self._epoch = rng.permutation(self.per_epoch), epoch
         first, last = self._cuts[self._turns[at]]
-        return self._made(self._order[first:last], own)
+        return self._made(self._order[first:last], scheduled_sampling_prob)
 
-    def batches(self) -> list[PairBatch]:
+    def batches(self) -> list[TranslationBatch]:
         """All of them once, by length."""
         order = np.argsort(self._sizes, kind="stable")
         return [self._made(order[first:last]) for first, last in self._cuts]
 
-    def _made(self, chosen: Ints, own: float = 0.0) -> PairBatch:
+    def _made(self, chosen: Ints, own: float = 0.0) -> TranslationBatch:
         source, target = ([side[n] for n in chosen] for side in (self._source, self._target))
-        return PairBatch(
+        return TranslationBatch(
             source=np.concatenate(source).astype(np.int64),
             target=np.concatenate(target).astype(np.int64),
             source_lengths=np.array([len(one) for one in source], np.int64),
             target_lengths=np.array([len(one) for one in target], np.int64),
             sample_ids=chosen,
-            own=own,
+            scheduled_sampling_prob=own,
         )
 
 
 def _cuts(sizes: Ints, batch_tokens: int) -> list[int]:
     """Where batches begin among pairs in the order of their sizes, and the end."""
     cuts = [0]
-    for at, size in enumerate(_rounded(sizes, ROUND).tolist()):
+    for at, size in enumerate(_rounded(sizes, SIZE_MULTIPLE).tolist()):
         if at > cuts[-1] and (at - cuts[-1] + 1) * size > batch_tokens:
             cuts.append(at)
     return [*cuts, len(sizes)]

@@ -1,23 +1,39 @@
-"""Opening files of text: unpacked on the way, decoded by lines, with errors that name the line."""
+"""Input files: which files a path, folder or glob names, decompression, and decoding into lines."""
 
 import bz2
 import codecs
+import glob
 import io
 import lzma
 import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from cloze.data.files import PathLike, endings
 from cloze.errors import InputError, MissingExtraError
+from cloze.files import PathLike
+
+# What a name's ending says about the rows inside.
+TEXT_FORMATS: Mapping[str, str] = {
+    ".txt": "lines",
+    ".text": "lines",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+
+# Endings of packed files; `cloze.data.input_files` knows how each is read.
+COMPRESSED_ENDINGS = (".gz", ".xz", ".bz2", ".zst")
 
 # Compressed bytes fed to a decoder at once, and the most that bzip2 and xz may answer with: the
 # densest data there is (zstd 1:32,000) then unfolds to 32 MiB at a time, whatever the file's size.
-FED = 2**10
-ANSWERED = 2**20
-LONGEST = 2**28  # bytes of one line, so that a file without line ends cannot fill the memory
+INPUT_BYTES = 2**10
+MAX_OUTPUT_BYTES = 2**20
+MAX_LINE_BYTES = 2**28  # bytes of one line, so that a file without line ends cannot fill the memory
 
 _UNPACK = "give the name its ending (.txt.gz, …), or unpack it first"
 _CONVERT = "convert the file: iconv -f UTF-16 -t UTF-8"
@@ -34,6 +50,97 @@ NOT_TEXT: Mapping[bytes, tuple[str, str]] = {
 }
 
 
+def split_endings(path: PathLike) -> tuple[str, str]:
+    """The data's own ending and the packing's, lower-case: `(".txt", ".gz")` of `a.txt.gz`."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    packing = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED_ENDINGS else ""
+    return (suffixes[-1] if suffixes else ""), packing
+
+
+def file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS) -> str:
+    """How to read a file, told by its name; a pipe, which has no ending, is as a .txt file.
+
+    An ending "*" of `kinds` stands for all others.
+    """
+    ending, _ = split_endings(path)
+    if ending in formats:
+        return formats[ending]
+    if "*" in formats:
+        return formats["*"]
+    if ".txt" in formats and Path(path).is_fifo():
+        return formats[".txt"]
+    raise InputError(
+        f"{path}: files that end in {ending!r} are not read"
+        if ending
+        else f"{path}: the name has no ending that says what is inside",
+        fix=f"rename it to end in one of {' '.join(formats)} "
+        f"(each may be followed by {' '.join(COMPRESSED_ENDINGS)})"
+        + (", or pipe plain text in and read -" if formats is TEXT_FORMATS else ""),
+    )
+
+
+def find_files(
+    sources: PathLike | Iterable[PathLike], formats: Mapping[str, str] = TEXT_FORMATS
+) -> list[Path]:
+    """The files that paths, folders and globs stand for, in an order that never changes.
+
+    A folder gives what lies in it at any depth, sorted, hidden files and other endings left out. A
+    file that is named, or matched by a glob, must have an ending of `kinds`.
+    """
+    listed = [sources] if isinstance(sources, str | os.PathLike) else sources
+    found: list[Path] = []
+    for source in listed:
+        try:
+            name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would eat a glob's "./"
+            found += _found(name, formats)
+        except OSError as error:  # a folder we may not list, a name too long to be one
+            raise InputError(
+                f"{str(source)[:200]}: {error.strerror}", fix="check the path and who may read it"
+            ) from error
+    return found
+
+
+def _found(source: str, kinds: Mapping[str, str]) -> list[Path]:
+    path = Path(source)
+    if path.exists():
+        return _files(path, kinds)
+    if not glob.has_magic(source):
+        raise InputError(
+            f"{source}: there is no such file or folder",
+            fix=f"check the spelling; relative paths start at {Path.cwd()}",
+        )
+    matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute ones
+    if not matched:
+        raise InputError(f"{source}: no file matches", fix="check the pattern, ** crosses folders")
+    return [path for match in matched for path in _files(Path(match), kinds)]
+
+
+def _files(path: Path, kinds: Mapping[str, str]) -> list[Path]:
+    if not path.is_dir():
+        file_format(path, kinds)
+        return [path]
+    inside = list(_inside(path, kinds, above=()))
+    if not inside:
+        raise InputError(
+            f"{path}: no file in this folder ends in {' '.join(kinds)}",
+            fix=f"point at files of these kinds, plain or packed ({' '.join(COMPRESSED_ENDINGS)})",
+        )
+    return inside
+
+
+def _inside(folder: Path, kinds: Mapping[str, str], above: tuple[Path, ...]) -> Iterator[Path]:
+    here = folder.resolve()
+    if here in above:  # a link back to a folder we are in
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _inside(path, kinds, (*above, here))
+        elif split_endings(path)[0] in kinds:
+            yield path
+
+
 class Decoder(Protocol):
     """What zlib, bz2, lzma and zstandard have in common."""
 
@@ -45,7 +152,7 @@ class Decoder(Protocol):
     def decompress(self) -> Callable[..., bytes]: ...
 
 
-class Packing(NamedTuple):
+class Compression(NamedTuple):
     """A way of compressing: its name, how to start decoding, and what to tell the decoder."""
 
     name: str
@@ -63,15 +170,17 @@ def _zstd() -> Decoder:
     return decoder
 
 
-DECODERS: Mapping[str, Packing] = {
-    ".gz": Packing("gzip", lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
-    ".xz": Packing("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), {"max_length": ANSWERED}),
-    ".bz2": Packing("bzip2", bz2.BZ2Decompressor, {"max_length": ANSWERED}),
-    ".zst": Packing("zstd", _zstd),
+DECODERS: Mapping[str, Compression] = {
+    ".gz": Compression("gzip", lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
+    ".xz": Compression(
+        "xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), {"max_length": MAX_OUTPUT_BYTES}
+    ),
+    ".bz2": Compression("bzip2", bz2.BZ2Decompressor, {"max_length": MAX_OUTPUT_BYTES}),
+    ".zst": Compression("zstd", _zstd),
 }
 
 
-def open_bytes(path: PathLike) -> BinaryIO:
+def open_binary(path: PathLike) -> BinaryIO:
     """The bytes of a file, unpacked as its name says; reading broken ones raises `OSError`."""
     try:
         raw = open(path, "rb")  # noqa: PTH123, SIM115 - whoever asked closes it
@@ -79,10 +188,10 @@ def open_bytes(path: PathLike) -> BinaryIO:
         raise InputError(
             f"{path}: cannot be opened: {error.strerror}", fix="check the path and who may read it"
         ) from error
-    _, packing = endings(path)
+    _, packing = split_endings(path)
     if not packing:
         return raw
-    return io.BufferedReader(Unpacked(raw, DECODERS[packing]), buffer_size=2**16)
+    return io.BufferedReader(DecompressedFile(raw, DECODERS[packing]), buffer_size=2**16)
 
 
 def open_text(path: PathLike) -> io.TextIOWrapper:
@@ -93,7 +202,7 @@ def open_text(path: PathLike) -> io.TextIOWrapper:
     return _Text(path)
 
 
-class Unpacked(io.RawIOBase):
+class DecompressedFile(io.RawIOBase):
     """The decoded bytes of a file made of one or more compressed streams.
 
     The standard library takes rubbish after the first bzip2 or xz stream for the end of the file,
@@ -101,7 +210,7 @@ class Unpacked(io.RawIOBase):
     is never passed over.
     """
 
-    def __init__(self, raw: BinaryIO, packing: Packing) -> None:
+    def __init__(self, raw: BinaryIO, packing: Compression) -> None:
         self._raw = raw
         self._packing = packing
         self._decoder: Decoder | None = None  # None between two streams
@@ -144,7 +253,7 @@ class Unpacked(io.RawIOBase):
         return True
 
     def _take(self) -> bytes:
-        packed, self._packed = self._packed or self._raw.read(FED), b""
+        packed, self._packed = self._packed or self._raw.read(INPUT_BYTES), b""
         return packed
 
     def _decoded(self, decoder: Decoder, packed: bytes) -> bytes:
@@ -156,11 +265,11 @@ class Unpacked(io.RawIOBase):
             raise OSError(f"the {self._packing.name} data is broken ({error})") from error
 
 
-class UnreadableError(InputError):
+class UnreadableFileError(InputError):
     """Nothing more can be read of this file, be there lines left or not."""
 
 
-class Lines(Iterator[str]):
+class TextLines(Iterator[str]):
     """The lines of a stream as text, their endings kept, counted from 1 by `number`.
 
     A line that is not text raises `InputError`, and the next call goes on behind it; where the
@@ -174,9 +283,9 @@ class Lines(Iterator[str]):
 
     def __next__(self) -> str:
         try:
-            line = self._stream.readline(LONGEST)
+            line = self._stream.readline(MAX_LINE_BYTES)
         except OSError as error:
-            raise UnreadableError(
+            raise UnreadableFileError(
                 f"{self.file}:{self.number + 1}: {error}", fix="fetch or pack the file again"
             ) from error
         self.number += 1
@@ -184,9 +293,9 @@ class Lines(Iterator[str]):
             line = self._first(line)
         if not line:
             raise StopIteration
-        if len(line) == LONGEST and not line.endswith(b"\n"):
-            raise UnreadableError(
-                f"{self.file}:{self.number}: the line is longer than {LONGEST >> 20} MiB",
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise UnreadableFileError(
+                f"{self.file}:{self.number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB",
                 fix="break it up, a paragraph per line",
             )
         return self._decoded(line)
@@ -194,9 +303,9 @@ class Lines(Iterator[str]):
     def _first(self, line: bytes) -> bytes:
         for magic, (what, fix) in NOT_TEXT.items():
             if line.startswith(magic):
-                raise UnreadableError(f"{self.file}:1: this is {what}, not UTF-8 text", fix=fix)
+                raise UnreadableFileError(f"{self.file}:1: this is {what}, not UTF-8 text", fix=fix)
         if b"\0" in line:
-            raise UnreadableError(
+            raise UnreadableFileError(
                 f"{self.file}:1: this is a binary file (it holds NUL bytes), not UTF-8 text",
                 fix="leave it out, or extract its text first",
             )
@@ -222,7 +331,7 @@ class _Text(io.TextIOWrapper):
     """Text whose errors name the file and the line."""
 
     def __init__(self, path: PathLike) -> None:
-        super().__init__(open_bytes(path), encoding="utf-8-sig")
+        super().__init__(open_binary(path), encoding="utf-8-sig")
         self._path = path
 
     def read(self, size: int | None = -1) -> str:
@@ -239,9 +348,9 @@ class _Text(io.TextIOWrapper):
 
     def _located(self, error: Exception) -> InputError:
         """The same error with its line, which only a second, slower reading tells."""
-        with open_bytes(self._path) as stream:
+        with open_binary(self._path) as stream:
             try:
-                deque(Lines(stream, os.fspath(self._path)), maxlen=0)
+                deque(TextLines(stream, os.fspath(self._path)), maxlen=0)
             except InputError as located:
                 return located
         return InputError(f"{self._path}: {error}", fix="read it again: it changed meanwhile")

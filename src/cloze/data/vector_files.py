@@ -22,7 +22,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class EmbeddingRecord:
     """A text and its vector, or its tokens' vectors, or what was wrong with it."""
 
     text: str
@@ -72,21 +72,21 @@ class Record:
         return {"error": self.error.problem} if self.error else {"truncated": self.truncated}
 
 
-class Writer(Protocol):
+class RecordWriter(Protocol):
     """Takes records in order."""
 
-    def __call__(self, records: Sequence[Record]) -> None: ...
+    def __call__(self, records: Sequence[EmbeddingRecord]) -> None: ...
 
 
-FORMATS = (".npy", ".jsonl", ".parquet")
+VECTOR_FORMATS = (".npy", ".jsonl", ".parquet")
 
 
-def check_format(path: Path, *, by_token: bool) -> None:
+def check_vector_format(path: Path, *, by_token: bool) -> None:
     """Refuse early what could only fail at the end."""
-    if path.suffix not in FORMATS:
+    if path.suffix not in VECTOR_FORMATS:
         raise InputError(
             f"{path.name} has no ending that says how to write vectors",
-            fix=f"use one of {', '.join(FORMATS)}",
+            fix=f"use one of {', '.join(VECTOR_FORMATS)}",
         )
     if by_token and path.suffix == ".npy":
         raise InputError(
@@ -96,20 +96,20 @@ def check_format(path: Path, *, by_token: bool) -> None:
 
 
 @contextmanager
-def vector_file(path: Path, *, by_token: bool = False) -> Iterator[Writer]:
+def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWriter]:
     """A writer of records to `path`, which appears when all went well."""
-    check_format(path, by_token=by_token)
+    check_vector_format(path, by_token=by_token)
     open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
     with whole_file(path) as file, open_writer(file, by_token) as write:
         yield write
 
 
 @contextmanager
-def _npy(file: IO[bytes], _: bool) -> Iterator[Writer]:
+def _npy(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
     """One float32 array; a text that could not be read is a row of NaN."""
     rows, width = 0, 0
 
-    def write(records: Sequence[Record]) -> None:
+    def write(records: Sequence[EmbeddingRecord]) -> None:
         nonlocal rows, width
         known = next((len(r.vectors) for r in records if r.vectors is not None), width)
         if not rows:
@@ -130,10 +130,10 @@ def _header(rows: int, width: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
+def _jsonl(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
     """One object a line."""
 
-    def write(records: Sequence[Record]) -> None:
+    def write(records: Sequence[EmbeddingRecord]) -> None:
         for record in records:
             try:
                 line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False)
@@ -148,7 +148,7 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[Writer]:
 
 
 @contextmanager
-def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
+def _parquet(file: IO[bytes], by_token: bool) -> Iterator[RecordWriter]:
     """Columns text, embedding, error, truncated; by token: tokens, starts, ends, words."""
     try:
         import pyarrow as pa
@@ -168,7 +168,7 @@ def _parquet(file: IO[bytes], by_token: bool) -> Iterator[Writer]:
     schema = pa.schema({"text": text, **columns, "error": text, "truncated": pa.int32()})
     with parquet.ParquetWriter(file, schema) as writer:
 
-        def write(records: Sequence[Record]) -> None:
+        def write(records: Sequence[EmbeddingRecord]) -> None:
             rows = [record.columns() if by_token else record.to_dict() for record in records]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 

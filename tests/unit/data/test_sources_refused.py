@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cloze.data import unpack
-from cloze.data.streams import rows
+from cloze.data.sources import read_rows
 from cloze.errors import InputError, MissingExtraError
 from helpers import raises
 from sources import PACK, parquet, survey, texts, write
@@ -92,18 +92,18 @@ def test_a_missing_column_suggests_the_near_one(tmp_path: Path) -> None:
 def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> None:
     good = write(tmp_path / "a.txt", "x")
     with raises(InputError, "folder"):
-        rows([good, tmp_path / "missing.txt"])
+        read_rows([good, tmp_path / "missing.txt"])
     with raises(InputError, "match"):
-        rows(f"{tmp_path}/*.csv")
+        read_rows(f"{tmp_path}/*.csv")
     with raises(InputError, ".doc"):
-        rows(write(tmp_path / "a.doc", "x"))
+        read_rows(write(tmp_path / "a.doc", "x"))
     with raises(InputError, "ending"):
-        rows(write(tmp_path / "part-0", "x"))
+        read_rows(write(tmp_path / "part-0", "x"))
     with raises(InputError, "too long"):
-        rows("a text given for a path " * 99)
+        read_rows("a text given for a path " * 99)
     (tmp_path / "empty").mkdir()
     with raises(InputError, "folder"):
-        rows(tmp_path / "empty")
+        read_rows(tmp_path / "empty")
 
 
 def test_a_file_that_may_not_be_read_says_so(
@@ -121,7 +121,7 @@ def test_a_file_that_may_not_be_read_says_so(
 @pytest.mark.parametrize("wrong", [{"train": ["a"]}, [{"text": "a"}]])
 def test_splits_and_bare_rows_are_no_sources(wrong: object) -> None:
     with raises(InputError, "dict", "rows", fix="train"):
-        rows(wrong)
+        read_rows(wrong)
 
 
 def test_a_data_frame_is_no_stream_of_rows() -> None:
@@ -132,7 +132,7 @@ def test_a_data_frame_is_no_stream_of_rows() -> None:
             return iter(self.columns)
 
     with raises(InputError, "DataFrame"):
-        rows(DataFrame())
+        read_rows(DataFrame())
 
 
 def test_given_errors_are_handed_over_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from cloze.data import unpack
-from cloze.data.files import find
+from cloze.data.input_files import find_files, open_text
 from cloze.data.readers import BATCH
-from cloze.data.streams import Row, rows
-from cloze.data.unpack import open_text
+from cloze.data.sources import Row, read_rows
 from cloze.errors import InputError
 from helpers import raises
 from sources import PACK, parquet, survey, texts, write
@@ -40,7 +39,7 @@ def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str) ->
         write(plain, "\n".join(["id" + between + "text", *(f"1{between}{text}" for text in want)]))
     path = write(tmp_path / f"packed{kind.upper()}{packing}", PACK[packing](plain.read_bytes()))
 
-    got = list(rows(path))
+    got = list(read_rows(path))
 
     assert [row.text for row in got] == want
     assert {row.file for row in got} == {str(path)}
@@ -71,7 +70,7 @@ def test_zeros_after_a_stream_are_padding(tmp_path: Path) -> None:
 def test_dense_data_is_unfolded_a_little_at_a_time(tmp_path: Path) -> None:
     for packing in PACK:
         if packing:
-            with unpack.open_bytes(
+            with unpack.open_binary(
                 write(tmp_path / f"a.txt{packing}", PACK[packing](b"a" * 2**26))
             ) as f:
                 f.read(1)
@@ -80,9 +79,9 @@ def test_dense_data_is_unfolded_a_little_at_a_time(tmp_path: Path) -> None:
 
 def test_csv_fields_may_hold_quotes_commas_and_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'n,text\r\n1,"say ""hi"", he\r\nsaid"\r\n2,plain\r\n')
-    assert list(rows(path)) == [
-        Row('say "hi", he\r\nsaid', str(path), 2, whole=True),
-        Row("plain", str(path), 4, whole=True),
+    assert list(read_rows(path)) == [
+        Row('say "hi", he\r\nsaid', str(path), 2, is_document=True),
+        Row("plain", str(path), 4, is_document=True),
     ]
 
 
@@ -125,7 +124,7 @@ def test_the_column_that_is_asked_for_is_taken(tmp_path: Path) -> None:
 
 def test_json_lines_may_be_strings_and_blank(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '"one"\n\n{"content": "two\\n2"}\r\n')
-    assert [(row.text, row.line) for row in rows(path)] == [("one", 1), ("two\n2", 3)]
+    assert [(row.text, row.line) for row in read_rows(path)] == [("one", 1), ("two\n2", 3)]
 
 
 def test_a_list_of_lines_is_a_text(tmp_path: Path) -> None:
@@ -139,12 +138,15 @@ def test_parquet_is_read_by_batches_and_dictionaries_are_strings(tmp_path: Path)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": pa.array(want).dictionary_encode()}), path, row_group_size=999)
     assert texts(path) == want
-    assert [row.line for row in rows(path)] == list(range(1, len(want) + 1))
+    assert [row.line for row in read_rows(path)] == list(range(1, len(want) + 1))
 
 
 def test_standard_input_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("eins\nzwei é\n".encode())))
-    assert list(rows("-")) == [Row("eins", "standard input", 1), Row("zwei é", "standard input", 2)]
+    assert list(read_rows("-")) == [
+        Row("eins", "standard input", 1),
+        Row("zwei é", "standard input", 2),
+    ]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -164,9 +166,9 @@ def test_data_sets_are_read_by_what_they_yield() -> None:
         def __iter__(self) -> object:
             return iter([UserDict(text="one", label=0), UserDict(text="two", label=1)])
 
-    assert list(rows(Dataset())) == [
-        Row("one", "<Dataset>", 1, whole=True),
-        Row("two", "<Dataset>", 2, whole=True),
+    assert list(read_rows(Dataset())) == [
+        Row("one", "<Dataset>", 1, is_document=True),
+        Row("two", "<Dataset>", 2, is_document=True),
     ]
     assert texts(word for word in ("a", "b")) == ["a", "b"]
     assert texts([["a"], Dataset(), [{"title": "b"}]], column=None) == ["a", "one", "two", "b"]
@@ -174,7 +176,7 @@ def test_data_sets_are_read_by_what_they_yield() -> None:
 
 def test_reading_is_lazy(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"good\n\xff\n")
-    stream = rows([path, path])
+    stream = read_rows([path, path])
     assert next(stream).text == "good"  # the bad line has not been reached
 
 
@@ -193,12 +195,12 @@ def test_folders_and_globs_have_one_order(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    here = [str(path.relative_to(tmp_path)) for path in find(tmp_path)]
+    here = [str(path.relative_to(tmp_path)) for path in find_files(tmp_path)]
     assert here == ["C.TXT", "a/b/c.csv.gz", "a/z.jsonl", "a-b.tsv", "b.txt"]
-    assert find([tmp_path / "b.txt", tmp_path / "b.txt"]) == [tmp_path / "b.txt"] * 2
-    assert find(f"{tmp_path}/*.t*") == [tmp_path / "a-b.tsv", tmp_path / "b.txt"]
-    assert find(f"{tmp_path}/**/*.jsonl") == [tmp_path / "a/z.jsonl"]
-    assert find(f"{tmp_path}/[a]") == [tmp_path / "a/b/c.csv.gz", tmp_path / "a/z.jsonl"]
+    assert find_files([tmp_path / "b.txt", tmp_path / "b.txt"]) == [tmp_path / "b.txt"] * 2
+    assert find_files(f"{tmp_path}/*.t*") == [tmp_path / "a-b.tsv", tmp_path / "b.txt"]
+    assert find_files(f"{tmp_path}/**/*.jsonl") == [tmp_path / "a/z.jsonl"]
+    assert find_files(f"{tmp_path}/[a]") == [tmp_path / "a/b/c.csv.gz", tmp_path / "a/z.jsonl"]
 
 
 def test_links_are_followed_once(tmp_path: Path) -> None:
@@ -208,12 +210,12 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     corpus.mkdir()
     (corpus / "linked").symlink_to(tmp_path / "real")
     (corpus / "loop").symlink_to(corpus)
-    assert find(corpus) == [corpus / "linked/a.txt"]
+    assert find_files(corpus) == [corpus / "linked/a.txt"]
 
 
 def test_a_file_may_look_like_a_glob(tmp_path: Path) -> None:
     path = write(tmp_path / "a[1].txt", "x")
-    assert find(path) == [path]
+    assert find_files(path) == [path]
 
 
 # --- the parts that others use
@@ -250,12 +252,12 @@ def test_open_text_gives_a_stream_and_names_the_line_of_what_is_wrong(tmp_path: 
 def test_published_tables_have_all_their_rows(
     data_dir: Path, name: str, column: str | None, count: int
 ) -> None:
-    assert sum(1 for _ in rows(data_dir / name, column=column)) == count
+    assert sum(1 for _ in read_rows(data_dir / name, column=column)) == count
 
 
 @pytest.mark.data
 def test_published_text_is_read_as_the_standard_library_reads_it(data_dir: Path) -> None:
     path = data_dir / "text" / "wiki-zh-00.txt.xz"
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-        for row, line in zip(rows(path), lines, strict=True):
+        for row, line in zip(read_rows(path), lines, strict=True):
             assert row.text == line.rstrip("\n")

@@ -2,7 +2,13 @@
 
 import pytest
 
-from cloze.data.labelled.schemes import scheme_named, scheme_of, spans_of, tags_of, to_iob2
+from cloze.data.labelled.tag_schemes import (
+    convert_to_iob2,
+    detect_tag_scheme,
+    parse_scheme,
+    spans_to_tags,
+    tags_to_spans,
+)
 from cloze.errors import InputError
 from helpers import raises
 
@@ -27,14 +33,14 @@ from helpers import raises
     ],
 )
 def test_the_scheme_is_told_from_the_tags(tags: str, scheme: str) -> None:
-    assert scheme_of(tags.split()) == scheme
-    assert scheme_of([["O"], tags.split(), []]) == scheme
+    assert detect_tag_scheme(tags.split()) == scheme
+    assert detect_tag_scheme([["O"], tags.split(), []]) == scheme
 
 
 def test_what_one_sentence_leaves_open_another_tells() -> None:
-    assert scheme_of([["B-PER"], ["I-PER"]]) == "IOB2"
-    assert scheme_of([["I-PER", "B-PER"], ["I-LOC"]]) == "IOB1"  # they do not touch
-    assert scheme_of([["I-PER"], ["S-PER"]]) == "BIOES"
+    assert detect_tag_scheme([["B-PER"], ["I-PER"]]) == "IOB2"
+    assert detect_tag_scheme([["I-PER", "B-PER"], ["I-LOC"]]) == "IOB1"  # they do not touch
+    assert detect_tag_scheme([["I-PER"], ["S-PER"]]) == "BIOES"
 
 
 @pytest.mark.parametrize(
@@ -53,25 +59,25 @@ def test_what_one_sentence_leaves_open_another_tells() -> None:
     ],
 )
 def test_spans_are_read_as_conlleval_reads_them(tags: str, spans: list[object]) -> None:
-    assert spans_of(tags.split()) == spans
+    assert tags_to_spans(tags.split()) == spans
 
 
 def test_a_scheme_that_is_named_is_taken() -> None:
-    assert spans_of(["B-A", "I-A"], "plain") == [(0, 1, "B-A"), (1, 2, "I-A")]
-    assert to_iob2(["PER", "PER", "O"], "IOB1") == ("B-PER", "I-PER", "O")
-    assert to_iob2(["B-A", "M-A"], "bmes") == ("B-A", "I-A")
-    assert to_iob2(["NOUN", "O"]) == ("NOUN", "O")
-    assert [scheme_named(name) for name in ("bio", "IOB", "Plain", "BILOU")] == [
+    assert tags_to_spans(["B-A", "I-A"], "plain") == [(0, 1, "B-A"), (1, 2, "I-A")]
+    assert convert_to_iob2(["PER", "PER", "O"], "IOB1") == ("B-PER", "I-PER", "O")
+    assert convert_to_iob2(["B-A", "M-A"], "bmes") == ("B-A", "I-A")
+    assert convert_to_iob2(["NOUN", "O"]) == ("NOUN", "O")
+    assert [parse_scheme(name) for name in ("bio", "IOB", "Plain", "BILOU")] == [
         "IOB2", "IOB1", "plain", "BIOES",
     ]  # fmt: skip
     with raises(InputError, "IOB3", fix="IOB"):
-        spans_of(["O"], "IOB3")
+        tags_to_spans(["O"], "IOB3")
 
 
 def test_tags_of_spans_have_room_for_each() -> None:
-    assert tags_of([(1, 3, "A"), (3, 4, "A")], 5) == ("O", "B-A", "I-A", "B-A", "O")
+    assert spans_to_tags([(1, 3, "A"), (3, 4, "A")], 5) == ("O", "B-A", "I-A", "B-A", "O")
     with raises(InputError, "spans", "1", "3"):
-        tags_of([(0, 2, "A"), (1, 3, "B")], 3)
+        spans_to_tags([(0, 2, "A"), (1, 3, "B")], 3)
     for wrong in [(-1, 1, "A"), (1, 1, "A"), (2, 4, "A")]:
         with raises(InputError, "span", "3 words"):
-            tags_of([wrong], 3)
+            spans_to_tags([wrong], 3)

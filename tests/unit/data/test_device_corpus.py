@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.data.batch import NO_LABEL
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import Batches, Batching
-from cloze.data.resident import Resident, ResidentBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -28,8 +28,8 @@ def batches_of(corpus, pairs="nsp", rate=0.25):
     tokenizer = numbered_tokenizer()
     sampling = Sampling(pairs=pairs, length=LENGTH, short=0.3)
     batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
-    source = Resident(corpus, tokenizer, CPU)
-    return batches, ResidentBatches(source, batches, longest=LENGTH, rate=rate)
+    source = DeviceCorpus(corpus, tokenizer, CPU)
+    return batches, CorpusSliceBatches(source, batches, max_seqlen=LENGTH, mlm_probability=rate)
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
@@ -37,18 +37,18 @@ def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
     batches, resident = batches_of(corpus, pairs)
     for number in range(len(batches.epoch(0)) + 2):  # into the next epoch, past one not full
         plain, (made,) = batches.batch(number), resident.step(number)
-        row = made.row()
+        row = made.gather_tokens()
         size = len(plain.input_ids)
         assert row.ids[:size].tolist() == plain.input_ids.tolist()
-        assert row.types[:size].tolist() == plain.token_type_ids.tolist()
+        assert row.token_type_ids[:size].tolist() == plain.token_type_ids.tolist()
         assert row.positions[:size].tolist() == Packed.of(plain.lengths).position_ids.tolist()
         assert row.maskable[:size].tolist() == plain.maskable.tolist()
         assert (row.ids[size:] == 0).all()
         assert not row.maskable[size:].any()
-        assert row.bounds[: len(plain)].tolist() == plain.starts[:-1].tolist()
-        assert row.firsts[: len(plain)].tolist() == plain.starts[:-1].tolist()
+        assert row.cu_seqlens[: len(plain)].tolist() == plain.starts[:-1].tolist()
+        assert row.sample_starts[: len(plain)].tolist() == plain.starts[:-1].tolist()
         assert row.labels[: len(plain)].tolist() == plain.labels.tolist()
-        assert (row.labels[len(plain) :] == NO_LABEL).all()
+        assert (row.labels[len(plain) :] == IGNORE_INDEX).all()
         assert made.sample_ids.tolist() == plain.sample_ids.tolist()
 
 
@@ -56,11 +56,11 @@ def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
     batches, resident = batches_of(corpus)
     shapes = set()
     for number in range(len(batches.epoch(0))):
-        row = resident.step(number)[0].row()
-        lengths = row.bounds.diff()
+        row = resident.step(number)[0].gather_tokens()
+        lengths = row.cu_seqlens.diff()
         assert lengths.min() >= 0
         assert lengths.max() <= LENGTH
-        assert (row.bounds[0], row.bounds[-1]) == (0, PLACES)
+        assert (row.cu_seqlens[0], row.cu_seqlens[-1]) == (0, PLACES)
         shapes.add(tuple(tuple(part.shape) for part in row))
     assert len(shapes) == 1
 
@@ -71,11 +71,15 @@ def test_masks_hide_as_many_as_were_asked_for(corpus):
     vocab = torch.from_numpy(masking.vocab)
     for number in range(len(batches.epoch(0))):
         (made,) = resident.step(number)
-        row = made.row()
+        row = made.gather_tokens()
         rng = torch.Generator().manual_seed(number)
-        hidden = mask_row(row, masking, vocab, places=made.masked, asked=made.asked, rng=rng)
-        known = hidden.targets != NO_LABEL
-        assert known.sum() == made.asked == made.counts["mlm"] == round(0.25 * made.lengths.sum())
+        hidden = mask_row(
+            row, masking, vocab, places=made.max_masked, asked=made.num_masked, rng=rng
+        )
+        known = hidden.targets != IGNORE_INDEX
+        assert (
+            known.sum() == made.num_masked == made.counts["mlm"] == round(0.25 * made.lengths.sum())
+        )
         chosen = hidden.places[known]
         assert len(chosen.unique()) == len(chosen)
         assert row.maskable[chosen].all()
@@ -90,7 +94,7 @@ def test_the_chosen_are_hidden_swapped_and_left_in_their_shares(corpus):
     masking = Masking.of(numbered_tokenizer())
     vocab = torch.from_numpy(masking.vocab)
     (made,) = resident.step(0)
-    row, rng = made.row(), torch.Generator().manual_seed(0)
+    row, rng = made.gather_tokens(), torch.Generator().manual_seed(0)
     fates = np.zeros(3)
     for _ in range(200):
         hidden = mask_row(row, masking, vocab, places=40, asked=40, rng=rng)
@@ -105,9 +109,9 @@ def test_a_batch_too_large_is_split_and_loses_nothing(corpus):
     batches, resident = batches_of(corpus)
     (made,) = resident.step(0)
     parts = made.split(3)
-    joined = torch.cat([part.row().ids for part in parts])
+    joined = torch.cat([part.gather_tokens().ids for part in parts])
     assert joined.tolist() == batches.batch(0).input_ids.tolist()
-    assert sum(part.asked for part in parts) == pytest.approx(made.asked, abs=2)
+    assert sum(part.num_masked for part in parts) == pytest.approx(made.num_masked, abs=2)
 
 
 def test_the_masks_of_a_judgement_stay(corpus):
@@ -123,9 +127,9 @@ def test_the_masks_of_a_judgement_stay(corpus):
     )
     model = build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
     objective = resident_pretraining(Masking.of(tokenizer), CPU)
-    fixed = resident.of(batches.epoch(0), 0, seed=3)
+    fixed = resident.make_batch(batches.epoch(0), 0, seed=3)
     first, second = (objective(model, fixed, None)["mlm"].item() for _ in range(2))
-    free = resident.of(batches.epoch(0), 0)
+    free = resident.make_batch(batches.epoch(0), 0)
     drawn = {objective(model, free, torch.Generator().manual_seed(n))["mlm"].item() for n in (1, 2)}
     assert first == second
     assert len(drawn) == 2

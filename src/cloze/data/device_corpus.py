@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.data.batch import NO_LABEL, Ints
+from cloze.data.batch import IGNORE_INDEX, Ints
 from cloze.data.corpus import Corpus
 from cloze.data.packing import Batches, Epoch
 from cloze.errors import InputError
@@ -25,7 +25,7 @@ _AT_ONCE = 2**22  # tokens read from the disk
 _ROOM = 3  # samples in a batch, at most, by how many would fill it at full length
 
 
-class Resident:
+class DeviceCorpus:
     """A corpus on a device."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, device: torch.device) -> None:
@@ -48,31 +48,31 @@ class Resident:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stretches:
+class CorpusSliceBatch:
     """A batch as the stretches of the corpus that its samples are made of."""
 
-    source: Resident
+    source: DeviceCorpus
     a: Ints  # s 2: first, and one after the last
     b: Ints  # s 2
     labels: Ints  # s
     lengths: Ints  # s, tokens with [CLS] and [SEP]
     sample_ids: Ints  # s
-    longest: int
+    max_seqlen: int
     capacity: int  # n
-    masked: int  # m, places for masked tokens
-    asked: int  # how many of them are taken: less where the batch is not full
+    max_masked: int  # m, places for masked tokens
+    num_masked: int  # how many of them are taken: less where the batch is not full
     seed: int | None = None  # of masks that are the same every time, and hide all they choose
 
     @classmethod
-    def of(cls, batch: "Stretches", **more: Any) -> Self:  # noqa: ANN401
+    def from_batch(cls, batch: "CorpusSliceBatch", **more: Any) -> Self:  # noqa: ANN401
         """The same batch as one of this kind, with what else that kind has."""
-        given = {each.name: getattr(batch, each.name) for each in fields(Stretches)}
+        given = {each.name: getattr(batch, each.name) for each in fields(CorpusSliceBatch)}
         return cls(**given, **more)
 
     @property
     def counts(self) -> Mapping[str, int]:
         """How many targets each loss has."""
-        return {"mlm": self.asked, "nsp": int((self.labels != NO_LABEL).sum())}
+        return {"mlm": self.num_masked, "nsp": int((self.labels != IGNORE_INDEX).sum())}
 
     def split(self, parts: int) -> list[Self]:
         """The same samples in up to `parts` batches, each of its share of places."""
@@ -82,7 +82,7 @@ class Stretches:
     def _part(self, first: int, last: int) -> Self:
         some = slice(first, last)
         tokens = int(self.lengths[some].sum())
-        share = max(1, round(self.asked * tokens / int(self.lengths.sum())))
+        share = max(1, round(self.num_masked * tokens / int(self.lengths.sum())))
         return replace(
             self,
             a=self.a[some],
@@ -91,28 +91,28 @@ class Stretches:
             lengths=self.lengths[some],
             sample_ids=self.sample_ids[some],
             capacity=tokens,
-            masked=share,
-            asked=share,
+            max_masked=share,
+            num_masked=share,
         )
 
     @cached_property
-    def slots(self) -> int:
+    def max_samples(self) -> int:
         """Samples there is room for: the same number in every batch of a run."""
-        return max(_ROOM * self.capacity // self.longest, len(self.labels))
+        return max(_ROOM * self.capacity // self.max_seqlen, len(self.labels))
 
-    def row(self) -> "TokenRow":
+    def gather_tokens(self) -> "TokenRow":
         """The tokens, laid one after another on the device."""
         source, device = self.source, self.source.device
-        table = np.zeros((6, self.slots), np.int64)
+        table = np.zeros((6, self.max_samples), np.int64)
         table[:, : len(self.labels)] = *self.a.T, *self.b.T, self.lengths, self.labels
-        table[5, len(self.labels) :] = NO_LABEL
+        table[5, len(self.labels) :] = IGNORE_INDEX
         moved = torch.from_numpy(table)
         if device.type == "cuda":
             moved = moved.pin_memory().to(device, non_blocking=True)
         a, a_end, b, b_end, lengths, labels = moved
         ends = lengths.cumsum(0)  # s
         place = torch.arange(self.capacity, device=device)  # n
-        sample = torch.searchsorted(ends, place, right=True).clamp(max=self.slots - 1)
+        sample = torch.searchsorted(ends, place, right=True).clamp(max=self.max_samples - 1)
         real = place < ends[-1]
         position = torch.where(real, place - (ends - lengths)[sample], 0)
         size = (a_end - a)[sample]  # of the first segment
@@ -125,16 +125,16 @@ class Stretches:
         ids = torch.where(position == 0, source.cls, ids)
         ids = torch.where(real, ids, source.pad)
         # what is left over makes sequences of its own, none too long
-        over = ends[-1] + torch.arange(0, self.capacity, self.longest, device=device)
+        over = ends[-1] + torch.arange(0, self.capacity, self.max_seqlen, device=device)
         over = torch.cat([over, over.new_full((1,), self.capacity)]).clamp(max=self.capacity)
         return TokenRow(
             ids=ids,
-            types=(second & real).long(),
+            token_type_ids=(second & real).long(),
             positions=position,
-            bounds=torch.cat([ends - lengths, over]).int(),
-            firsts=(ends - lengths).clamp(max=self.capacity - 1),
+            cu_seqlens=torch.cat([ends - lengths, over]).int(),
+            sample_starts=(ends - lengths).clamp(max=self.capacity - 1),
             labels=labels,
-            text=text,
+            is_text=text,
             maskable=real & ~source.special[ids],
         )
 
@@ -143,49 +143,56 @@ class TokenRow(NamedTuple):
     """A batch on the device, before anything is hidden."""
 
     ids: Tensor  # n
-    types: Tensor  # n
+    token_type_ids: Tensor  # n
     positions: Tensor  # n, from 0 in every sequence
-    bounds: Tensor  # int32, where each sequence begins, padding among them, and n
-    firsts: Tensor  # s, where each sample begins
+    cu_seqlens: Tensor  # int32, where each sequence begins, padding among them, and n
+    sample_starts: Tensor  # s, where each sample begins
     labels: Tensor  # s, NO_LABEL where there is no sample
-    text: Tensor  # n, whether a token is of the corpus: no [CLS], [SEP] or padding
+    is_text: Tensor  # n, whether a token is of the corpus: no [CLS], [SEP] or padding
     maskable: Tensor  # n
 
 
-class ResidentBatches:
+class CorpusSliceBatches:
     """The batches of `Batches` as stretches of a resident corpus."""
 
-    def __init__(self, source: Resident, batches: Batches, *, longest: int, rate: float) -> None:
+    def __init__(
+        self, source: DeviceCorpus, batches: Batches, *, max_seqlen: int, mlm_probability: float
+    ) -> None:
         self._source, self._batches = source, batches
-        self._longest, self._rate = longest, rate
+        self._longest, self._rate = max_seqlen, mlm_probability
 
-    def step(self, number: int) -> list[Stretches]:
+    def step(self, number: int) -> list[CorpusSliceBatch]:
         """The batches of a step."""
         return [self._batch(one) for one in self._batches.numbers(number)]
 
-    def _batch(self, number: int) -> Stretches:
+    def _batch(self, number: int) -> CorpusSliceBatch:
         number, place = self._batches.find(number)
         epoch = self._batches.epoch(number)
         self._batches.plan_ahead(number + 1)
-        return self.of(epoch, place)
+        return self.make_batch(epoch, place)
 
-    def of(
-        self, epoch: Epoch, place: int, *, seed: int | None = None, rate: float | None = None
-    ) -> Stretches:
+    def make_batch(
+        self,
+        epoch: Epoch,
+        place: int,
+        *,
+        seed: int | None = None,
+        mlm_probability: float | None = None,
+    ) -> CorpusSliceBatch:
         """One batch of an epoch, of this corpus or another view of it."""
-        share = self._rate if rate is None else rate
+        share = self._rate if mlm_probability is None else mlm_probability
         members, plan = epoch.packing[place], epoch.samples.plan
         lengths, capacity = plan.lengths[members], epoch.packing.capacity
-        return Stretches(
+        return CorpusSliceBatch(
             source=self._source,
             a=plan.a[members],
             b=plan.b[members],
             labels=plan.labels[members],
             lengths=lengths,
             sample_ids=members,
-            longest=self._longest,
+            max_seqlen=self._longest,
             capacity=capacity,
-            masked=round(share * capacity),
-            asked=round(share * int(lengths.sum())),
+            max_masked=round(share * capacity),
+            num_masked=round(share * int(lengths.sum())),
             seed=seed,
         )

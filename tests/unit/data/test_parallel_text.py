@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.translator import learn_pieces, sentences
-from cloze.data.batch import NO_LABEL
-from cloze.data.parallel import NAME, Pairs, parallel, rows_of
+from cloze.data.batch import IGNORE_INDEX
+from cloze.data.parallel_text import (
+    LOSS_NAME,
+    TranslationBatches,
+    load_parallel_text,
+    read_lines_of_file,
+)
 from cloze.errors import InputError
 from cloze.objectives.core import Arrayed
 from helpers import raises
@@ -32,41 +37,41 @@ def test_lines_go_together_whatever_the_files_are_called(tmp_path):
     target = tmp_path / "train.de.gz"
     with gzip.open(target, "wt", encoding="utf-8") as file:
         file.write("A B\nX\nC D\n \n")
-    found = parallel(source, target)
+    found = load_parallel_text(source, target)
     assert list(zip(found.source, found.target, strict=True)) == [
         ("a b", "A B"),
         ("c\u2028d", "C D"),
     ]
-    assert (len(found), found.blank) == (2, 2)
-    assert [row.text for row in rows_of(source)] == ["a b", "", "c\u2028d", "e"]
+    assert (len(found), found.num_blank) == (2, 2)
+    assert [row.text for row in read_lines_of_file(source)] == ["a b", "", "c\u2028d", "e"]
 
 
 def test_lists_go_as_well():
-    found = parallel(["a"], ["b"])
-    assert found.fingerprint == parallel(["a"], ["b"]).fingerprint
-    assert found.fingerprint != parallel(["b"], ["a"]).fingerprint
+    found = load_parallel_text(["a"], ["b"])
+    assert found.fingerprint == load_parallel_text(["a"], ["b"]).fingerprint
+    assert found.fingerprint != load_parallel_text(["b"], ["a"]).fingerprint
 
 
 def test_what_a_user_can_get_wrong(tmp_path):
     source = write(tmp_path, "a.en", ["one", "two", "three"])
     target = write(tmp_path, "a.de", ["eins", "zwei"])
     with raises(InputError, "a.en", "3", "a.de", "2"):
-        parallel(source, target)
+        load_parallel_text(source, target)
     with raises(InputError, "source", "target", "1", "2"):
-        parallel(["a"], ["b", "c"])
+        load_parallel_text(["a"], ["b", "c"])
     empty = write(tmp_path, "empty", [])
     with raises(InputError, "pair", "empty", fix="empty"):
-        parallel(empty, empty)
+        load_parallel_text(empty, empty)
     with raises(InputError, "nowhere"):
-        parallel(tmp_path / "nowhere", target)
+        load_parallel_text(tmp_path / "nowhere", target)
     (tmp_path / "latin").write_bytes("schön\n".encode("latin-1"))
     with raises(InputError, "latin:1"):
-        parallel(tmp_path / "latin", ["a"])
+        load_parallel_text(tmp_path / "latin", ["a"])
 
 
 def test_an_epoch_has_every_pair_once_and_each_its_own_order():
     source, target = encoded()
-    pairs = Pairs(source, target, batch_tokens=40, seed=1)
+    pairs = TranslationBatches(source, target, batch_tokens=40, seed=1)
     epochs = [
         [pairs.batch(epoch * pairs.per_epoch + at) for at in range(pairs.per_epoch)]
         for epoch in range(2)
@@ -78,7 +83,7 @@ def test_an_epoch_has_every_pair_once_and_each_its_own_order():
     for batch in epochs[0]:
         widest = max(batch.source_lengths.max(), batch.target_lengths.max())
         assert len(batch) == 1 or len(batch) * widest <= 40
-    again = Pairs(source, target, batch_tokens=40, seed=1)
+    again = TranslationBatches(source, target, batch_tokens=40, seed=1)
     assert (
         again.batch(7).sample_ids.tolist()
         == epochs[7 // pairs.per_epoch][7 % pairs.per_epoch].sample_ids.tolist()
@@ -88,25 +93,27 @@ def test_an_epoch_has_every_pair_once_and_each_its_own_order():
 
 
 def test_rows_are_padded():
-    pairs = Pairs([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
+    pairs = TranslationBatches([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
     (batch,) = pairs.batches()
     arrays = batch.arrays(1)
     assert arrays["source"].tolist() == [[5, 6, 0], [7, 0, 0]]
-    assert arrays["real"].tolist() == [[True] * 3, [True, True, False]]
-    assert arrays["targets"].tolist() == [[8, 0, NO_LABEL], [9, 3, 0]]
-    assert batch.counts == {NAME: 5}
+    assert arrays["attention_mask"].tolist() == [[True] * 3, [True, True, False]]
+    assert arrays["targets"].tolist() == [[8, 0, IGNORE_INDEX], [9, 3, 0]]
+    assert batch.counts == {LOSS_NAME: 5}
     assert batch.lengths.tolist() == [5, 5]
 
 
 def test_rectangles_are_filled_up_so_that_shapes_come_again():
-    pairs = Pairs([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
-    arrays = pairs.batch(0, own=0.5).arrays()
+    pairs = TranslationBatches([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
+    arrays = pairs.batch(0, scheduled_sampling_prob=0.5).arrays()
     assert [array.shape for array in arrays.values()] == [(8, 8), (8, 8), (8, 8), ()]
-    assert arrays["own"] == 0.5
-    assert arrays["real"].sum(1).tolist() == [3, 2] + [1] * 6  # who looks at nothing is NaN
-    assert (arrays["targets"] != NO_LABEL).sum() == 5
+    assert arrays["scheduled_sampling_prob"] == 0.5
+    assert (
+        arrays["attention_mask"].sum(1).tolist() == [3, 2] + [1] * 6
+    )  # who looks at nothing is NaN
+    assert (arrays["targets"] != IGNORE_INDEX).sum() == 5
     assert isinstance(pairs.batch(0), Arrayed)
-    assert "own" not in pairs.batch(0).arrays()
+    assert "scheduled_sampling_prob" not in pairs.batch(0).arrays()
 
 
 def test_an_epoch_of_sentences_has_few_shapes():
@@ -115,7 +122,7 @@ def test_an_epoch_of_sentences_has_few_shapes():
     source = np.clip(rng.gamma(8, 1.9, 29_000).astype(int), 3, 60)
     target = np.clip(source + rng.normal(1, 2.5, 29_000).astype(int), 3, 60)
     rows = [[[0] * int(length) for length in side] for side in (source, target)]
-    pairs = Pairs(*rows, batch_tokens=4096)
+    pairs = TranslationBatches(*rows, batch_tokens=4096)
     shapes = [
         [
             tuple(array.shape for array in pairs.batch(step).arrays().values())
@@ -132,7 +139,7 @@ def test_an_epoch_of_sentences_has_few_shapes():
 
 def test_a_batch_splits_into_the_same_pairs():
     source, target = encoded()
-    (batch,) = Pairs(source, target, batch_tokens=10_000).batches()
+    (batch,) = TranslationBatches(source, target, batch_tokens=10_000).batches()
     for parts in (1, 2, 3, 100):
         split = batch.split(parts)
         assert (
@@ -141,15 +148,17 @@ def test_a_batch_splits_into_the_same_pairs():
         for side in ("source", "target"):
             whole = np.concatenate([getattr(one, side) for one in split])
             assert whole.tolist() == getattr(batch, side).tolist()
-        assert sum(one.counts[NAME] for one in split) == batch.counts[NAME]
+        assert sum(one.counts[LOSS_NAME] for one in split) == batch.counts[LOSS_NAME]
         assert all(len(one) for one in split)
 
 
 @pytest.mark.data
 @pytest.mark.parametrize(("part", "count"), [("val", 1014), ("test_2016_flickr", 1000)])
 def test_real_pairs_come_back_as_they_were(data_dir, part, count):
-    found = parallel(data_dir / f"multi30k/{part}.en.gz", data_dir / f"multi30k/{part}.de.gz")
-    assert (len(found), found.blank) == (count, 0)
+    found = load_parallel_text(
+        data_dir / f"multi30k/{part}.en.gz", data_dir / f"multi30k/{part}.de.gz"
+    )
+    assert (len(found), found.num_blank) == (count, 0)
     lines = [*found.source, *found.target]
     tokenizer = learn_pieces(lines, 1000)
     for line, ids in zip(lines, sentences(tokenizer, lines), strict=True):
@@ -159,4 +168,6 @@ def test_real_pairs_come_back_as_they_were(data_dir, part, count):
 @pytest.mark.data
 def test_real_files_that_do_not_go_together(data_dir):
     with raises(InputError, "val.en.gz", "1,014", "flickr.de.gz", "1,000"):
-        parallel(data_dir / "multi30k/val.en.gz", data_dir / "multi30k/test_2016_flickr.de.gz")
+        load_parallel_text(
+            data_dir / "multi30k/val.en.gz", data_dir / "multi30k/test_2016_flickr.de.gz"
+        )
