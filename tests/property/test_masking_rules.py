@@ -116,8 +116,8 @@ def by_sample(batches) -> dict[int, tuple[bytes, bytes]]:
     for batch in batches:
         places = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
         for sample, own in zip(batch.sample_ids.tolist(), places, strict=True):
-            chosen = np.isin(batch.positions, own)
-            relative = batch.positions[chosen] - own[0]
+            chosen = np.isin(batch.masked_positions, own)
+            relative = batch.masked_positions[chosen] - own[0]
             found[sample] = batch.input_ids[own].tobytes(), relative.tobytes()
     return found
 
@@ -177,6 +177,6 @@ def test_a_tokenizer_without_mask_is_told():
     from cloze.text import backends
     from cloze.text.tokenizer import Tokenizer
 
-    gpt2 = backends.byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, [])
+    gpt2 = backends.build_byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, [])
     with raises(InputError, "[MASK]", fix="wordpiece"):
-        Masking.of(Tokenizer(gpt2, tokens={}))
+        Masking.of(Tokenizer(gpt2, special_tokens={}))

@@ -350,7 +350,7 @@ def test_what_was_read_before_a_file_breaks_is_given(tmp_path: Path) -> None:
 
 
 def test_a_json_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LARGEST", 2**20)
+    monkeypatch.setattr(records, "MAX_JSON_CHARS", 2**20)
     path = write(tmp_path / "a.json", b'["' + b"x" * 2**20 + b'"]')
     with raises(InputError, "a.json", "1", fix="JSON"):
         parts(path)

@@ -76,7 +76,7 @@ def test_counts_arrays_and_parts():
         "inputs": (4, 2),
         "targets": (4, 2),
         "rows": (4,),
-        "keep": (4,),
+        "keep_state": (4,),
     }
     parts = batch.split(3)
     assert [len(part.inputs) for part in parts] == [2, 1, 1]

@@ -27,7 +27,7 @@ from helpers import files_of, raises
 
 def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
     small_corpus(tmp_path, some_documents())
-    monkeypatch.setattr(preparing, "rows", None)
+    monkeypatch.setattr(preparing, "read_rows", None)
     source, folder = tmp_path / "text.txt", tmp_path / "corpus"
     assert prepare(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
 

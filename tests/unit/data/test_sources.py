@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cloze.data import unpack
+from cloze.data import input_files
 from cloze.data.input_files import find_files, open_text
 from cloze.data.readers import BATCH
 from cloze.data.sources import Row, read_rows
@@ -70,7 +70,7 @@ def test_zeros_after_a_stream_are_padding(tmp_path: Path) -> None:
 def test_dense_data_is_unfolded_a_little_at_a_time(tmp_path: Path) -> None:
     for packing in PACK:
         if packing:
-            with unpack.open_binary(
+            with input_files.open_binary(
                 write(tmp_path / f"a.txt{packing}", PACK[packing](b"a" * 2**26))
             ) as f:
                 f.read(1)

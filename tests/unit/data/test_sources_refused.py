@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cloze.data import unpack
+from cloze.data import input_files
 from cloze.data.sources import read_rows
 from cloze.errors import InputError, MissingExtraError
 from helpers import raises
@@ -166,7 +166,7 @@ def test_a_table_that_breaks_off_is_said_to_once(tmp_path: Path, kind: str) -> N
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpack, "LONGEST", 2**20)
+    monkeypatch.setattr(input_files, "MAX_LINE_BYTES", 2**20)
     path = write(tmp_path / "a.txt", b"ok\n" + b"x" * 2**20 + b"y\n")
     with raises(InputError, "a.txt:2", "1"):
         texts(path)

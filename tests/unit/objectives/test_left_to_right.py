@@ -46,7 +46,7 @@ def learner():
 
 def by_hand(model, batch):
     """One sequence after another, and all scores at once."""
-    row, loss, hits, count = batch.row(), 0.0, 0, 0
+    row, loss, hits, count = batch.gather_tokens(), 0.0, 0, 0
     for first, length in zip(np.cumsum([0, *batch.lengths]), batch.lengths, strict=False):
         ids = row.ids[first : first + length]
         scores = model.logits("mlm", model(ids[None])[0, :-1])

@@ -71,7 +71,7 @@ def test_a_model_without_the_head_learns_words_only():
 
 def test_a_batch_without_a_masked_word_gives_zero_and_a_gradient(model):
     none = np.zeros(0, np.int64)
-    batch = replace(packed([1]), positions=none, targets=none)
+    batch = replace(packed([1]), masked_positions=none, targets=none)
     terms = pretraining(model, batch)
     assert terms["mlm"] == 0
     terms["mlm"].backward()

@@ -69,21 +69,21 @@ def rng(seed=SEED):
 def by_hand(both, batch):
     """The same with plain losses, all scores at once, one sequence of the corpus after another."""
     random = rng()
-    row = batch.row()
-    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.masked,
-                      asked=batch.asked, rng=random)  # fmt: skip
-    draws = torch.rand(batch.masked, generator=random)
+    row = batch.gather_tokens()
+    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.max_masked,
+                      asked=batch.num_masked, rng=random)  # fmt: skip
+    draws = torch.rand(batch.max_masked, generator=random)
     size = int(batch.lengths.sum())
     packed = Packed.of(batch.lengths)
     known = masked.targets != IGNORE_INDEX
     places, targets = masked.places[known], masked.targets[known]
     guesses = both.generator.logits(
-        "mlm", both.generator(masked.ids[:size], packed, row.types[:size])[places]
+        "mlm", both.generator(masked.ids[:size], packed, row.token_type_ids[:size])[places]
     )
     filled = row.ids[:size].clone()
     for place, probs, draw in zip(places, guesses.softmax(-1), draws[known], strict=True):
         filled[place] = int(torch.searchsorted(probs.cumsum(0), draw, right=True))
-    hidden = both.model(filled, packed, row.types[:size])
+    hidden = both.model(filled, packed, row.token_type_ids[:size])
     inner = torch.ones(size, dtype=torch.bool)
     starts = np.cumsum([0, *batch.lengths])
     inner[starts[:-1]] = inner[starts[1:] - 1] = False
