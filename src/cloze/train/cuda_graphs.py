@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cloze.objectives.core import Arrayed, Batch, Placed, counted_as, on_device
+from cloze.objectives.core import Arrayed, Batch, DeviceBatch, counted_as, on_device
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.memory import out_of_memory
 from cloze.train.state import TrainState
@@ -65,7 +65,7 @@ class CUDAGraphCache:
         if key not in self._steps:
             try:
                 self._pool = self._pool or torch.cuda.graph_pool_handle()
-                self._steps[key] = self._capture(state, Placed(batch, tensors), counts)
+                self._steps[key] = self._capture(state, DeviceBatch(batch, tensors), counts)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -82,7 +82,7 @@ class CUDAGraphCache:
         return replace(captured.output, names=names_with_targets(captured.output.names, counts))
 
     def _capture(
-        self, state: TrainState, placed: Placed, counts: Mapping[str, float]
+        self, state: TrainState, placed: DeviceBatch, counts: Mapping[str, float]
     ) -> _CapturedStep:
         """Record the kernels of a step without running them."""
         inputs = {name: tensor.clone() for name, tensor in placed.tensors.items()}
@@ -92,7 +92,7 @@ class CUDAGraphCache:
         with torch.cuda.graph(graph, pool=self._pool):
             buffers = state.copy_buffers()
             with autocast(state.config.dtype, state.device):
-                sums = state.learner(Placed(placed.batch, inputs), None)
+                sums = state.learner(DeviceBatch(placed.batch, inputs), None)
             terms = {n: total / divisors[counted_as(n)].clamp(min=1) for n, total in sums.items()}
             losses = [term for term in terms.values() if term.requires_grad]
             torch.stack(losses).sum().backward()
