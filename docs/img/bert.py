@@ -1,6 +1,6 @@
-"""Draw contextual.svg for README.md and docs/bert.md: python docs/img/bert.py [FOLDER]."""
+"""Draw contextual.svg for README.md and docs/bert.md: python docs/img/bert.py."""
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -52,5 +52,7 @@ def plot_meanings(model: cloze.Model) -> Scatter:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    plot_meanings(cloze.load("cloze-en")).save(folder / "contextual.svg")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    given = parser.parse_args()
+    plot_meanings(cloze.load("cloze-en")).save(given.out / "contextual.svg")

@@ -1,9 +1,9 @@
-"""Draws the pictures of docs/seq2seq.md and docs/transformer.md: python docs/img/translation.py.
+"""Draw the figures of docs/seq2seq.md and docs/transformer.md: python docs/img/translation.py.
 
-Given a translator's folder and a sentence it draws that model's alignment, too.
+With --model and --text it also draws the alignment of a translation by that model.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import torch
@@ -16,54 +16,52 @@ from cloze.plot.cells import Cells
 from cloze.plot.chart import LineChart, Series
 from cloze.plot.heat import Heat
 
-HERE = Path(__file__).parent
 
-
-def softmax_saturates() -> LineChart:
-    """Of [a, a, 2a]: the third share, and its gradient."""
+def plot_softmax() -> LineChart:
+    """The third output of the softmax of [a, a, 2a], and its gradient."""
     points = [n / 10 for n in range(1, 151)]
-    shares, slopes = [], []
+    outputs, gradients = [], []
     for a in points:
         x = torch.tensor([a, a, 2 * a], dtype=torch.float64, requires_grad=True)
         y = x.softmax(-1)[2]
         y.backward()
-        shares.append(y.item())
-        slopes.append(x.grad[2].item())
+        outputs.append(y.item())
+        gradients.append(x.grad[2].item())
     return LineChart(
         title="softmax of [a, a, 2a]",
         x_label="a",
         include=[0, 1],
         series=[
-            Series(name="third share", x=points, y=shares),
-            Series(name="its gradient", x=points, y=slopes),
+            Series(name="third output", x=points, y=outputs),
+            Series(name="its gradient", x=points, y=gradients),
         ],
     )
 
 
-def dot_products_grow() -> LineChart:
+def plot_dot_products() -> LineChart:
     """The variance of q·k for unit-variance q and k, with and without ÷√d."""
     rng = torch.Generator().manual_seed(0)
     widths = [4, 8, 16, 32, 64, 128, 256]
-    found = []
+    variances = []
     for width in widths:
         q, k = (torch.randn(20_000, width, generator=rng) for _ in range(2))
-        found.append((q * k).sum(1).var().item())
-    scaled = [one / width for one, width in zip(found, widths, strict=True)]
+        variances.append((q * k).sum(1).var().item())
+    scaled = [one / width for one, width in zip(variances, widths, strict=True)]
     return LineChart(
         title="variance of q·k",
         x_label="width d",
         series=[
-            Series(name="q·k", x=widths, y=found),
+            Series(name="q·k", x=widths, y=variances),
             Series(name="q·k ÷ √d", x=widths, y=scaled),
             Series(name="d", x=widths, y=widths, style="reference"),
         ],
     )
 
 
-def waves() -> Cells:
-    """Positions 0 … 63, a row each, in 32 numbers."""
+def plot_positions() -> Cells:
+    """Sinusoidal positions 0 … 63, a row each, with 32 dimensions."""
     return Cells(
-        title="sinusoidal positions 0 … 63, interleaved: 32 numbers each",
+        title="sinusoidal positions 0 … 63, interleaved, 32 dimensions",
         rows=["" if n % 8 else str(n) for n in range(64)],
         values=sinusoids(64, 32).tolist(),
         limit=1.0,
@@ -71,8 +69,8 @@ def waves() -> Cells:
     )
 
 
-def vanishing() -> LineChart:
-    """How much the last state feels a word so many steps before it."""
+def plot_gradients() -> LineChart:
+    """The gradient of the last state with respect to earlier inputs."""
     series = []
     for kind in ("rnn", "gru", "lstm"):
         torch.manual_seed(0)
@@ -82,20 +80,20 @@ def vanishing() -> LineChart:
                 net.bias_ih_l0[32:64].fill_(1.0)
         x = torch.randn(64, 40, 8, requires_grad=True)
         net(x)[0][:, -1].sum().backward()
-        felt = x.grad.norm(dim=-1).mean(0).flip(0)
+        norms = x.grad.norm(dim=-1).mean(0).flip(0)
         steps = list(range(40))
-        series.append(Series(name=kind, x=steps, y=(felt / felt[0]).tolist()))
+        series.append(Series(name=kind, x=steps, y=(norms / norms[0]).tolist()))
     return LineChart(
-        title="gradient of the last state, fresh weights",
+        title="gradient of the last state, random weights",
         x_label="steps back",
-        y_label="share",
+        y_label="relative to the last input",
         log=True,
         series=series,
     )
 
 
-def tom() -> Heat:
-    """The example of the notes, with numbers of our own where they give none."""
+def plot_example() -> Heat:
+    """An alignment as an example, not computed by a model."""
     return alignment_heat(
         ["Tom", "chase", "Jerry"],
         ["汤姆", "追逐", "杰瑞"],
@@ -104,20 +102,25 @@ def tom() -> Heat:
     )
 
 
-def learned(folder: str, text: str) -> None:
-    """What a trained model looks at."""
+def plot_alignment(folder: str, text: str, out: Path) -> None:
+    """The alignment of a model's translation, as a heat map and as lines."""
     (best,) = cloze.translate(cloze.load(folder), text, align=True).candidates
     words = {"source": best.alignment.source, "target": best.alignment.target}
     weights = best.alignment.weights.tolist()
-    alignment_heat(**words, weights=weights).save(HERE / "alignment-heat.svg")
-    AlignmentLines(title="Alignment", **words, weights=weights).save(HERE / "alignment-lines.svg")
+    alignment_heat(**words, weights=weights).save(out / "alignment-heat.svg")
+    AlignmentLines(title="Alignment", **words, weights=weights).save(out / "alignment-lines.svg")
 
 
 if __name__ == "__main__":
-    softmax_saturates().save(HERE / "softmax.svg")
-    dot_products_grow().save(HERE / "dot-product.svg")
-    waves().save(HERE / "positions.svg")
-    vanishing().save(HERE / "vanishing.svg")
-    tom().save(HERE / "tom-chase-jerry.svg")
-    if len(sys.argv) > 1:
-        learned(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--model", help="a translator")
+    parser.add_argument("--text", help="a sentence for it")
+    given = parser.parse_args()
+    plot_softmax().save(given.out / "softmax.svg")
+    plot_dot_products().save(given.out / "dot-product.svg")
+    plot_positions().save(given.out / "positions.svg")
+    plot_gradients().save(given.out / "vanishing.svg")
+    plot_example().save(given.out / "tom-chase-jerry.svg")
+    if given.model:
+        plot_alignment(given.model, given.text, given.out)
