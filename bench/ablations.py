@@ -9,7 +9,7 @@ vocabulary for the same minutes, one after another, or with --updates for the sa
 --together trains all of them at once; then all go through the same tasks, as in bench/tasks.py. The
 left-to-right one is causal when it is fine-tuned too, and read at a text's end.
 
-"words right" are held-out masked words, or left to right the next ones, told from one side alone:
+"MLM accuracy" is on held-out documents; of the causal model it is the accuracy of the next token:
 these two are not to be compared. "tokens/s" is the median of a run and leaves compiling out, which
 the budget does not; of runs together it is a share. A run that lies in --out is not taken again.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from tasks import add_options, scored, settings, told
+from tasks import add_options, format_scores, run_jobs, settings
 
 from cloze.plot.numbers import percent
 from common import tell
@@ -64,7 +64,7 @@ def command(name: str, args: argparse.Namespace) -> list[str]:
     ]
 
 
-def pretrained(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def run_pretraining(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """How a run ended; what it says is kept beside its folder."""
     said = args.out / f"{name}.json"
     if not said.exists():
@@ -114,12 +114,12 @@ def main() -> None:
         parser.error("--together needs --vocabulary, a prepared --corpus, and --updates")
     args.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(args.runs) if args.together else 1) as pool:
-        found = pool.map(lambda name: pretrained(name, args), args.runs)
+        found = pool.map(lambda name: run_pretraining(name, args), args.runs)
         ended = dict(zip(args.runs, found, strict=True))
-    rows = scored([str(args.out / name) for name in args.runs], args)
-    table = Table("run", "tokens", "tokens/s", "words right", "NSP right", *args.tasks)
+    rows = run_jobs([str(args.out / name) for name in args.runs], args)
+    table = Table("run", "tokens", "tokens/s", "MLM accuracy", "NSP accuracy", *args.tasks)
     for name, run in ended.items():
-        scores = (told(rows, str(args.out / name), task) for task in args.tasks)
+        scores = (format_scores(rows, str(args.out / name), task) for task in args.tasks)
         table.add_row(RUNS[name][0], *cells(run), *scores)
     tell(
         table,

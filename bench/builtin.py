@@ -80,7 +80,10 @@ def main() -> None:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(made)}")
         print(f"{total:>12,}  in all, of {ROOM:,}")
         if total > ROOM:
-            raise InputError("the folder is too large", fix="use fewer pieces, layers or widths")
+            raise InputError(
+                "the folder is too large",
+                fix="use a smaller vocabulary, fewer layers or a smaller hidden size",
+            )
         with whole_folder(given.out, overwrite=given.force) as place:
             shutil.copytree(made, place, dirs_exist_ok=True)
 
@@ -89,7 +92,7 @@ def fitting(sources: list[str]) -> list[str]:
     """Texts to round weights on, as many of each file; half of them with words that are hidden."""
     each = FITTED // len(sources)
     texts = [text[:LONGEST] for source in sources for text in islice(long_texts(source), each)]
-    return [_blanked(text) if number % 2 else text for number, text in enumerate(texts)]
+    return [_mask_words(text) if number % 2 else text for number, text in enumerate(texts)]
 
 
 def long_texts(sources: str | list[str]) -> Iterator[str]:
@@ -97,7 +100,7 @@ def long_texts(sources: str | list[str]) -> Iterator[str]:
     return (row.text for row in read_rows(sources) if len(row.text) >= SHORTEST)
 
 
-def _blanked(text: str) -> str:
+def _mask_words(text: str) -> str:
     words = text.split()
     return " ".join("[MASK]" if n % 7 == 3 else word for n, word in enumerate(words))
 

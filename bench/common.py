@@ -21,10 +21,10 @@ def minilm() -> Path:
 
 def versions(*packages: str) -> str:
     """Python and these packages: "python 3.12.3, torch 2.11.0, datasets absent"."""
-    return ", ".join([f"python {platform.python_version()}", *map(_versioned, packages)])
+    return ", ".join([f"python {platform.python_version()}", *map(_read_version, packages)])
 
 
-def _versioned(package: str) -> str:
+def _read_version(package: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:

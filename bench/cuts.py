@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from kernels import DEVICE, KIND, TOKENS, WIDTH, attention_inputs, milliseconds, turned
+from kernels import DEVICE, KIND, TOKENS, WIDTH, attention_inputs, milliseconds, rotary_table
 from torch import ops
 
 from cloze.nn import kernels
@@ -122,7 +122,7 @@ def attention_call(kernel: str, heads: int, rotary: bool, share: float) -> Calla
     """This kernel, or all on the way back."""
     length = 128 if "short" in kernel else 512
     qkv = torch.randn(TOKENS, 3 * heads, WIDTH, device=DEVICE, dtype=KIND)
-    inputs = attention_inputs(qkv, turned(length) if rotary else None, length)
+    inputs = attention_inputs(qkv, rotary_table(length) if rotary else None, length)
     how = (length, length, share, False)
     if "forward" in kernel:
         return lambda: ops.cloze.attention(*inputs, *how)

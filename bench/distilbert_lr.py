@@ -5,7 +5,7 @@
 As in Jay Alammar's notebook "A Visual Guide to Using BERT for the First Time": the first 2,000
 sentences of SST-2's training file, `train_test_split` with its defaults (a quarter to test), the
 [CLS] vector of the last layer, scikit-learn's LogisticRegression. The mean of all vectors is shown
-beside it, and what calling everything by the commoner class would score. `±` is the standard error
+beside it, and the majority baseline. `±` is the standard error
 of an accuracy on so few sentences. Without a model it takes all-MiniLM-L6-v2.
 """
 
@@ -54,7 +54,7 @@ def main() -> None:
     texts, labels = [one.text for one in examples], [one.label for one in examples]
     parts = train_test_split(texts, labels, random_state=0)
     results = [
-        {"model": "the commoner class", "pooling": "", **measure(DummyClassifier(), parts)},
+        {"model": "majority baseline", "pooling": "", **measure(DummyClassifier(), parts)},
     ]
     models = {name: name for name in given.models} or {"all-MiniLM-L6-v2": minilm()}
     for name, source in models.items():

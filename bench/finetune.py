@@ -4,7 +4,7 @@
 
 Both sides start from the same folder and take the same data, batch, rate, epochs, warm-up, decay,
 clipping, dropout and precision, with as many seeds, in turns; the order of the examples differs, as
-it does between seeds. Both judge themselves on dev after every epoch, by the same code, and keep
+it does between seeds. Both are evaluated on dev after every epoch, by the same code, and keep
 the best epoch. The peer is used as its documentation advises: padded to the longest in the batch,
 fast tokenizer, fused AdamW. Time is the wall time of a whole run, tokenizing included.
 """
@@ -206,7 +206,7 @@ def their_settings(out: str, seed: int, given: argparse.Namespace) -> Any:
 def tagged_rows(
     tokenizer: Any, examples: Sequence[Any], labels: list[str], length: int
 ) -> list[dict[str, Any]]:
-    """As the token classification guide of transformers does it: the first piece has the tag."""
+    """As in transformers' guide to token classification: a word's first token has its tag."""
     words = [[one.text[a:b] for a, b in one.words] for one in examples]
     encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=length)
     found = []
@@ -260,7 +260,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("model", type=Path, nargs="?", help="a folder; unsaid, all-MiniLM-L6-v2")
+    parser.add_argument(
+        "model", type=Path, nargs="?", help="a model folder (default: all-MiniLM-L6-v2)"
+    )
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=3)

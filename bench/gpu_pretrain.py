@@ -69,7 +69,7 @@ class Given:
 
     size: str
     length: int
-    tokens: int  # places of a step
+    tokens: int  # positions per step
     steps: int
     profiled: int = 0  # kernels to show
 
@@ -226,7 +226,7 @@ def peer_batches(
 
 
 def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tuple[float, float]:
-    """Tokens per second of transformers, and the share of its places that are real."""
+    """Tokens per second of transformers, and the fraction of its positions that are not padding."""
     from transformers import BertConfig as PeerConfig
     from transformers import BertForPreTraining
 
@@ -257,7 +257,7 @@ def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tu
         made.zero_grad()
         return int(batch["tokens"])
 
-    while True:  # its scores of all words at all places may need a smaller batch
+    while True:  # its logits at all positions may need a smaller batch
         try:
             for _ in range(4):
                 step()
@@ -282,7 +282,7 @@ def plain_masking() -> Masking:
 def compare(
     given: Given, batches: Callable[[], Iterator[CorpusSliceBatch]], peers: list[str]
 ) -> Rows:
-    """Everyone's row: tokens per second, FLOPs a token, the share of real places, memory."""
+    """Every row: tokens per second, FLOPs per token, fraction of non-padding positions, memory."""
     found: Rows = {}
     modern = "-" in given.size
     for way in [] if modern else peers:
@@ -340,7 +340,8 @@ def main() -> None:
     tell(
         table,
         f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, "
-        f"{versions('torch', 'transformers')}, {args.tokens:,} places a step, {args.steps} steps",
+        f"{versions('torch', 'transformers')}, {args.tokens:,} positions per step, "
+        f"{args.steps} steps",
     )
 
 

@@ -37,7 +37,7 @@ def milliseconds(call: Callable[[], object], rounds: int = 20) -> float:
     return start.elapsed_time(end) / rounds
 
 
-def timed(function: Function, inputs: list[Tensor]) -> tuple[float, float]:
+def measure_passes(function: Function, inputs: list[Tensor]) -> tuple[float, float]:
     """There, and there and back."""
     slope = torch.randn_like(function(*inputs))
     with torch.no_grad():
@@ -46,12 +46,12 @@ def timed(function: Function, inputs: list[Tensor]) -> tuple[float, float]:
     return there, both
 
 
-def compiled(function: Function) -> Function:
+def compile_function(function: Function) -> Function:
     torch._dynamo.reset()
     return torch.compile(function, dynamic=False)
 
 
-def given(*shapes: tuple[int, ...], weights: int = 0) -> list[Tensor]:
+def random_inputs(*shapes: tuple[int, ...], weights: int = 0) -> list[Tensor]:
     """Random numbers, the last `weights` of them in float32."""
     kinds = [KIND] * (len(shapes) - weights) + [torch.float32] * weights
     return [
@@ -60,7 +60,7 @@ def given(*shapes: tuple[int, ...], weights: int = 0) -> list[Tensor]:
     ]
 
 
-def gated(inner: Tensor) -> Tensor:
+def gated_unit(inner: Tensor) -> Tensor:
     value, gate = inner.chunk(2, -1)
     return F.gelu(value) * gate
 
@@ -92,12 +92,12 @@ def attention_inputs(qkv: Tensor, turn: RotaryTable | None, length: int) -> tupl
     return qkv, bounds_of(length), cos, sin, seed
 
 
-def attended(qkv: Tensor, turn: RotaryTable | None, length: int, share: float) -> Tensor:
+def compute_attention(qkv: Tensor, turn: RotaryTable | None, length: int, share: float) -> Tensor:
     inputs = attention_inputs(qkv, turn, length)
     return ops.cloze.attention(*inputs, length, length, share, False)[0]
 
 
-def normed(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float) -> Tensor:
+def add_and_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float) -> Tensor:
     total = (x + F.dropout(y, share)).float()
     return F.layer_norm(total, (x.shape[-1],), weight, bias).to(x.dtype)
 
@@ -114,36 +114,40 @@ def pairs(lengths: list[int]) -> dict[str, tuple[Function, Function, list[Tensor
         for name, heads, turn, share in (
             (f"attention, {length}, 12 heads", 12, None, 0.0),
             (f"attention, {length}, 12 heads, dropout", 12, None, 0.1),
-            (f"attention, {length}, 5 heads, rotary", 5, turned(length), 0.0),
+            (f"attention, {length}, 5 heads, rotary", 5, rotary_table(length), 0.0),
         ):
             how = {"turn": turn, "length": length, "share": share}
-            numbers = given((TOKENS, 3 * heads, WIDTH))
-            found[name] = (compiled(partial(flash, **how)), partial(attended, **how), numbers)
+            numbers = random_inputs((TOKENS, 3 * heads, WIDTH))
+            found[name] = (
+                compile_function(partial(flash, **how)),
+                partial(compute_attention, **how),
+                numbers,
+            )
     found["gelu, 3072, with its bias"] = (
-        compiled(lambda inner, bias: F.gelu(inner + bias.to(KIND))),
+        compile_function(lambda inner, bias: F.gelu(inner + bias.to(KIND))),
         lambda inner, bias: ops.cloze.gelu(inner, bias, False),
-        given((TOKENS, 3072), (3072,), weights=1),
+        random_inputs((TOKENS, 3072), (3072,), weights=1),
     )
     found["gated gelu, 2 × 864"] = (
-        compiled(gated),
+        compile_function(gated_unit),
         lambda inner: ops.cloze.gelu(inner, None, True),
-        given((TOKENS, 1728)),
+        random_inputs((TOKENS, 1728)),
     )
     for share in (0.0, 0.1):
-        numbers = given((TOKENS, 768), (TOKENS, 768), (768,), (768,), weights=2)
-        theirs, own = (partial(one, share=share) for one in (normed, add_norm))
-        found[f"norm of a sum, 768, dropout {share}"] = (compiled(theirs), own, numbers)
+        numbers = random_inputs((TOKENS, 768), (TOKENS, 768), (768,), (768,), weights=2)
+        theirs, own = (partial(one, share=share) for one in (add_and_norm, add_norm))
+        found[f"norm of a sum, 768, dropout {share}"] = (compile_function(theirs), own, numbers)
     return found
 
 
-def turned(length: int) -> RotaryTable:
+def rotary_table(length: int) -> RotaryTable:
     return compute_rotary_table(length, WIDTH, device=DEVICE)
 
 
 def compare(lengths: list[int]) -> None:
     table = Table("", "torch", "cloze", "", "torch, and back", "cloze, and back", "")
     for name, (theirs, own, inputs) in pairs(lengths).items():
-        (a, b), (c, d) = timed(theirs, inputs), timed(own, inputs)
+        (a, b), (c, d) = measure_passes(theirs, inputs), measure_passes(own, inputs)
         row = (f"{a:.3f}", f"{c:.3f}", f"{a / c:.2f} ×", f"{b:.3f}", f"{d:.3f}", f"{b / d:.2f} ×")
         table.add_row(name, *row)
         print(name, *row, flush=True)

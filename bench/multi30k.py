@@ -136,7 +136,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--judge-epochs", type=float, default=2.0)
+    parser.add_argument("--eval-epochs", type=float, default=2.0)
     parser.add_argument("--examples", type=int, help="of each part, to rehearse")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--seed", type=int, default=0)

@@ -197,10 +197,10 @@ def worker(name: str, given: argparse.Namespace) -> None:
         "val_greedy": ended.score,
         "val": val,
         "search": search,
-        **judged(model, data["test"], run, search, folder / "test.txt"),
+        **evaluate_test(model, data["test"], run, search, folder / "test.txt"),
     }
     if run.target == "zh":
-        result["asked"] = drawn(model, name, search, given.out / "pictures")
+        result["asked"] = plot_example(model, name, search, given.out / "pictures")
     (folder / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False), "utf-8")
     tell(**result)
 
@@ -214,7 +214,7 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
         f"run.bleu={run.bleu}",
         f"run.device={device}",
         f"run.seed={given.seed}",
-        f"run.evals_per_epoch={1 / given.judge_epochs}",
+        f"run.evals_per_epoch={1 / given.eval_epochs}",
         *(f"run.{unit}={value}" for unit, value in budget.items() if value is not None),
         # cuDNN's recurrent nets have no bf16 under autocast
         *(["run.dtype=bf16"] if device == "cuda" and run.recipe == "transformer" else ()),
@@ -248,7 +248,7 @@ def chosen_search(model: Translator, val: Pairs, run: Run) -> tuple[dict[str, An
     return SEARCHES[best], scores[best]
 
 
-def judged(
+def evaluate_test(
     model: Translator, test: Pairs, run: Run, search: dict[str, Any], out: Path
 ) -> dict[str, Any]:
     """BLEU of the test sentences, of all and by length."""
@@ -296,7 +296,7 @@ def sacrebleu(
     return {"score": score, "signature": str(metric.get_signature())}
 
 
-def drawn(model: Translator, name: str, search: dict[str, Any], pictures: Path) -> str:
+def plot_example(model: Translator, name: str, search: dict[str, Any], pictures: Path) -> str:
     """The sentence that was asked for, and which words its translation came from."""
     found = translate(model, ASKED, beam=BEAM, align=True, **search).candidates[0]
     assert found.alignment is not None

@@ -93,7 +93,7 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measured(arguments: list[str]) -> dict[str, float]:
+def measure_process(arguments: list[str]) -> dict[str, float]:
     """Run one row in a process of its own, and watch it."""
     started, before = time.perf_counter(), cpu_seconds()
     process = subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE)
@@ -115,7 +115,7 @@ def measured(arguments: list[str]) -> dict[str, float]:
     return {"seconds": seconds, "cpu": cpu, "peak": peak, **json.loads(output.splitlines()[-1])}
 
 
-def shown(results: dict[str, dict[str, float]], size: int) -> Table:
+def make_table(results: dict[str, dict[str, float]], size: int) -> Table:
     table = Table(title=f"preparing {size / 1e6:,.0f} MB of text")
     columns = ("", "seconds", "CPU s", "MB/s", "peak MiB", "tokens", "bytes a token")
     for column in columns:
@@ -148,9 +148,9 @@ def round_of_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, 
             row = [*options.files, "--vocab", str(options.vocab), "--folder", str(folder)]
             row += ["--row", name, "--workers", str(workers)]
             label = f"{name}, {workers} process{'es' * (workers > 1)}"
-            yield label, measured(row)
+            yield label, measure_process(row)
             if workers == options.workers:
-                yield f"{label}, again", measured(row)
+                yield f"{label}, again", measure_process(row)
             shutil.rmtree(folder)
 
 
@@ -168,7 +168,7 @@ def compare(options: argparse.Namespace) -> None:
                 "peak": max(row["peak"], before["peak"]),
             }
     tell(
-        shown(results, text_size(options.files)),
+        make_table(results, text_size(options.files)),
         f"{versions('numpy', 'tokenizers', 'datasets')}, {os.cpu_count()} cores, "
         f"{options.rounds} rounds",
         results=results,

@@ -92,7 +92,7 @@ def theirs(
     return round_of
 
 
-def padded(sequences: list[PackedBatch], size: int) -> list[dict[str, torch.Tensor]]:
+def pad_batches(sequences: list[PackedBatch], size: int) -> list[dict[str, torch.Tensor]]:
     """The same sequences in batches of `size`, padded to the longest, as the peer takes them."""
     found = []
     for first in range(0, len(sequences), size):
@@ -126,7 +126,7 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     singles = [one for batch in packed for one in batch.split(10**6)]
     tokens = sum(len(one.input_ids) for one in singles)
     np.random.default_rng(0).shuffle(singles)  # the peer does not sort while it trains
-    peer_batches = padded(singles, round(len(singles) / given.steps))
+    peer_batches = pad_batches(singles, round(len(singles) / given.steps))
     places = sum(batch["input_ids"].numel() for batch in peer_batches)
     config = BertConfig.preset(size, vocab_size=tokenizer.vocab_size)
     model = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--vocabulary", type=int, default=30_000)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=4096, help="places in a packed batch")
+    parser.add_argument("--tokens", type=int, default=4096, help="positions in a packed batch")
     parser.add_argument("--steps", type=int, default=2, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=3, help="each row keeps its best")
     parser.add_argument("--threads", type=int, default=os.cpu_count())

@@ -5,7 +5,7 @@
 
 Each form is written to a folder and opened from it as everyone would (`int8 by row`, whole numbers
 with one scale a row, is not built: its rounding is done in memory). Then each fills the same
-masked pieces, all of them hidden behind [MASK], and embeds the same texts. DATA is text that the
+masked tokens, all of them replaced by [MASK], and embeds the same texts. DATA is text that the
 model has not learned from; `--fit` is text on which `float8, fitted` is rounded. `cosine` is with
 the float32 vectors of the same text: mean and least; `nearest`: the share of texts whose nearest
 other text stays the same.
@@ -90,14 +90,14 @@ def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
     base = replace(base, tokenizer=base.tokenizer.with_max_length(min(given.length, base.limit)))
     texts = list(islice(long_texts(given.data), given.texts))
-    asked = masked(base, texts) if "mlm" in base.heads else None
+    asked = mask_texts(base, texts) if "mlm" in base.heads else None
     exact: np.ndarray | None = None
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, size, model in forms(base, Path(folder), given.fit):
             row: dict[str, object] = {"stored as": name, "MB": round(size / 1e6, 2)}
             if asked is not None:
-                row |= judged(model, *asked)
+                row |= evaluate_masks(model, *asked)
             vectors = cloze.embed(model, texts, policy="head", normalize=True)
             exact = vectors if exact is None else exact
             cosines = (vectors * exact).sum(1)
@@ -114,18 +114,18 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
     """Each form's name, the bytes of its weights, and the model as it comes back."""
     device = base.device
 
-    def opened(place: Path) -> tuple[int, Model]:
+    def load_folder(place: Path) -> tuple[int, Model]:
         size = (place / "model.safetensors").stat().st_size
         return size, cloze.load(place, device=device, quiet=True)
 
-    yield "float32", *opened(base.save(folder / "float32"))
+    yield "float32", *load_folder(base.save(folder / "float32"))
     half = replace(base, module=copy.deepcopy(base.module).bfloat16())
-    yield "bfloat16", *opened(half.save(folder / "bfloat16"))
-    yield "float8", *opened(save_small(base, folder / "float8"))
+    yield "bfloat16", *load_folder(half.save(folder / "bfloat16"))
+    yield "float8", *load_folder(save_small(base, folder / "float8"))
     if fit:
         close = rounded_on(base, fitting(fit))
-        yield "float8, fitted", *opened(save_small(close, folder / "fitted"))
-    size, model = opened(folder / "float8")
+        yield "float8, fitted", *load_folder(save_small(close, folder / "fitted"))
+    size, model = load_folder(folder / "float8")
     scales = 0
     with torch.no_grad():
         for weight, theirs in zip(model.module.parameters(), base.module.parameters(), strict=True):
@@ -136,8 +136,10 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
     yield "int8 by row", size + scales, model
 
 
-def masked(model: Model, texts: list[str]) -> tuple[list[list[int]], list[list[int]], list[int]]:
-    """Ids with blanks, the places of the blanks, and the ids that stood there."""
+def mask_texts(
+    model: Model, texts: list[str]
+) -> tuple[list[list[int]], list[list[int]], list[int]]:
+    """Ids with masks, the positions of the masks, and the original ids."""
     rng = np.random.default_rng(0)
     inputs, places, targets = [], [], []
     for text in texts:
@@ -154,7 +156,7 @@ def masked(model: Model, texts: list[str]) -> tuple[list[list[int]], list[list[i
 
 
 @torch.inference_mode()
-def judged(
+def evaluate_masks(
     model: Model, inputs: list[list[int]], places: list[list[int]], targets: list[int]
 ) -> dict[str, object]:
     starts = np.cumsum([0, *map(len, places)]).tolist()
@@ -178,7 +180,7 @@ def judged(
         right += int((scores.argmax(-1) == wanted).sum())
         loss += float(torch.nn.functional.cross_entropy(scores, wanted, reduction="sum"))
     return {
-        "masked words right": percent(right / len(targets), 3),
+        "MLM accuracy": percent(right / len(targets), 3),
         "loss": round(loss / len(targets), 4),
     }
 

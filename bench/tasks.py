@@ -75,7 +75,7 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
     return [*made, *(["--steps", str(args.steps)] if args.steps else [])]
 
 
-def measured(job: Job, args: argparse.Namespace) -> dict[str, Any]:
+def run_job(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     """One run."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
@@ -97,7 +97,7 @@ def measured(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def told(rows: list[dict[str, Any]], model: str, task: str) -> str:
+def format_scores(rows: list[dict[str, Any]], model: str, task: str) -> str:
     """The mean of the seeds and their deviation, and how many failed."""
     seeds = [row for row in rows if (row["model"], row["task"]) == (model, task)]
     scores = [100 * row["score"] for row in seeds if "error" not in row]
@@ -108,11 +108,11 @@ def told(rows: list[dict[str, Any]], model: str, task: str) -> str:
     return f"{statistics.fmean(scores):.1f}{spread}{failed}"
 
 
-def scored(models: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
+def run_jobs(models: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every seed of every task with every model."""
     jobs = [(m, task, seed) for task, m, seed in product(args.tasks, models, range(args.seeds))]
     with ThreadPoolExecutor(args.jobs) as pool:
-        return list(pool.map(lambda job: measured(job, args), jobs))
+        return list(pool.map(lambda job: run_job(job, args), jobs))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -145,10 +145,10 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="folders")
     add_options(parser)
     args = parser.parse_args()
-    rows = scored(args.models, args)
+    rows = run_jobs(args.models, args)
     table = Table("model", *args.tasks, title="dev, mean ± deviation of the seeds")
     for model in args.models:
-        table.add_row(Path(model).name, *(told(rows, model, task) for task in args.tasks))
+        table.add_row(Path(model).name, *(format_scores(rows, model, task) for task in args.tasks))
     tell(table, settings(args), results=rows, file=args.json)
 
 

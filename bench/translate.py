@@ -92,16 +92,16 @@ def export_ctranslate2(model: Translator, folder: Path) -> None:
         side.scale_embeddings = True
         side.position_encodings.encodings = table(module)
         if config.norm == "pre":
-            normed(side.layer_norm, norm)
+            copy_norm(side.layer_norm, norm)
         for layer, block in zip(side.layer, blocks, strict=True):
-            attended(layer.self_attention, block.attention, block.attention_norm, parts=1)
+            copy_attention(layer.self_attention, block.attention, block.attention_norm, parts=1)
             if side is spec.decoder:
-                attended(
+                copy_attention(
                     layer.attention, block.cross_attention, block.cross_attention_norm, parts=2
                 )
-            normed(layer.ffn.layer_norm, block.ffn_norm)
-            linear(layer.ffn.linear_0, block.ffn.up)
-            linear(layer.ffn.linear_1, block.ffn.down)
+            copy_norm(layer.ffn.layer_norm, block.ffn_norm)
+            copy_linear(layer.ffn.linear_0, block.ffn.up)
+            copy_linear(layer.ffn.linear_1, block.ffn.down)
     names = [str(id_) for id_ in range(config.vocab_size)]
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
@@ -117,23 +117,23 @@ def embed(spec: Any, table_: nn.Embedding) -> None:
     spec.weight = table_.weight.detach().numpy()
 
 
-def normed(spec: Any, norm: Any) -> None:
+def copy_norm(spec: Any, norm: Any) -> None:
     spec.gamma, spec.beta = norm.weight.detach().numpy(), norm.bias.detach().numpy()
 
 
-def linear(spec: Any, dense: nn.Linear) -> None:
+def copy_linear(spec: Any, dense: nn.Linear) -> None:
     spec.weight, spec.bias = dense.weight.detach().numpy(), dense.bias.detach().numpy()
 
 
-def attended(spec: Any, attention: Any, norm: Any, *, parts: int) -> None:
+def copy_attention(spec: Any, attention: Any, norm: Any, *, parts: int) -> None:
     """Query, key and value in one matrix; or the query, then key and value."""
-    normed(spec.layer_norm, norm)
+    copy_norm(spec.layer_norm, norm)
     width = attention.out.in_features
     weight, bias = attention.qkv.weight.detach().numpy(), attention.qkv.bias.detach().numpy()
     cuts = [slice(None)] if parts == 1 else [slice(0, width), slice(width, None)]
     for one, cut in zip(spec.linear, cuts, strict=False):
         one.weight, one.bias = weight[cut], bias[cut]
-    linear(spec.linear[-1], attention.out)
+    copy_linear(spec.linear[-1], attention.out)
 
 
 def by_ctranslate2(model: Translator, folder: Path, kind: str, tokens: int, threads: int) -> Side:
@@ -210,7 +210,7 @@ def export_transformers(model: Translator) -> Any:
             state |= both(f"model.{side}.layer_norm", getattr(module, f"{side}_norm"))
         stack = getattr(peer.model, side)
         with torch.no_grad():
-            if pre:  # its places begin after the number of the padding
+            if pre:  # its positions begin after the number of the padding
                 stack.embed_positions.weights[pad + 1 : pad + 1 + len(places)] = places
             else:
                 stack.embed_positions.weight[: len(places)] = places

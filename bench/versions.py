@@ -44,7 +44,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def measure(what: str, folder: Path) -> float:
-    """Seconds of one piece of work, in this process."""
+    """Seconds of one measurement, in this process."""
     import torch
 
     import cloze

@@ -53,7 +53,7 @@ def settings_of(kind: str, options: argparse.Namespace, **changes) -> Settings:
     )
 
 
-def prepared(texts: list[list[str]], folder: Path) -> Encoded:
+def prepare_text(texts: list[list[str]], folder: Path) -> Encoded:
     spaced = Text(split="spaces", lowercase=False)
     return encode(lambda: (" ".join(words) for words in texts), spaced, folder)
 
@@ -76,7 +76,7 @@ def train_gensim(model: Word2Vec, texts: list[list[str]], epochs: int) -> None:
     model.train(texts, total_examples=model.corpus_count, epochs=epochs)
 
 
-def timed(work, *arguments) -> float:
+def measure_seconds(work, *arguments) -> float:
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
@@ -89,10 +89,10 @@ def speed(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) 
         ours, theirs = [], []
         learn(corpus, settings_of(kind, argparse.Namespace(**{**vars(options), "epochs": 1})))
         for _ in range(options.rounds):
-            ours.append(raw / timed(learn, corpus, settings_of(kind, options)))
+            ours.append(raw / measure_seconds(learn, corpus, settings_of(kind, options)))
             model = gensim_model(kind, options)
             model.build_vocab(texts)
-            theirs.append(raw / timed(train_gensim, model, texts, options.epochs))
+            theirs.append(raw / measure_seconds(train_gensim, model, texts, options.epochs))
         ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
         results[kind] = {
             "cloze": max(ours),
@@ -167,9 +167,9 @@ def main() -> None:
     options = parser.parse_args()
     texts = sentences(options.files, options.words)
     with tempfile.TemporaryDirectory() as folder:
-        counting = timed(prepared, texts, Path(folder))
-        corpus = prepared(texts, Path(folder))
-        building = timed(gensim_model("cbow", options).build_vocab, texts)
+        counting = measure_seconds(prepare_text, texts, Path(folder))
+        corpus = prepare_text(texts, Path(folder))
+        building = measure_seconds(gensim_model("cbow", options).build_vocab, texts)
         results = (quality if options.quality else speed)(texts, corpus, options)
     tell(
         table(results),
