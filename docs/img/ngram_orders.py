@@ -20,7 +20,7 @@ def measure_orders(folder: Path) -> dict[str, list[float]]:
     for order in range(1, 6):
         with tempfile.TemporaryDirectory() as out:
             settings = [*SPLIT, f"model.order={order}"]
-            cloze.pretrain(train, Path(out) / "ngram", model="ngram", settings=settings)
+            cloze.pretrain(train, Path(out) / "ngram", family="ngram", settings=settings)
             for name, text in zip(found, (valid, train), strict=True):
                 scores = cloze.evaluate(Path(out) / "ngram", text)
                 found[name].append(scores.metrics["perplexity"])
