@@ -63,9 +63,9 @@ def ours(model: Translator, tokens: int) -> Side:
 
 def table(module: Transformer) -> np.ndarray:
     """The positions, whatever they are made by."""
-    most = min(PLACES, module.limit or PLACES)
+    most = min(PLACES, module.max_positions or PLACES)
     with torch.no_grad():
-        return module.positions(torch.arange(most), most).numpy()
+        return module.position_encoding(torch.arange(most), most).numpy()
 
 
 # --- CTranslate2 ------------------------------------------------------------------------------
@@ -80,10 +80,12 @@ def export_ctranslate2(model: Translator, folder: Path) -> None:
         pre_norm=config.norm == "pre",
         activation=getattr(common_spec.Activation, config.activation.upper()),
     )
-    source = module.target if module.source is None else module.source
+    source = (
+        module.target_embeddings if module.source_embeddings is None else module.source_embeddings
+    )
     embed(spec.encoder.embeddings[0], source)
-    embed(spec.decoder.embeddings, module.target)
-    output = module.target if module.output is None else module.output
+    embed(spec.decoder.embeddings, module.target_embeddings)
+    output = module.target_embeddings if module.output is None else module.output
     spec.decoder.projection.weight = output.weight.detach().numpy()
     for side, blocks, norm in (
         (spec.encoder, module.encoder, module.encoder_norm),
@@ -190,7 +192,9 @@ def export_transformers(model: Translator) -> Any:
     )(made).eval()
     places = torch.from_numpy(table(module))
     state = {
-        "model.shared.weight": torch.cat([module.target.weight, torch.zeros(1, config.hidden_size)])
+        "model.shared.weight": torch.cat(
+            [module.target_embeddings.weight, torch.zeros(1, config.hidden_size)]
+        )
     }
     for side in ("encoder", "decoder"):
         for number, block in enumerate(getattr(module, side)):

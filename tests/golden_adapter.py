@@ -30,7 +30,7 @@ def _encoder(model, inputs):
     found["last_hidden_state"] = hidden[real]
     firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
     for head in model.heads:
-        rows = module.gathered(head, hidden, firsts, mask) if head in POOLED else hidden[real]
+        rows = module.head_inputs(head, hidden, firsts, mask) if head in POOLED else hidden[real]
         found[f"logits.{head}"] = module.logits(head, rows)
     if module.pooler is not None:
         found["pooler_output"] = module.pooler(hidden[:, 0])
@@ -38,7 +38,7 @@ def _encoder(model, inputs):
     flat = module(ids[real], packed, None if types is None else types[real])
     found["packed.last_hidden_state"] = flat
     for head in model.heads:
-        rows = module.gathered(head, flat, packed.starts, packed) if head in POOLED else flat
+        rows = module.head_inputs(head, flat, packed.starts, packed) if head in POOLED else flat
         found[f"packed.logits.{head}"] = module.logits(head, rows)
     return found
 
@@ -48,18 +48,18 @@ def _nnlm(model, inputs):
     contexts = ids.unfold(1, model.config.order - 1, 1)  # b windows (n-1)
     return {
         "logits": module(contexts.flatten(0, 1)).unflatten(0, contexts.shape[:2]),
-        "next_log_probs": module.step(ids[:, -1], module.read(ids[:, :-1]))[0],
+        "next_log_probs": module.step(ids[:, -1], module.compute_state(ids[:, :-1]))[0],
     }
 
 
 def _recurrent(model, inputs):
     module, ids = model.module, inputs["input_ids"]
-    hidden, state = module(ids, module.start(len(ids)))
+    hidden, state = module(ids, module.init_state(len(ids)))
     return {
         "hidden": hidden,
         "logits": module.logits(hidden),
         "state": torch.stack(state),  # 1 or 2, layers b d
-        "next_log_probs": module.step(ids[:, -1], module.read(ids[:, :-1]))[0],
+        "next_log_probs": module.step(ids[:, -1], module.compute_state(ids[:, :-1]))[0],
     }
 
 
@@ -71,8 +71,8 @@ def _translator(model, inputs):
     if hasattr(module, "encode"):
         found["encoder"] = module.encode(source, real)[real]
     if getattr(module, "score", None) is not None:
-        found["attention"] = module.alignment(source, real, target)
-    state, steps = module.start(source, real), []
+        found["attention"] = module.compute_alignment(source, real, target)
+    state, steps = module.init_state(source, real), []
     for tokens in target.unbind(1):
         log_probs, state = module.step(tokens, state)
         steps.append(log_probs)

@@ -5,7 +5,7 @@ import torch
 from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
 from cloze.checkpoint.words import Vocabulary
 from cloze.models.configs.ngram import BOS
-from cloze.models.nnlm import NEVER
+from cloze.models.nnlm import BOS_LOGIT
 from cloze.text.tokenizer_training import train_whitespace_tokenizer
 from grams import TEXT
 from helpers import scramble
@@ -40,10 +40,10 @@ def language_model(variety="nnlm", tokenizer=None, **changes) -> NeuralModel:
     size = len(Vocabulary(tokenizer).words)
     shape = {**SHAPES[family], **own, **changes}
     config = CONFIGS[family](vocab_size=size, bos_id=BOS, **shape)
-    module = scramble(on_meta(config).to_empty(device="cpu"), scale=0.5).eval()
+    module = scramble(on_meta(config).to_empty(device="cpu"), seed=2, scale=0.5).eval()
     with torch.no_grad():  # as all models begin and, by that, stay
         bias = module.output.bias if family == "nnlm" else module.bias
-        bias[BOS] = NEVER
+        bias[BOS] = BOS_LOGIT
     return NeuralModel(module=module, tokenizer=tokenizer, config=config)
 
 

@@ -25,7 +25,7 @@ def told(steps):
 def other_bert(dropout):
     """Same shape, other weights: what is not restored shows."""
     model = tiny_bert(dropout)
-    model.initialise(0.5, torch.Generator().manual_seed(99))
+    model.init_weights(0.5, torch.Generator().manual_seed(99))
     return model
 
 

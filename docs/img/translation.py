@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import cloze
-from cloze.nn.positions import sinusoids
+from cloze.nn.positions import compute_sinusoids
 from cloze.plot.alignment import AlignmentLines, alignment_heat
 from cloze.plot.cells import Cells
 from cloze.plot.chart import LineChart, Series
@@ -63,7 +63,7 @@ def plot_positions() -> Cells:
     return Cells(
         title="sinusoidal positions 0 … 63, interleaved, 32 dimensions",
         rows=["" if n % 8 else str(n) for n in range(64)],
-        values=sinusoids(64, 32).tolist(),
+        values=compute_sinusoids(64, 32).tolist(),
         limit=1.0,
         unit="",
     )

@@ -40,7 +40,7 @@ def some_ids(rows, length, seed=1):
 
 
 def test_every_head_gives_its_shape(family):
-    heads = FAMILIES[family].module_class.HEADS
+    heads = FAMILIES[family].module_class.TASK_HEADS
     module = built(family, heads, labels=("a", "b", "c")).eval()
     hidden = module(some_ids(4, 7))
     assert hidden.shape == (4, 7, 16)
@@ -58,7 +58,7 @@ def test_every_head_gives_its_shape(family):
 
 
 def test_gradients_reach_every_parameter(family):
-    heads = FAMILIES[family].module_class.HEADS
+    heads = FAMILIES[family].module_class.TASK_HEADS
     module = built(family, heads)
     hidden = module(some_ids(3, 12))
     per_token = ("mlm", "token", "span")

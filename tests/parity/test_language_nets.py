@@ -30,18 +30,18 @@ def test_an_lstm_is_torchs_stepwise(layers):
     peer = nn.LSTM(8, 8, layers, batch_first=True)
     cells = [nn.LSTMCell(8, 8) for _ in range(layers)]
     with torch.no_grad():
-        for number, layer in enumerate(model.stack.layers):
+        for number, layer in enumerate(model.rnn.layers):
             for name, weight in layer.named_parameters():
                 getattr(peer, f"{name[:-1]}{number}").copy_(weight)
                 getattr(cells[number], name[:-3]).copy_(weight)
     ids = torch.tensor([[3, 4, 5, 6, 7], [7, 6, 5, 4, 3]])
-    vectors, state = model(ids, model.start(2))
-    wanted, ends = peer(model.words(ids))
+    vectors, state = model(ids, model.init_state(2))
+    wanted, ends = peer(model.embeddings(ids))
     assert torch.allclose(vectors, wanted, atol=1e-6)
     assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(state, ends, strict=True))
     states = [(torch.zeros(2, 8), torch.zeros(2, 8)) for _ in range(layers)]
     for at in range(5):
-        x = model.words(ids[:, at])
+        x = model.embeddings(ids[:, at])
         for number, cell in enumerate(cells):
             states[number] = cell(x, states[number])
             x = states[number][0]

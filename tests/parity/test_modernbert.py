@@ -84,7 +84,7 @@ def our_outputs(module, heads, config):
         outputs = {"intermediate_size": hidden[mask]}
         for head in heads:
             at = places[mask] if head in ("mlm", "token", "span") else places[:, 0]
-            outputs[head] = module.logits(head, module.gathered(head, hidden, at, mask))
+            outputs[head] = module.logits(head, module.head_inputs(head, hidden, at, mask))
     return outputs
 
 
@@ -165,8 +165,8 @@ def test_packed_equals_padded(number):
         padded, flat = module(ids, mask), module(ids[mask], packed)
         torch.testing.assert_close(flat, padded[mask], rtol=TOLERANCE, atol=TOLERANCE)
         torch.testing.assert_close(
-            module.gathered("sequence", flat, packed.starts, packed),
-            module.gathered("sequence", padded, places, mask),
+            module.head_inputs("sequence", flat, packed.starts, packed),
+            module.head_inputs("sequence", padded, places, mask),
             rtol=TOLERANCE,
             atol=TOLERANCE,
         )

@@ -71,8 +71,8 @@ def test_it_equals_torchs_transformer(norm):
     inputs = torch.randint(30, (3, 5), generator=rng)
     real = torch.arange(7) < torch.tensor([7, 4, 6])[:, None]
     expected = theirs(
-        ours._embed(source, ours.target),
-        ours._embed(inputs, ours.target),
+        ours._embed(source, ours.target_embeddings),
+        ours._embed(inputs, ours.target_embeddings),
         tgt_mask=~torch.ones(5, 5, dtype=torch.bool).tril(),
         src_key_padding_mask=~real,
         memory_key_padding_mask=~real,

@@ -25,8 +25,8 @@ from cloze.models.configs.nnlm import NNLMConfig
 from cloze.models.language import batches
 from cloze.models.lstm import LSTM
 from cloze.models.nnlm import NNLM
-from cloze.nn.meta import without_memory
 from cloze.nn.recurrent import State
+from cloze.nn.utils import skip_allocation
 from cloze.text.tokenizer import Tokenizer
 
 Config = NNLMConfig | LSTMConfig
@@ -56,12 +56,12 @@ class NeuralModel(ReadsWords):
     def new(cls, config: Config, tokenizer: Tokenizer, *, rng: torch.Generator) -> "NeuralModel":
         """A model with fresh random weights, drawn from `rng` and nothing else."""
         module = on_meta(config).to_empty(device=rng.device)
-        module.initialise(rng)
+        module.init_weights(rng)
         return cls(module=module.eval(), tokenizer=tokenizer, config=config)
 
     @property
     def device(self) -> torch.device:
-        return self.module.words.weight.device
+        return self.module.embeddings.weight.device
 
     @property
     def first(self) -> int:
@@ -72,7 +72,7 @@ class NeuralModel(ReadsWords):
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every word."""
         ids = torch.tensor([list(context)], device=self.device)
-        state = self.module.read(ids[:, :-1])
+        state = self.module.compute_state(ids[:, :-1])
         found, _ = self.module.step(ids[:, -1], state)  # type: ignore[arg-type]
         return found[0].cpu().numpy()  # v
 
@@ -83,7 +83,7 @@ class NeuralModel(ReadsWords):
         An LSTM takes them for one text and carries its state from each to the next, as it learned
         to.
         """
-        state = None if isinstance(self.module, NNLM) else self.module.start(1)
+        state = None if isinstance(self.module, NNLM) else self.module.init_state(1)
         for batch in batches(sequences):
             if state is None:
                 flat = np.concatenate(list(self._windows(batch)))
@@ -128,7 +128,7 @@ class NeuralModel(ReadsWords):
 def on_meta(config: Config) -> Module:
     """The net without memory behind it: shapes to check, weights to be put in."""
     config.check_complete()
-    with without_memory():
+    with skip_allocation():
         return MODULES[config.family](config)
 
 

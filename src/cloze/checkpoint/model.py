@@ -64,7 +64,7 @@ class Model(Saved):
 
     @property
     def heads(self) -> tuple[str, ...]:
-        return tuple(self.module.heads)
+        return tuple(self.module.task_heads)
 
     @property
     def head(self) -> str | None:

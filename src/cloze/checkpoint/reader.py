@@ -8,8 +8,8 @@ from torch import nn
 from cloze.checkpoint.task import Features, Task
 from cloze.checkpoint.weights import check, file_weights, read_weights
 from cloze.errors import FolderError
-from cloze.nn.meta import without_memory
-from cloze.nn.readers import READERS
+from cloze.nn.heads import READERS
+from cloze.nn.utils import skip_allocation
 
 READER_FILE = "reader.safetensors"
 
@@ -33,7 +33,7 @@ def read_reader(folder: Path, task: Task | None, outputs: int) -> nn.Module | No
         return None
     if not (folder / READER_FILE).is_file():
         raise FolderError(f"{folder} lacks {READER_FILE}", fix="fetch the folder again")
-    with without_memory():
+    with skip_allocation():
         reader = new_reader(task.features, outputs)
     stored, ours = file_weights(folder / READER_FILE), reader.state_dict()
     if stored.keys() != ours.keys():

@@ -9,7 +9,7 @@ from typing import Any
 from cloze.checkpoint.own import check_version
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
-from cloze.nn.readers import READERS
+from cloze.nn.heads import READERS
 from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"

@@ -17,7 +17,7 @@ from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
 from cloze.nn.fuse import move_to_device
-from cloze.nn.meta import without_memory
+from cloze.nn.utils import skip_allocation
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 
@@ -40,17 +40,17 @@ class Translator(Saved):
     def new(cls, config: Config, tokenizer: Tokenizer, *, rng: torch.Generator) -> "Translator":
         """A translator with fresh random weights, drawn from `rng` and nothing else."""
         module = on_meta(config).to_empty(device=rng.device)
-        module.initialise(rng)
+        module.init_weights(rng)
         return cls(module=module.eval(), tokenizer=tokenizer, config=config, longest=0)
 
     @property
     def limit(self) -> int | None:
         """The most tokens of a sentence, its end among them; None: no end."""
-        return self.module.limit
+        return self.module.max_positions
 
     @property
     def device(self) -> torch.device:
-        return self.module.target.weight.device
+        return self.module.target_embeddings.weight.device
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Sentences as ids, each with its end."""
@@ -67,7 +67,7 @@ class Translator(Saved):
 def on_meta(config: Config) -> Module:
     """The module without memory behind it: shapes to check, weights to be put in."""
     config.check_complete()
-    with without_memory():
+    with skip_allocation():
         if isinstance(config, TransformerConfig):
             return Transformer(config)
         return Seq2Seq(config)

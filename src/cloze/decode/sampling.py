@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.config import in_range, number
 from cloze.decode.core import Hypothesis, S, Stepper
-from cloze.nn.precise import precise
+from cloze.nn.utils import float64_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def sample(  # noqa: PLR0913 - the choices are keyword-only arguments
         never: tokens that are not drawn, whatever their probability.
     """
     in_range("limit", limit, 1, 1 << 30)
-    place = precise(first.device)  # of all but the model
+    place = float64_device(first.device)  # of all but the model
     draws = torch.rand(len(first), limit, generator=rng, dtype=torch.float64).T.contiguous()
     draws = draws.to(place)  # t b
     banned = torch.tensor(sorted(set(never)), dtype=torch.long, device=place)

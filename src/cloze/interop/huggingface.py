@@ -138,8 +138,8 @@ def weight_names(config: EncoderConfig, ours: Iterable[str]) -> dict[str, tuple[
     """For each of our weights theirs: one name, or the three that our fused one holds."""
     layout = LAYOUTS[config.family]
     names = {name: _translate(name, layout) for name in ours}
-    if layout.biases and not config.tie_embeddings and "heads.mlm.bias" in names:
-        names["heads.mlm.bias"] = layout.biases[1:]
+    if layout.biases and not config.tie_embeddings and "task_heads.mlm.bias" in names:
+        names["task_heads.mlm.bias"] = layout.biases[1:]
     return names
 
 

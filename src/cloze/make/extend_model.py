@@ -11,7 +11,7 @@ from cloze.checkpoint.model import Model
 from cloze.models.build import build
 from cloze.text.tokenizer import Tokenizer
 
-LABEL_HEADS = ("heads.sequence.", "heads.token.")  # heads with one output per label
+LABEL_HEADS = ("task_heads.sequence.", "task_heads.token.")  # heads with one output per label
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from cloze.data.corpus import View
 from cloze.data.packing import Batching, Epoch
 from cloze.data.samples import Samples, Sampling
 from cloze.nn.encoder import Encoder
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.objectives.core import counted_as
 from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import pretraining

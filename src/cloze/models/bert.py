@@ -1,80 +1,110 @@
-"""BERT: a bidirectional encoder that learns by filling blanks.  Devlin et al. 2018."""
+"""BERT: a bidirectional encoder pre-trained with masked language modelling.  Devlin et al. 2018.
+
+b sequences, t tokens, m read positions, d width.
+"""
 
 from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze.config import one_of
 from cloze.models.configs.bert import BertConfig
+from cloze.nn.attention import Attention
+from cloze.nn.block import FeedForward, PostNormBlock
+from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import Linear, Pooler
+from cloze.nn.heads import LinearHead, MLMHead, Pooler, TaskHead
 from cloze.nn.layers import ACTIVATIONS
 from cloze.nn.layout import AttentionLayout, Packed, Varlen
-from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
 
 
 class Bert(Encoder):
-    """Segments and learned positions, post-norm blocks, a tanh pooler."""
+    """Token types and learned positions, post-norm blocks, a tanh pooler."""
 
-    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "nsp", "sequence", "token", "span", "choice")
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("mlm", "nsp", "sequence", "token", "span", "choice")
 
     def __init__(
-        self, config: BertConfig, heads: Iterable[str] = (), *, pooler: bool | None = None
+        self, config: BertConfig, task_heads: Iterable[str] = (), *, pooler: bool | None = None
     ) -> None:
-        """A BERT with the heads named.
+        """A BERT with these heads.
 
-        `pooler=None` adds the pooler where a head reads it, and where there is no head at all, as
-        in the published base models.
+        `pooler=None` adds the pooler if a head reads it, and if there is no head at all, as in the
+        published base models.
         """
-        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
+        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
         if pooler is None:
-            pooler = not built or any(getattr(head, "pooled", False) for head in built.values())
+            pooler = not heads or any(head.uses_pooler for head in heads.values())
         super().__init__(
-            embeddings_of(config, config.type_vocab_size),
-            post_norm_blocks(config),
-            positions=config.max_positions,
+            Embeddings(
+                vocab_size=config.vocab_size,
+                hidden_size=config.hidden_size,
+                max_positions=config.max_positions,
+                type_vocab_size=config.type_vocab_size,
+                dropout=config.dropout,
+                norm_eps=config.norm_eps,
+            ),
+            (_block(config) for _ in range(config.num_layers)),
+            max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["tanh"]) if pooler else None,
-            heads=built,
+            task_heads=heads,
         )
         self.config = config
         self.is_causal = config.is_causal
 
-    def gathered(
-        self, head: str, hidden: Tensor, places: Tensor, allowed: AttentionLayout
+    def head_inputs(
+        self, head: str, hidden: Tensor, indices: Tensor, attention_mask: AttentionLayout
     ) -> Tensor:
-        """The vectors that a head reads; left to right a text's is its last, which saw all of it.
+        """The vectors that a head reads, m d.
 
-        The [CLS] that others read stands first, and a causal one sees nothing but itself.
+        If the model is causal, pooled heads read the last token of each sequence, which has
+        attended to all of it, and not [CLS], which attends to itself only.
         """
-        if self.is_causal and getattr(self.heads[head], "pooled", False):
-            places = lasts(hidden, allowed)
-        return super().gathered(head, hidden, places, allowed)
+        if self.is_causal and self.uses_pooler(head):
+            indices = last_token_indices(hidden, attention_mask)
+        return super().head_inputs(head, hidden, indices, attention_mask)
 
 
-def lasts(hidden: Tensor, allowed: AttentionLayout) -> Tensor:
-    """Where the last token of each sequence stands, counted through all rows, b."""
-    if isinstance(allowed, Packed):
-        return allowed.starts + torch.tensor(allowed.lengths, device=allowed.device) - 1
-    assert not isinstance(allowed, Varlen), "no head is read while rows are of unknown bounds"
+def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:
+    """The index of the last token of each sequence, counted through all rows: b."""
+    if isinstance(attention_mask, Packed):
+        lengths = torch.tensor(attention_mask.lengths, device=attention_mask.device)
+        return attention_mask.starts + lengths - 1
+    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
     rows, length = hidden.shape[:2]
-    firsts = torch.arange(0, rows * length, length, device=hidden.device)
-    if allowed is None:
-        return firsts + length - 1
-    place = torch.arange(length, device=hidden.device)
-    return firsts + (place * allowed).amax(1)  # allowed: b t
+    starts = torch.arange(0, rows * length, length, device=hidden.device)
+    if attention_mask is None:
+        return starts + length - 1
+    position = torch.arange(length, device=hidden.device)
+    return starts + (position * attention_mask).amax(1)  # attention_mask: b t
 
 
-def _head(name: str, config: BertConfig) -> nn.Module:
+def _block(config: BertConfig) -> PostNormBlock:
+    size, activation = config.hidden_size, ACTIVATIONS[config.activation]
+    return PostNormBlock(
+        Attention(size, config.num_heads, config.attention_dropout),
+        FeedForward(size, config.intermediate_size, activation),
+        dropout=config.dropout,
+        norm_eps=config.norm_eps,
+    )
+
+
+def _head(name: str, config: BertConfig) -> TaskHead:
     if name == "mlm":
-        return masked_lm(config)
+        return MLMHead(
+            config.hidden_size,
+            config.vocab_size,
+            ACTIVATIONS[config.activation],
+            norm_eps=config.norm_eps,
+            tied=config.tie_embeddings,
+        )
     dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-    outputs, dropout, pooled = {
+    outputs, dropout, uses_pooler = {
         "nsp": (2, 0.0, True),
         "sequence": (len(config.labels), dropout, True),
         "token": (len(config.labels), dropout, False),
         "span": (2, 0.0, False),  # start and end
         "choice": (1, dropout, True),
     }[name]
-    return Linear(config.hidden_size, outputs, dropout=dropout, pooled=pooled)
+    return LinearHead(config.hidden_size, outputs, dropout=dropout, uses_pooler=uses_pooler)

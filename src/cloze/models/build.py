@@ -9,7 +9,7 @@ import torch
 from cloze.models.configs.base import ModelConfig
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.registry import get_family
-from cloze.nn.meta import without_memory
+from cloze.nn.utils import skip_allocation
 
 
 def build_on_meta(config: ModelConfig, task_heads: Iterable[str] = (), **parts: bool) -> Any:  # noqa: ANN401 (the module of any family)
@@ -17,7 +17,7 @@ def build_on_meta(config: ModelConfig, task_heads: Iterable[str] = (), **parts: 
     config.check_complete()
     family = get_family(config.family)
     heads = (task_heads,) if family.kind == "encoder" else ()
-    with without_memory():
+    with skip_allocation():
         return family.module_class(config, *heads, **parts)
 
 
@@ -34,7 +34,7 @@ def build(
         config = replace(config, vocab_size=vocab_size)
     module = build_on_meta(config, task_heads, **parts).to_empty(device=rng.device)
     if isinstance(config, EncoderConfig):
-        module.initialise(config.init_std, rng)
+        module.init_weights(config.init_std, rng)
     else:
-        module.initialise(rng)
+        module.init_weights(rng)
     return module

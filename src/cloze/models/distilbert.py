@@ -1,53 +1,76 @@
-"""DistilBERT: BERT's blocks without segments and pooler, half as many.  Sanh et al. 2019."""
+"""DistilBERT: BERT with half the layers, no token types and no pooler.  Sanh et al. 2019."""
 
 from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
-from torch import nn
 
 from cloze.config import one_of
 from cloze.models.configs.distilbert import DistilBertConfig
+from cloze.nn.attention import Attention
+from cloze.nn.block import FeedForward, PostNormBlock
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import Linear, Pooler
+from cloze.nn.heads import LinearHead, MLMHead, Pooler, TaskHead
 from cloze.nn.layers import ACTIVATIONS
-from cloze.nn.positions import sinusoids
-from cloze.nn.shape import embeddings_of, masked_lm, post_norm_blocks
+from cloze.nn.positions import compute_sinusoids
 
 
 class DistilBert(Encoder):
-    """No segments; the sequence and choice heads bring a ReLU layer of their own for a pooler."""
+    """The sequence and choice heads have a ReLU layer of their own in place of a pooler."""
 
-    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
     embeddings: Embeddings
 
-    def __init__(self, config: DistilBertConfig, heads: Iterable[str] = ()) -> None:
-        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
-        pooled = any(getattr(head, "pooled", False) for head in built.values())
+    def __init__(self, config: DistilBertConfig, task_heads: Iterable[str] = ()) -> None:
+        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        has_pooler = any(head.uses_pooler for head in heads.values())
         super().__init__(
-            embeddings_of(config),
-            post_norm_blocks(config),
-            positions=config.max_positions,
-            pooler=Pooler(config.hidden_size, ACTIVATIONS["relu"]) if pooled else None,
-            heads=built,
+            Embeddings(
+                vocab_size=config.vocab_size,
+                hidden_size=config.hidden_size,
+                max_positions=config.max_positions,
+                type_vocab_size=0,
+                dropout=config.dropout,
+                norm_eps=config.norm_eps,
+            ),
+            (_block(config) for _ in range(config.num_layers)),
+            max_positions=config.max_positions,
+            pooler=Pooler(config.hidden_size, ACTIVATIONS["relu"]) if has_pooler else None,
+            task_heads=heads,
         )
         self.config = config
 
-    def initialise(self, deviation: float, rng: torch.Generator) -> None:
-        super().initialise(deviation, rng)
+    def init_weights(self, init_std: float, rng: torch.Generator) -> None:
+        super().init_weights(init_std, rng)
         if self.config.sinusoidal_positions:
             table = self.embeddings.position.weight
-            table.data.copy_(sinusoids(*table.shape))
+            table.data.copy_(compute_sinusoids(*table.shape))
 
 
-def _head(name: str, config: DistilBertConfig) -> nn.Module:
+def _block(config: DistilBertConfig) -> PostNormBlock:
+    size, activation = config.hidden_size, ACTIVATIONS[config.activation]
+    return PostNormBlock(
+        Attention(size, config.num_heads, config.attention_dropout),
+        FeedForward(size, config.intermediate_size, activation),
+        dropout=config.dropout,
+        norm_eps=config.norm_eps,
+    )
+
+
+def _head(name: str, config: DistilBertConfig) -> TaskHead:
     if name == "mlm":
-        return masked_lm(config)
-    outputs, dropout, pooled = {
+        return MLMHead(
+            config.hidden_size,
+            config.vocab_size,
+            ACTIVATIONS[config.activation],
+            norm_eps=config.norm_eps,
+            tied=config.tie_embeddings,
+        )
+    outputs, dropout, uses_pooler = {
         "sequence": (len(config.labels), config.classifier_dropout, True),
         "token": (len(config.labels), config.dropout, False),
         "span": (2, config.qa_dropout, False),  # start and end
         "choice": (1, config.classifier_dropout, True),
     }[name]
-    return Linear(config.hidden_size, outputs, dropout=dropout, pooled=pooled)
+    return LinearHead(config.hidden_size, outputs, dropout=dropout, uses_pooler=uses_pooler)

@@ -1,7 +1,7 @@
-"""ModernBERT: BERT's encoder with what a few years taught.  Warner et al. 2024.
+"""ModernBERT: an encoder with later improvements to BERT.  Warner et al. 2024.
 
-Pre-norm blocks, rotary positions, gated feed-forward nets, no biases, and most layers looking at
-their neighbourhood only.
+Pre-norm blocks, rotary positions, gated feed-forward nets, no biases, and sliding-window attention
+in most layers. b sequences, t tokens, m read positions, d width.
 """
 
 from collections.abc import Iterable
@@ -16,77 +16,78 @@ from cloze.nn.attention import RotaryAttention
 from cloze.nn.block import GatedFeedForward, PreNormBlock
 from cloze.nn.embeddings import WordEmbeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import Linear, Transform, WordScores
+from cloze.nn.heads import HeadTransform, LinearHead, LMHead, TaskHead
 from cloze.nn.layers import ACTIVATIONS, LayerNorm
 from cloze.nn.layout import AttentionLayout, Packed, Varlen
 
 
 class ModernBert(Encoder):
-    """No segments and no table of positions; one transform is read by every head."""
+    """No token types and no position embeddings; all heads share one transform."""
 
-    HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
 
-    def __init__(self, config: ModernBertConfig, heads: Iterable[str] = ()) -> None:
-        built = {one_of("head", name, self.HEADS): _head(name, config) for name in heads}
+    def __init__(self, config: ModernBertConfig, task_heads: Iterable[str] = ()) -> None:
+        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
         super().__init__(
             WordEmbeddings(
                 vocab_size=config.vocab_size, norm=_norm(config), dropout=config.dropout
             ),
             (_block(layer, config) for layer in range(config.num_layers)),
-            positions=config.max_positions,
+            max_positions=config.max_positions,
             norm=_norm(config),
-            heads=built,
+            task_heads=heads,
         )
-        self.transform = _transform(config) if built else None
+        self.transform = _transform(config) if heads else None
         self.config = config
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
-        """Scores of one head, as in every encoder."""
-        one_of("head", head, self.heads)
+        """Logits of one head, after the transform."""
+        one_of("head", head, self.task_heads)
         assert self.transform is not None
         return super().logits(head, self.transform(vectors))
 
-    def word_factors(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As in every encoder, after the transform."""
+    def lm_head_operands(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Hidden vectors, weight and bias of the LM head, after the transform."""
         assert self.transform is not None
-        return super().word_factors(self.transform(vectors))
+        return super().lm_head_operands(self.transform(vectors))
 
-    def gathered(
-        self, head: str, hidden: Tensor, places: Tensor, allowed: AttentionLayout
+    def head_inputs(
+        self, head: str, hidden: Tensor, indices: Tensor, attention_mask: AttentionLayout
     ) -> Tensor:
-        """The vectors that a head reads; where it pools by mean, that of each sequence."""
-        if self.config.classifier_pooling == "mean" and getattr(self.heads[head], "pooled", False):
-            return means(hidden, allowed)
-        return super().gathered(head, hidden, places, allowed)
+        """The vectors that a head reads, m d; with mean pooling that of each sequence."""
+        if self.config.classifier_pooling == "mean" and self.uses_pooler(head):
+            return mean_pool(hidden, attention_mask)
+        return super().head_inputs(head, hidden, indices, attention_mask)
 
     @torch.no_grad()
-    def initialise(self, deviation: float, rng: torch.Generator) -> None:
+    def init_weights(self, init_std: float, rng: torch.Generator) -> None:
         """As every encoder, but what is added to the residual is smaller, by 1/√(2·layers).
 
-        Radford et al. 2019, §2.3: so the sum over all layers starts no larger than its parts. The
-        published script also cuts the normal at two deviations and draws classifiers from
-        N(0, 1/d); we do neither.
+        Radford et al. 2019, §2.3: so the sum over all layers starts no larger than its terms. The
+        published script also truncates the normal at two standard deviations and draws classifiers
+        from N(0, 1/d); we do neither.
         """
-        super().initialise(deviation, rng)
+        super().init_weights(init_std, rng)
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "ffn.down.weight")):
                 weight.mul_((2 * self.config.num_layers) ** -0.5)
 
 
-def means(hidden: Tensor, allowed: AttentionLayout) -> Tensor:
-    """The mean vector of each sequence's real tokens, b d."""
-    if isinstance(allowed, Packed):
-        rows = hidden.split([count * length for _, count, length in allowed.runs])
+def mean_pool(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:
+    """The mean vector of each sequence's real tokens: b d."""
+    if isinstance(attention_mask, Packed):
+        runs = attention_mask.runs
+        rows = hidden.split([count * length for _, count, length in runs])
         return torch.cat(
             [
                 row.unflatten(0, (count, length)).mean(1)
-                for row, (_, count, length) in zip(rows, allowed.runs, strict=True)
+                for row, (_, count, length) in zip(rows, runs, strict=True)
             ]
         )
-    if allowed is None:
+    if attention_mask is None:
         return hidden.mean(1)
-    assert not isinstance(allowed, Varlen), "no head is read while rows are of unknown bounds"
-    real = allowed.to(hidden.dtype)  # b t
+    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
+    real = attention_mask.to(hidden.dtype)  # b t
     return (hidden * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
 
 
@@ -112,7 +113,7 @@ def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
             bias=config.ffn_bias,
             dropout=config.ffn_dropout,
         ),
-        # the embeddings have been through a norm just before
+        # the embeddings end with a norm of their own
         attention_norm=_norm(config) if layer else nn.Identity(),
         ffn_norm=_norm(config),
         dropout=config.attention_dropout,
@@ -120,23 +121,25 @@ def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
     )
 
 
-def _transform(config: ModernBertConfig) -> Transform:
+def _transform(config: ModernBertConfig) -> HeadTransform:
     dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
-    return Transform(dense, ACTIVATIONS[config.classifier_activation], _norm(config))
+    return HeadTransform(dense, ACTIVATIONS[config.classifier_activation], _norm(config))
 
 
-def _head(name: str, config: ModernBertConfig) -> nn.Module:
+def _head(name: str, config: ModernBertConfig) -> TaskHead:
     if name == "mlm":
-        return WordScores(
+        return LMHead(
             config.hidden_size,
             config.vocab_size,
             tied=config.tie_embeddings,
             bias=config.lm_head_bias,
         )
-    outputs, pooled = {
+    outputs, uses_pooler = {
         "sequence": (len(config.labels), True),
         "token": (len(config.labels), False),
         "span": (2, False),  # start and end
         "choice": (1, True),
     }[name]
-    return Linear(config.hidden_size, outputs, dropout=config.classifier_dropout, pooled=pooled)
+    return LinearHead(
+        config.hidden_size, outputs, dropout=config.classifier_dropout, uses_pooler=uses_pooler
+    )

@@ -14,8 +14,8 @@ from cloze.nn.attention import Attention, CrossAttention, KVCache
 from cloze.nn.block import Block, BlockList, FeedForward, PostNormBlock, PreNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.layers import ACTIVATIONS, Dropout, LayerNorm
-from cloze.nn.positions import LearnedPositions, Sinusoids
-from cloze.nn.precise import log_softmax
+from cloze.nn.positions import LearnedPositions, SinusoidalPositions
+from cloze.nn.utils import log_softmax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,42 +37,42 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.hidden_size
-        self.target = nn.Embedding(config.vocab_size, width)
+        size = config.hidden_size
+        self.target_embeddings = nn.Embedding(config.vocab_size, size)
         separate = config.embeddings == "separate"
-        self.source = nn.Embedding(config.vocab_size, width) if separate else None
+        self.source_embeddings = nn.Embedding(config.vocab_size, size) if separate else None
         self.output = (
-            None if config.tie_embeddings else nn.Linear(width, config.vocab_size, bias=False)
+            None if config.tie_embeddings else nn.Linear(size, config.vocab_size, bias=False)
         )
-        learned = config.position_encoding == "learned"
-        self.positions = (
-            LearnedPositions(config.max_positions, width)
-            if learned
-            else Sinusoids(width, config.position_encoding)
+        self.position_encoding = (
+            LearnedPositions(config.max_positions, size)
+            if config.position_encoding == "learned"
+            else SinusoidalPositions(size, config.position_encoding)
         )
         self.dropout = Dropout(config.dropout)
         decoder_layers = config.num_decoder_layers or config.num_layers
         self.encoder = BlockList(_block(config, decoder=False) for _ in range(config.num_layers))
         self.decoder = BlockList(_block(config, decoder=True) for _ in range(decoder_layers))
-        # a pre-norm stack ends with a sum that nothing has normalised
-        ends = config.norm == "pre"
-        self.encoder_norm = LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
-        self.decoder_norm = LayerNorm(width, eps=config.norm_eps) if ends else nn.Identity()
+        # the sum that a pre-norm stack ends with is not normalized yet
+        pre_norm = config.norm == "pre"
+        self.encoder_norm = LayerNorm(size, eps=config.norm_eps) if pre_norm else nn.Identity()
+        self.decoder_norm = LayerNorm(size, eps=config.norm_eps) if pre_norm else nn.Identity()
 
     @property
-    def limit(self) -> int | None:
-        """The most tokens of a sentence; None: no end."""
-        return self.positions.limit
+    def max_positions(self) -> int | None:
+        """The maximum number of tokens of a sentence; None: no limit."""
+        return self.position_encoding.max_positions
 
-    def encode(self, source: Tensor, real: Tensor) -> Tensor:
-        """The encoder's last layer, b s d; `real` is False where a row is padded."""
-        x = self._embed(source, self.target if self.source is None else self.source)
-        context = AttentionContext(real, max_seqlen=source.shape[1], device=source.device)
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """The encoder's last layer, b s d; `source_mask` is False where a row is padded."""
+        table = self.target_embeddings if self.source_embeddings is None else self.source_embeddings
+        context = AttentionContext(source_mask, max_seqlen=source.shape[1], device=source.device)
+        x = self._embed(source, table)
         for block in self.encoder:
             x = block(x, context)
         return self.encoder_norm(x)
 
-    def forward(self, source: Tensor, real: Tensor, inputs: Tensor) -> Tensor:
+    def forward(self, source: Tensor, source_mask: Tensor, inputs: Tensor) -> Tensor:
         """The decoder's last layer at every target token (b t d), all in one pass.
 
         `inputs` are the target tokens shifted by one, beginning with bos (teacher forcing); the
@@ -82,40 +82,41 @@ class Transformer(nn.Module):
             max_seqlen=inputs.shape[1],
             device=inputs.device,
             is_causal=True,
-            encoder_states=self.encode(source, real),
-            encoder_mask=real,
+            encoder_states=self.encode(source, source_mask),
+            encoder_mask=source_mask,
         )
-        x = self._embed(inputs, self.target)
+        x = self._embed(inputs, self.target_embeddings)
         for block in self.decoder:
             x = block(x, context)
         return self.decoder_norm(x)
 
     def logits(self, vectors: Tensor) -> Tensor:
-        """Scores of the vocabulary, before any softmax: … d -> … v."""
-        return F.linear(vectors, self.target.weight if self.output is None else self.output.weight)
+        """Logits over the vocabulary: … d -> … v."""
+        table = self.target_embeddings if self.output is None else self.output
+        return F.linear(vectors, table.weight)
 
-    def start(self, source: Tensor, real: Tensor) -> DecoderState:
+    def init_state(self, source: Tensor, source_mask: Tensor) -> DecoderState:
         """Encode the sentences; no token is generated yet."""
-        states = self.encode(source, real)
+        states = self.encode(source, source_mask)
         crosses = [block.cross_attention for block in self.decoder]
         return DecoderState(
             caches=tuple(KVCache(encoder_kv=one.project_encoder(states)) for one in crosses if one),
-            encoder_mask=real,
+            encoder_mask=source_mask,
             owners=torch.arange(len(source), device=source.device),
         )
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities of the next token (b v) after one more (b)."""
         length = state.length + 1
-        x = self._embed(tokens[:, None], self.target, state.length)
+        x = self._embed(tokens[:, None], self.target_embeddings, state.length)
         context = AttentionContext(
             max_seqlen=length, device=tokens.device, encoder_mask=state.encoder_mask
         )
         caches = tuple(replace(cache) for cache in state.caches)  # the state itself is not changed
         for block, cache in zip(self.decoder, caches, strict=True):
             x = block(x, context, cache)
-        scores = log_softmax(self.logits(self.decoder_norm(x[:, 0])))
-        return scores, replace(state, caches=caches, length=length)
+        log_probs = log_softmax(self.logits(self.decoder_norm(x[:, 0])))
+        return log_probs, replace(state, caches=caches, length=length)
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """The state of other rows: hypotheses that survive, once or several times."""
@@ -134,10 +135,10 @@ class Transformer(nn.Module):
         )
 
     @torch.no_grad()
-    def initialise(self, rng: torch.Generator) -> None:
-        """Glorot and Bengio's uniform for matrices; embeddings from N(0, 1/d), √d of which is 1.
+    def init_weights(self, rng: torch.Generator) -> None:
+        """Matrices uniform by Glorot and Bengio 2010; embeddings from N(0, 1/d), times √d later.
 
-        The paper does not say; so begins its code, tensor2tensor.
+        The paper does not say; its code, tensor2tensor, does this.
         """
         for module in self.modules():
             if isinstance(module, LayerNorm):
@@ -146,19 +147,18 @@ class Transformer(nn.Module):
             elif isinstance(module, nn.Embedding):
                 module.weight.normal_(0.0, self.config.hidden_size**-0.5, generator=rng)
             elif isinstance(module, nn.Linear):
-                fused = module.out_features == 3 * module.in_features
-                parts = 3 if fused else 1  # query, key and value lie in one matrix
-                for part in module.weight.chunk(parts):
-                    bound = (6 / sum(part.shape)) ** 0.5
-                    part.uniform_(-bound, bound, generator=rng)
+                is_qkv = module.out_features == 3 * module.in_features
+                for matrix in module.weight.chunk(3 if is_qkv else 1):
+                    bound = (6 / sum(matrix.shape)) ** 0.5
+                    matrix.uniform_(-bound, bound, generator=rng)
                 if module.bias is not None:
                     module.bias.zero_()
 
-    def _embed(self, ids: Tensor, table: nn.Embedding, first: int = 0) -> Tensor:
-        most = first + ids.shape[1]
-        places = torch.arange(first, most, device=ids.device)
+    def _embed(self, ids: Tensor, table: nn.Embedding, first_position: int = 0) -> Tensor:
+        length = first_position + ids.shape[1]
+        position_ids = torch.arange(first_position, length, device=ids.device)
         x = table(ids) * self.config.hidden_size**0.5
-        return self.dropout(x + self.positions(places, most).to(x.dtype))
+        return self.dropout(x + self.position_encoding(position_ids, length).to(x.dtype))
 
 
 def _block(config: TransformerConfig, *, decoder: bool) -> Block:

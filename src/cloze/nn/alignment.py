@@ -1,6 +1,6 @@
-"""How well a decoder's state and each of the encoder's fit, and what is taken from them.
+"""Attention of a recurrent decoder to the encoder's states.
 
-Attention(query, source) = Σ similarity(query, keyᵢ)·valueᵢ.  b batch, s source tokens, d width.
+context = Σ softmax(score(query, keyᵢ))·stateᵢ.  b batch, s source tokens, d width.
 """
 
 from collections.abc import Callable
@@ -9,92 +9,92 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SHARP = 10.0  # a cosine is at most 1: times this, one word can take nearly all
+INITIAL_SCALE = 10.0  # a cosine is at most 1: times this, one token can get nearly all weight
 
 
-class Score(nn.Module):
-    """Compares a query with the source."""
+class AttentionScore(nn.Module):
+    """Compares a query with every source token."""
 
-    def keys(self, memory: Tensor) -> Tensor:
-        """What of the source does not depend on the query, computed once: b s d."""
-        return memory
+    def project_keys(self, states: Tensor) -> Tensor:
+        """The part that does not depend on the query, computed once: b s d."""
+        return states
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """The score of each source token: b s."""
         raise NotImplementedError
 
 
-class Dot(Score):
-    """sᵀh.  Luong et al. 2015, eq. 8; nothing to learn."""
+class DotScore(AttentionScore):
+    """sᵀh, without parameters.  Luong et al. 2015, eq. 8."""
 
-    def __init__(self, width: int) -> None:  # noqa: ARG002
+    def __init__(self, hidden_size: int) -> None:  # noqa: ARG002
         super().__init__()
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.einsum("bd,bsd->bs", query, keys)
 
 
-class General(Dot):
+class GeneralScore(DotScore):
     """sᵀWh.  Luong et al. 2015, eq. 8."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.dense = nn.Linear(width, width, bias=False)
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size, bias=False)
 
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.dense(memory)
+    def project_keys(self, states: Tensor) -> Tensor:
+        return self.dense(states)
 
 
-class Additive(Score):
+class AdditiveScore(AttentionScore):
     """vᵀ·tanh(Ws + Uh).  Bahdanau et al. 2014, appendix A.1.2.
 
     Luong's "concat", vᵀ·tanh(W[s;h]), is the same function with W and U side by side.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.state = nn.Linear(width, width, bias=False)
-        self.source = nn.Linear(width, width, bias=False)
-        self.score = nn.Linear(width, 1, bias=False)
+        self.state = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.source = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.score = nn.Linear(hidden_size, 1, bias=False)
 
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.source(memory)
+    def project_keys(self, states: Tensor) -> Tensor:
+        return self.source(states)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return self.score(torch.tanh(self.state(query)[:, None] + keys)).squeeze(-1)
 
 
-class Cosine(Score):
+class CosineScore(AttentionScore):
     """g·cos(s, h).
 
-    Without the learned factor g, e to a cosine is at most e² times another, and no word could
-    ever stand out among many.
+    Without the learned scale g, e to a cosine is at most e² times another, and no token could stand
+    out among many.
     """
 
-    def __init__(self, width: int) -> None:  # noqa: ARG002
+    def __init__(self, hidden_size: int) -> None:  # noqa: ARG002
         super().__init__()
-        self.sharpness = nn.Parameter(torch.tensor(SHARP))
+        self.scale = nn.Parameter(torch.tensor(INITIAL_SCALE))
 
-    def keys(self, memory: Tensor) -> Tensor:
-        return F.normalize(memory, dim=-1)
+    def project_keys(self, states: Tensor) -> Tensor:
+        return F.normalize(states, dim=-1)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self.sharpness * torch.einsum("bd,bsd->bs", F.normalize(query, dim=-1), keys)
+        return self.scale * torch.einsum("bd,bsd->bs", F.normalize(query, dim=-1), keys)
 
 
-SCORES: dict[str, Callable[[int], Score]] = {
-    "dot": Dot,
-    "general": General,
-    "concat": Additive,
-    "cosine": Cosine,
+SCORES: dict[str, Callable[[int], AttentionScore]] = {
+    "dot": DotScore,
+    "general": GeneralScore,
+    "concat": AdditiveScore,
+    "cosine": CosineScore,
 }
 
 
-def align(scores: Tensor, real: Tensor) -> Tensor:
+def compute_alignment(scores: Tensor, source_mask: Tensor) -> Tensor:
     """Softmax of the scores over the real source tokens: b s."""
-    return scores.masked_fill(~real, -torch.inf).softmax(-1)
+    return scores.masked_fill(~source_mask, -torch.inf).softmax(-1)
 
 
-def context(weights: Tensor, memory: Tensor) -> Tensor:
-    """What is taken of the source, Σ aⱼhⱼ: b d."""
-    return torch.einsum("bs,bsd->bd", weights, memory)
+def compute_context(weights: Tensor, states: Tensor) -> Tensor:
+    """The weighted sum of the encoder's states, Σ aⱼhⱼ: b d."""
+    return torch.einsum("bs,bsd->bd", weights, states)

@@ -1,15 +1,18 @@
-"""What goes in: token (+ position + segment) vectors, added.  t any leading axes, d width."""
+"""The input of an encoder: token (+ position + token type) embeddings, added.
+
+t any leading axes, d width.
+"""
 
 import torch
 from torch import Tensor, nn
 
 from cloze.nn.layers import Dropout, LayerNorm
 
-PAIR = 2
+_TWO_TYPES = 2
 
 
 class WordEmbeddings(nn.Module):
-    """The tokens' vectors alone, then norm and dropout: for blocks that know places themselves."""
+    """Token embeddings alone, then norm and dropout: for blocks with rotary positions."""
 
     def __init__(self, *, vocab_size: int, norm: LayerNorm, dropout: float) -> None:
         super().__init__()
@@ -20,54 +23,54 @@ class WordEmbeddings(nn.Module):
     def forward(
         self,
         input_ids: Tensor,
-        token_type_ids: Tensor | None = None,  # noqa: ARG002 (there are no segments)
-        positions: Tensor | None = None,  # noqa: ARG002
+        token_type_ids: Tensor | None = None,  # noqa: ARG002 (there are no token types)
+        position_ids: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         return self.dropout(self.norm(self.word(input_ids)))  # t d
 
 
 class Embeddings(nn.Module):
-    """Learned positions and segments beside the tokens, then norm and dropout (Devlin et al. 2018).
+    """Learned positions and token types beside the tokens, then norm and dropout.
 
-    `segments=0` leaves the segment table out (DistilBERT).
+    Devlin et al. 2018, fig. 2. `type_vocab_size=0` leaves the token types out (DistilBERT).
     """
 
     def __init__(
         self,
         *,
         vocab_size: int,
-        width: int,
-        positions: int,
-        segments: int,
+        hidden_size: int,
+        max_positions: int,
+        type_vocab_size: int,
         dropout: float,
         norm_eps: float,
     ) -> None:
         super().__init__()
-        self.word = nn.Embedding(vocab_size, width)
-        self.position = nn.Embedding(positions, width)
-        self.segment = nn.Embedding(segments, width) if segments else None
-        self.norm = LayerNorm(width, eps=norm_eps)
+        self.word = nn.Embedding(vocab_size, hidden_size)
+        self.position = nn.Embedding(max_positions, hidden_size)
+        self.token_type = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
+        self.norm = LayerNorm(hidden_size, eps=norm_eps)
         self.dropout = Dropout(dropout)
 
     def forward(
         self,
         input_ids: Tensor,
         token_type_ids: Tensor | None = None,
-        positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
     ) -> Tensor:
-        if positions is None:
-            positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
-        x = self.word(input_ids) + self.position(positions)  # t d
-        if self.segment is not None:
-            x = x + self._segments(token_type_ids)
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[-1], device=input_ids.device)
+        x = self.word(input_ids) + self.position(position_ids)  # t d
+        if self.token_type is not None:
+            x = x + self._token_types(token_type_ids)
         return self.dropout(self.norm(x))
 
-    def _segments(self, token_type_ids: Tensor | None) -> Tensor:
-        assert self.segment is not None
-        table = self.segment.weight
-        if token_type_ids is None:  # all of segment 0, as in the published models
+    def _token_types(self, token_type_ids: Tensor | None) -> Tensor:
+        assert self.token_type is not None
+        table = self.token_type.weight
+        if token_type_ids is None:  # all of type 0, as in the published models
             return table[0]
-        if len(table) == PAIR and table.is_cuda:
-            # a choice of two, whose gradient is a sum; a table's would queue up at two rows
+        if len(table) == _TWO_TYPES and table.is_cuda:
+            # the gradient of `where` is a sum; that of an embedding would serialize on two rows
             return torch.where((token_type_ids == 0).unsqueeze(-1), table[0], table[1])
-        return self.segment(token_type_ids)
+        return self.token_type(token_type_ids)

@@ -14,16 +14,16 @@ from cloze.errors import InputError
 from cloze.nn.block import Block, BlockList
 from cloze.nn.context import AttentionContext
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
-from cloze.nn.heads import Pooler, WordScores
+from cloze.nn.heads import LMHead, Pooler
 from cloze.nn.layout import FLAT, AttentionLayout
 
-MATRICES = (nn.Linear, nn.Embedding, WordScores)  # a tied head's weight is None
+MATRICES = (nn.Linear, nn.Embedding, LMHead)  # the weight of a tied head is None
 
 
 class Encoder(nn.Module):
     """BERT and its relatives differ only in the parts they pass here."""
 
-    HEADS: ClassVar[tuple[str, ...]] = ()  # that a family knows
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ()  # those of the family
     is_causal = False  # whether no token attends to a later one
 
     def __init__(
@@ -31,18 +31,18 @@ class Encoder(nn.Module):
         embeddings: Embeddings | WordEmbeddings,
         blocks: Iterable[Block],
         *,
-        positions: int,
+        max_positions: int,
         norm: nn.Module | None = None,
         pooler: Pooler | None = None,
-        heads: Mapping[str, nn.Module],
+        task_heads: Mapping[str, nn.Module],
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
         self.blocks = BlockList(blocks)
-        self.positions = positions  # the most tokens of a sequence
+        self.max_positions = max_positions
         self.norm = norm or nn.Identity()  # of the last layer, where the blocks do not end with one
         self.pooler = pooler
-        self.heads = nn.ModuleDict(heads)
+        self.task_heads = nn.ModuleDict(task_heads)
 
     def forward(
         self,
@@ -78,9 +78,10 @@ class Encoder(nn.Module):
         max_seqlen = (
             attention_mask.max_seqlen if isinstance(attention_mask, FLAT) else input_ids.shape[-1]
         )
-        if max_seqlen > self.positions:
+        if max_seqlen > self.max_positions:
             raise InputError(
-                f"a sequence has {max_seqlen} tokens, but the model has {self.positions} positions",
+                f"a sequence has {max_seqlen} tokens, "
+                f"but the model has {self.max_positions} positions",
                 fix="truncate it with a length policy: head, tail, head+tail or window",
             )
         context = AttentionContext(
@@ -92,49 +93,55 @@ class Encoder(nn.Module):
         self.blocks.prepare(context)
         return context
 
-    def gathered(
-        self,
-        head: str,  # noqa: ARG002 (for those that override it)
-        hidden: Tensor,
-        places: Tensor,
-        allowed: AttentionLayout,  # noqa: ARG002
-    ) -> Tensor:
-        """The vectors that a head reads, m d: those at `places`, counted through all rows.
+    def uses_pooler(self, head: str) -> bool:
+        """Whether a head reads one pooled vector of each sequence, and not every token."""
+        return bool(self.task_heads[head].uses_pooler)
 
-        `allowed` is the mask that `hidden` was computed with: (batch, keys), `Packed` or None.
+    def head_inputs(
+        self,
+        head: str,  # noqa: ARG002 (for subclasses)
+        hidden: Tensor,
+        indices: Tensor,
+        attention_mask: AttentionLayout,  # noqa: ARG002
+    ) -> Tensor:
+        """The vectors that a head reads, m d: those at `indices`, counted through all rows.
+
+        `attention_mask` is the one that `hidden` was computed with: (batch, keys), `Packed` or
+        None.
         """
-        return hidden.flatten(0, -2).index_select(0, places)
+        return hidden.flatten(0, -2).index_select(0, indices)
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
-        """Scores of one head, before any softmax.
+        """Logits of one head.
 
-        `vectors` are rows of the last layer: every token's for token and span, the masked ones for
-        mlm, the first one's of each sequence ([CLS]) for nsp, sequence and choice.
+        `vectors` are rows of the last layer: those of every token for token and span, of the masked
+        positions for mlm, of the first token of each sequence ([CLS]) for nsp, sequence and choice.
         """
-        one_of("head", head, self.heads)
-        module = self.heads[head]
-        if isinstance(module, WordScores):
+        one_of("head", head, self.task_heads)
+        module = self.task_heads[head]
+        if isinstance(module, LMHead):
             return module(vectors, self.embeddings.word.weight)
-        if module.pooled and self.pooler is not None:
+        if self.uses_pooler(head) and self.pooler is not None:
             vectors = self.pooler(vectors)
         return module(vectors)
 
-    def word_factors(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What the masked-LM head multiplies and adds: vectors, table and bias."""
-        head = self.heads["mlm"]
-        assert isinstance(head, WordScores)
-        return head.factors(vectors, self.embeddings.word.weight)
+    def lm_head_operands(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Hidden vectors, weight and bias of the LM head, for losses that fuse the product."""
+        head = self.task_heads["mlm"]
+        assert isinstance(head, LMHead)
+        return head.operands(vectors, self.embeddings.word.weight)
 
     @torch.no_grad()
-    def initialise(self, deviation: float, rng: torch.Generator) -> None:
-        """Weights from N(0, deviation²), biases 0, norms 1.
+    def init_weights(self, init_std: float, rng: torch.Generator) -> None:
+        """Weights from N(0, init_std²), biases 0, norms 1.
 
-        The original cuts the normal at two deviations; like the common libraries we do not.
+        The original truncates the normal at two standard deviations; like the common libraries we
+        do not.
         """
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
                 module.weight.fill_(1.0)
             elif isinstance(module, MATRICES) and module.weight is not None:
-                module.weight.normal_(0.0, deviation, generator=rng)
+                module.weight.normal_(0.0, init_std, generator=rng)
             if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
                 bias.zero_()

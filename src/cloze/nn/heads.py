@@ -1,11 +1,15 @@
-"""Small nets on top of an encoder, each reading vectors of the last layer.
+"""Task heads: small nets that read vectors of an encoder's last layer.
 
-b sequences, t any leading axes, d width, v vocabulary, c labels.
+b sequences, n vectors of all sequences one after another, t any leading axes, d width,
+v vocabulary, c labels.
 """
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from cloze.nn.layers import Activation, Dropout, LayerNorm
 
@@ -13,16 +17,16 @@ from cloze.nn.layers import Activation, Dropout, LayerNorm
 class Pooler(nn.Module):
     """activation(W·[CLS]): BERT's pooler with tanh, DistilBERT's pre-classifier with ReLU."""
 
-    def __init__(self, width: int, activation: Activation) -> None:
+    def __init__(self, hidden_size: int, activation: Activation) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(hidden_size, hidden_size)
         self.activation = activation
 
     def forward(self, first: Tensor) -> Tensor:
         return self.activation(self.dense(first))  # b d
 
 
-class Transform(nn.Module):
+class HeadTransform(nn.Module):
     """norm(activation(W·x)), between the last layer and every head of a ModernBERT."""
 
     def __init__(self, dense: nn.Linear, activation: Activation, norm: LayerNorm) -> None:
@@ -35,55 +39,105 @@ class Transform(nn.Module):
         return self.norm(self.activation(self.dense(vectors)))  # t d
 
 
-class WordScores(nn.Module):
-    """Vocabulary scores: the product with the embedding table, tied or its own.
+class LMHead(nn.Module):
+    """Logits over the vocabulary: the product with the embedding table, tied or its own.
 
-    Give it the vectors of the masked positions only: the product with the table is the dearest
-    step of a small model.
+    Pass it the vectors of the masked positions only: this product is the most expensive step of a
+    small model.
     """
 
-    def __init__(self, width: int, vocab_size: int, *, tied: bool, bias: bool = True) -> None:
+    uses_pooler = False
+
+    def __init__(self, hidden_size: int, vocab_size: int, *, tied: bool, bias: bool = True) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, width))
+        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, hidden_size))
 
-    def factors(self, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What is multiplied, with what, and what is added."""
+    def operands(self, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Hidden vectors, weight and bias of the product; `table` is the embedding table (v d)."""
         return vectors, table if self.weight is None else self.weight, self.bias
 
     def forward(self, vectors: Tensor, table: Tensor) -> Tensor:
-        """Scores of each word for each vector; `table` is the embedding table (v d)."""
-        return F.linear(*self.factors(vectors, table))  # t v
+        """T d -> t v."""
+        return F.linear(*self.operands(vectors, table))
 
 
-class MaskedLM(WordScores):
-    """BERT's: a transform of its own before the product."""
+class MLMHead(LMHead):
+    """BERT's masked-LM head: a transform of its own before the product."""
 
     def __init__(
-        self, width: int, vocab_size: int, activation: Activation, *, norm_eps: float, tied: bool
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        activation: Activation,
+        *,
+        norm_eps: float,
+        tied: bool,
     ) -> None:
-        super().__init__(width, vocab_size, tied=tied)
-        self.dense = nn.Linear(width, width)
+        super().__init__(hidden_size, vocab_size, tied=tied)
+        self.dense = nn.Linear(hidden_size, hidden_size)
         self.activation = activation
-        self.norm = LayerNorm(width, eps=norm_eps)
+        self.norm = LayerNorm(hidden_size, eps=norm_eps)
 
-    def factors(self, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The transform comes first."""
-        return super().factors(self.norm(self.activation(self.dense(vectors))), table)
+    def operands(self, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As above, with transformed vectors."""
+        return super().operands(self.norm(self.activation(self.dense(vectors))), table)
 
 
-class Linear(nn.Module):
-    """Dropout and one linear layer: all task heads of BERT and its kin.
+class LinearHead(nn.Module):
+    """Dropout and one linear layer: all other task heads of BERT and its relatives.
 
-    `pooled` heads read the pooler's output at [CLS] (next sentence, sequence, choice); the others
-    read every token (token, span).
+    Heads with `uses_pooler` read the pooler's output at [CLS] (next sentence, sequence, choice);
+    the others read every token (token, span).
     """
 
-    def __init__(self, width: int, outputs: int, *, dropout: float, pooled: bool) -> None:
+    def __init__(
+        self, hidden_size: int, outputs: int, *, dropout: float, uses_pooler: bool
+    ) -> None:
         super().__init__()
-        self.pooled = pooled
+        self.uses_pooler = uses_pooler
         self.dropout = Dropout(dropout)
-        self.dense = nn.Linear(width, outputs)
+        self.dense = nn.Linear(hidden_size, outputs)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self.dense(self.dropout(vectors))  # t c
+
+
+TaskHead = LMHead | LinearHead
+
+
+class LinearReader(nn.Module):
+    """One linear layer over frozen features: a logistic or a ridge regression."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, outputs)
+
+    def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Logits of each vector, n c; `sizes`, the vectors of each row, are not used."""
+        return self.dense(vectors)
+
+
+class BiLstmReader(nn.Module):
+    """A bidirectional LSTM over the words of a row of frozen features, then one linear layer.
+
+    The model on top of frozen BERT features in Devlin et al. 2018, §5.3.
+    """
+
+    def __init__(
+        self, width: int, outputs: int, *, hidden: int, depth: int, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        between = dropout if depth > 1 else 0.0
+        self.lstm = nn.LSTM(width, hidden, depth, bidirectional=True, dropout=between)
+        self.dropout = Dropout(dropout)
+        self.dense = nn.Linear(2 * hidden, outputs)
+
+    def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Logits of each vector, n c, from all of its row."""
+        rows = [row for row in vectors.split(list(sizes)) if len(row)]
+        packed, _ = self.lstm(pack_sequence(rows, enforce_sorted=False))
+        return self.dense(self.dropout(torch.cat(unpack_sequence(packed))))
+
+
+READERS: dict[str, Callable[..., nn.Module]] = {"linear": LinearReader, "bilstm": BiLstmReader}

@@ -1,4 +1,4 @@
-"""Where a token stands, as a vector."""
+"""Absolute position encodings: sinusoidal and learned.  t tokens, d width."""
 
 import torch
 from torch import Tensor, nn
@@ -7,66 +7,68 @@ from cloze.config import one_of
 from cloze.errors import InputError
 
 LAYOUTS = ("interleaved", "halves")
-_LEAST = 512  # places of a table; one that must grow doubles, so that it seldom must
+_MIN_LENGTH = 512  # of a table; one that is too short is replaced by one of twice the length
 
 
-def sinusoids(length: int, width: int, layout: str = "interleaved") -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same.
+def compute_sinusoids(length: int, hidden_size: int, layout: str = "interleaved") -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same: t d.
 
     Vaswani et al. 2017, §3.5: sine and cosine interleaved. Their code, tensor2tensor, puts all
-    sines in the first half and all cosines in the second, and ends at a wave of 10000 itself:
+    sines in the first half and all cosines in the second, and ends at a wavelength of 10000 itself:
     "halves".
     """
-    one_of("layout of the waves", layout, LAYOUTS)
-    place = torch.arange(length, dtype=torch.float64)[:, None]
-    pair = torch.arange(0, width, 2, dtype=torch.float64)
-    table = torch.zeros(length, width, dtype=torch.float64)
+    one_of("layout of sinusoids", layout, LAYOUTS)
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    pair = torch.arange(0, hidden_size, 2, dtype=torch.float64)
+    table = torch.zeros(length, hidden_size, dtype=torch.float64)
     if layout == "halves":
-        half = width // 2
-        angle = place / 10000 ** (torch.arange(half, dtype=torch.float64) / max(half - 1, 1))
+        half = hidden_size // 2
+        angle = position / 10000 ** (torch.arange(half, dtype=torch.float64) / max(half - 1, 1))
         table[:, :half], table[:, half : 2 * half] = angle.sin(), angle.cos()
     else:
-        angle = place / 10000 ** (pair / width)  # t d/2
+        angle = position / 10000 ** (pair / hidden_size)  # t d/2
         table[:, 0::2] = angle.sin()
-        table[:, 1::2] = angle.cos()[:, : width // 2]
-    return table.float()  # t d
+        table[:, 1::2] = angle.cos()[:, : hidden_size // 2]
+    return table.float()
 
 
-class Sinusoids(nn.Module):
-    """Waves for any place: the table is no weight, and grows when a longer text comes."""
+class SinusoidalPositions(nn.Module):
+    """Sinusoids for any position: the table is not a weight, and grows with the longest text."""
 
-    limit: int | None = None
+    max_positions: int | None = None
 
-    def __init__(self, width: int, layout: str = "interleaved") -> None:
+    def __init__(self, hidden_size: int, layout: str = "interleaved") -> None:
         super().__init__()
-        self.width, self.layout = width, one_of("layout of the waves", layout, LAYOUTS)
-        self._table = torch.zeros(0, width, device="cpu")
-        self._outgrown: list[Tensor] = []  # a GPU that recorded a step goes on reading these
+        self.hidden_size = hidden_size
+        self.layout = one_of("layout of sinusoids", layout, LAYOUTS)
+        self._table = torch.zeros(0, hidden_size, device="cpu")
+        self._replaced: list[Tensor] = []  # recorded CUDA graphs keep reading these
 
-    def forward(self, positions: Tensor, most: int) -> Tensor:
-        """The vectors of places below `most`."""
-        if most > len(self._table) or self._table.device != positions.device:
-            length = 1 << (max(most, len(self._table), _LEAST) - 1).bit_length()
-            self._outgrown.append(self._table)
-            # a table made while translating must serve training, too
+    def forward(self, position_ids: Tensor, length: int) -> Tensor:
+        """The vectors of positions below `length`."""
+        if length > len(self._table) or self._table.device != position_ids.device:
+            rounded = 1 << (max(length, len(self._table), _MIN_LENGTH) - 1).bit_length()
+            self._replaced.append(self._table)
+            # a table made under inference mode must serve training, too
             with torch.inference_mode(mode=False), torch.device("cpu"):
-                self._table = sinusoids(length, self.width, self.layout).to(positions.device)
-        return self._table[positions]
+                table = compute_sinusoids(rounded, self.hidden_size, self.layout)
+                self._table = table.to(position_ids.device)
+        return self._table[position_ids]
 
 
 class LearnedPositions(nn.Module):
-    """A vector for each place, learned; there is none beyond the last."""
+    """A learned vector for each position, up to a maximum."""
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, max_positions: int, hidden_size: int) -> None:
         super().__init__()
-        self.limit = count
-        self.table = nn.Embedding(count, width)
+        self.max_positions = max_positions
+        self.table = nn.Embedding(max_positions, hidden_size)
 
-    def forward(self, positions: Tensor, most: int) -> Tensor:
-        """The vectors of places below `most`."""
-        if most > self.limit:
+    def forward(self, position_ids: Tensor, length: int) -> Tensor:
+        """The vectors of positions below `length`."""
+        if length > self.max_positions:
             raise InputError(
-                f"a sequence of {most} tokens, but the model has {self.limit} positions",
-                fix="cut it, or train with sinusoidal positions",
+                f"a sequence has {length} tokens, but the model has {self.max_positions} positions",
+                fix="truncate it, or train with sinusoidal positions",
             )
-        return self.table(positions)
+        return self.table(position_ids)

@@ -18,7 +18,7 @@ from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.modernbert import ModernBert
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import Transform
+from cloze.nn.heads import HeadTransform
 from cloze.nn.layers import ACTIVATIONS, LayerNorm
 
 
@@ -111,7 +111,7 @@ def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
 
 def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> None:
     """Let what comes before the word scores end in the width of the table, g -> d."""
-    part = generator.transform if isinstance(generator, ModernBert) else generator.heads["mlm"]
+    part = generator.transform if isinstance(generator, ModernBert) else generator.task_heads["mlm"]
     assert part is not None
     dense, norm = part.dense, part.norm
     assert isinstance(dense, nn.Linear)
@@ -121,8 +121,8 @@ def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> N
     part.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
 
 
-def _own(config: EncoderConfig, rng: torch.Generator) -> Transform:
-    return Transform(
+def _own(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
+    return HeadTransform(
         _linear(config.hidden_size, config.hidden_size, config, rng),
         ACTIVATIONS[config.activation],
         LayerNorm(config.hidden_size, eps=config.norm_eps),

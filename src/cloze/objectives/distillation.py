@@ -66,7 +66,7 @@ class Distillation:
         with torch.no_grad():
             aim = self.teacher(ids, packed)  # n d
         terms = {"cosine": weighted(apart(hidden, aim), self.cosine)}
-        if "mlm" not in model.heads:
+        if "mlm" not in model.task_heads:
             return terms
         # The released script compares guesses at all tokens unless told otherwise; here at the
         # masked ones only: scores over the vocabulary are the dearest step of a small model.

@@ -103,7 +103,7 @@ def read(model: Encoder, batch: TaskInput, head: str) -> tuple[Tensor, Mapping[s
         ids, types = (on_device(a, device) for a in (batch.input_ids, batch.token_type_ids))
         allowed = Packed.of(batch.lengths, device)
         hidden = model(ids, allowed, types)  # n d
-    vectors = model.gathered(head, hidden, given["positions"], allowed)  # m d
+    vectors = model.head_inputs(head, hidden, given["positions"], allowed)  # m d
     return exact(model.logits(head, vectors)), given
 
 

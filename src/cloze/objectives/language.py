@@ -22,8 +22,8 @@ class Carried(nn.Module):
     def __init__(self, model: LSTM, rows: int) -> None:
         super().__init__()
         self.model = model
-        self.names = ("hidden", "memory")[: model.stack.parts]
-        for name, part in zip(self.names, model.start(rows), strict=True):
+        self.names = ("hidden", "memory")[: model.rnn.state_parts]
+        for name, part in zip(self.names, model.init_state(rows), strict=True):
             self.register_buffer(name, part)  # l b d
 
     def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def left_to_right(model: Encoder, batch: NextBatch, rng: torch.Generator | None 
     hidden = model(
         row.ids, Varlen(row.cu_seqlens, row.positions, batch.max_seqlen), row.token_type_ids
     )  # n d
-    loss, hits = lean_cross_entropy(*model.word_factors(hidden), next_tokens(row))
+    loss, hits = lean_cross_entropy(*model.lm_head_operands(hidden), next_tokens(row))
     return {"lm": loss, "lm.accuracy": hits}
 
 

@@ -35,7 +35,7 @@ def pretraining(model: Encoder, batch: PackedBatch, rng: torch.Generator | None 
     targets = on_device(batch.targets, device)
     words = model.logits("mlm", hidden[on_device(batch.masked_positions, device)])  # m v
     terms = {"mlm": cross_entropy(words, targets), "mlm.accuracy": correct(words, targets)}
-    if "nsp" in model.heads:  # also where no pair has a label: then its sum is zero
+    if "nsp" in model.task_heads:  # also where no pair has a label: then its sum is zero
         labels = on_device(batch.labels, device)
         first = on_device(batch.starts[:-1], device)  # where each [CLS] stands
         terms |= pair_terms(model, hidden[first], labels)
@@ -59,9 +59,9 @@ def resident_pretraining(masking: Masking, device: torch.device) -> Objective[Co
         bounds = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
         hidden = model(hidden_row.ids, bounds, row.token_type_ids)  # n d
         vectors = hidden.index_select(0, hidden_row.places)  # m d
-        loss, hits = lean_cross_entropy(*model.word_factors(vectors), hidden_row.targets)
+        loss, hits = lean_cross_entropy(*model.lm_head_operands(vectors), hidden_row.targets)
         terms = {"mlm": loss, "mlm.accuracy": hits}
-        if "nsp" in model.heads:
+        if "nsp" in model.task_heads:
             terms |= pair_terms(model, hidden.index_select(0, row.sample_starts), row.labels)
         return terms
 

@@ -88,7 +88,7 @@ def replaced_tokens(
             0, masked.places
         )
         draws = torch.rand(len(masked.places), generator=rng, device=device)
-        factors = model.generator.word_factors(vectors)
+        factors = model.generator.lm_head_operands(vectors)
         loss, hits, picks = lean_samples(*factors, masked.targets, draws)
         terms = {"generator": loss, "generator.accuracy": hits}
         told = row.ids.index_select(0, masked.places)
@@ -98,10 +98,10 @@ def replaced_tokens(
         hidden = model.model(filled, bounds, row.token_type_ids)  # n d
         terms |= told_apart(model.suspicion(hidden), filled != row.ids, row, weight)
         if correction:
-            factors = model.model.word_factors(hidden.index_select(0, masked.places))
+            factors = model.model.lm_head_operands(hidden.index_select(0, masked.places))
             loss, hits = lean_cross_entropy(*factors, masked.targets)
             terms |= {"correction": weighted(loss, correction), "correction.accuracy": hits}
-        if "nsp" in model.model.heads:
+        if "nsp" in model.model.task_heads:
             terms |= pair_terms(model.model, hidden.index_select(0, row.sample_starts), row.labels)
         return terms
 

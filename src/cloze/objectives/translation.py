@@ -29,10 +29,11 @@ def translation(*, smoothing: float = 0.0) -> Objective[TranslationBatch]:
         batch: TranslationBatch | DeviceBatch,
         rng: torch.Generator | None = None,
     ) -> Terms:
-        device = model.target.weight.device
+        device = model.target_embeddings.weight.device
         packed = isinstance(batch, TranslationBatch) and device.type != "cuda"
         given = _given(batch, device)
-        most = None if packed else model.limit  # rows may be filled up beyond a model's last place
+        # rows may be padded beyond the last position of a model
+        most = None if packed else model.max_positions
         source, real, targets = (
             given[name][:, :most] for name in ("source", "attention_mask", "targets")
         )
@@ -40,7 +41,9 @@ def translation(*, smoothing: float = 0.0) -> Objective[TranslationBatch]:
         inputs = torch.cat([first, targets[:, :-1].clamp(min=0)], 1)  # b t
         if isinstance(model, Seq2Seq):
             own = given.get("scheduled_sampling_prob", 0.0) if model.training else 0.0
-            vectors = model(source, real, inputs, own=own, rng=rng if packed else None)
+            vectors = model(
+                source, real, inputs, scheduled_sampling_prob=own, rng=rng if packed else None
+            )
         elif "scheduled_sampling_prob" in given:
             raise ConfigError(
                 "a Transformer sees all target words at once, and none of its own",

@@ -112,7 +112,7 @@ def generate(
     stepper: Any = model.module if isinstance(model, NeuralModel) else _Contexts(model)
     found = sample(
         stepper,
-        stepper.read(rows[:, :-1]),
+        stepper.compute_state(rows[:, :-1]),
         rows[:, -1],
         how,
         eos=model.end if stop else None,
@@ -129,7 +129,7 @@ class _Contexts:
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
 
-    def read(self, ids: Tensor) -> list[list[int]]:
+    def compute_state(self, ids: Tensor) -> list[list[int]]:
         rows: list[list[int]] = ids.tolist()
         return rows
 

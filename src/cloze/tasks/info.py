@@ -102,7 +102,7 @@ def _encoder(folder: Path) -> Info:
         "last norm": module.norm,
         "pooler": module.pooler,
         "transform": getattr(module, "transform", None),
-        **{f"{name} head": head for name, head in module.heads.items()},
+        **{f"{name} head": head for name, head in module.task_heads.items()},
     }
     return Info(
         folder=str(contents.folder),

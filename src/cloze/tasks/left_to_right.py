@@ -19,7 +19,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import InputError
 from cloze.models.language import LanguageModel, batches
 from cloze.nn.layout import Packed
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.objectives.core import exact
 from cloze.tasks.batches import batch_by_tokens
 

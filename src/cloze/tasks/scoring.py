@@ -19,7 +19,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import InputError
 from cloze.nn.layout import Packed
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
 from cloze.tasks.batches import batch_by_tokens
 from cloze.tasks.embed import BATCH_TOKENS
@@ -102,7 +102,7 @@ def _scores(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[T
         torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
     )  # n d
     at = torch.tensor(places, dtype=torch.long, device=device)
-    read = model.module.gathered(head, vectors, at, packed)  # m d
+    read = model.module.head_inputs(head, vectors, at, packed)  # m d
     scores = model.module.logits(head, read).float().cpu()  # m c
     return scores.split([len(item.positions) for item in items])
 

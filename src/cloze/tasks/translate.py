@@ -213,7 +213,7 @@ def _searched(
     source, real = pad_sequences(sources, model.device)
     limits = [min(int(ratio * len(ids)) + 10, most) for ids in sources]
     first = torch.full((len(sources),), config.bos_id, device=model.device)
-    state = model.module.start(source, real)
+    state = model.module.init_state(source, real)
     return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
 
 
@@ -252,7 +252,7 @@ def align_words(
     before = target if ended else target[:-1]  # what stood there when each token was said
     inputs = torch.tensor([[model.config.bos_id, *before]], device=model.device)
     if isinstance(model.module, Seq2Seq):
-        weights = model.module.alignment(ids, real, inputs)[0]  # t s
+        weights = model.module.compute_alignment(ids, real, inputs)[0]  # t s
     else:
         with capture(model.module, CrossAttention) as seen:
             model.module(ids, real, inputs)

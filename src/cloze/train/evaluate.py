@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.objectives.core import B, counted_as
 from cloze.train.forward_context import autocast
 from cloze.train.state import TrainState

@@ -47,7 +47,7 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
     source, real = pad_sequences(whole.encode(TEXTS[:6]), whole.device)
     first = torch.zeros(6, dtype=torch.long)
     ours, theirs = (
-        one.module.step(first, one.module.start(source, real))[0] for one in (half, whole)
+        one.module.step(first, one.module.init_state(source, real))[0] for one in (half, whole)
     )
     assert ours.dtype == torch.float32  # what is added up over a sentence
     assert (ours.exp() - theirs.exp()).abs().max() <= CLOSE

@@ -126,7 +126,9 @@ def test_the_bias_under_the_decoder_only(folder):
 
     rewrite(folder, move)
     opened = assert_same_as_new(folder)
-    assert torch.equal(opened.module.heads["mlm"].bias, model_with().module.heads["mlm"].bias)
+    assert torch.equal(
+        opened.module.task_heads["mlm"].bias, model_with().module.task_heads["mlm"].bias
+    )
 
 
 def test_no_tokenizer_json_but_a_vocabulary(folder):
@@ -228,7 +230,7 @@ def test_missing_weights_are_an_error_unless_allowed(folder):
     opened = cloze.load(folder, allow_missing=True, quiet=True)
     assert len(opened.report.missing) == 4
     assert torch.equal(opened.module(IDS), model_with().module(IDS))
-    assert torch.equal(opened.module.heads["mlm"].dense.bias, torch.zeros(8))
+    assert torch.equal(opened.module.task_heads["mlm"].dense.bias, torch.zeros(8))
 
 
 # Saving

@@ -62,7 +62,7 @@ def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
     monkeypatch.setattr("cloze.checkpoint.language._STRETCH", 1100)
     model = language_model("lstm")
     sequences = model.sequences(TEXT * 100)  # more than are computed at once
-    state, wanted = model.module.start(1), []
+    state, wanted = model.module.init_state(1), []
     for sequence in sequences:
         for word, then in pairwise(sequence):
             logs, state = model.module.step(torch.tensor([word]), state)

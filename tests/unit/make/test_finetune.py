@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_weights(trained, base, tmp_path):
     tune(base, tmp_path / "other", "run.seed=1")
     other = weights(cloze.load(tmp_path / "other"))
     assert not torch.equal(
-        ours["heads.sequence.dense.weight"], other["heads.sequence.dense.weight"]
+        ours["task_heads.sequence.dense.weight"], other["task_heads.sequence.dense.weight"]
     )
 
 

@@ -163,7 +163,7 @@ def test_a_fingerprint_is_of_every_weight():
     first = fingerprint(module)
     assert fingerprint(teacher_of().module) == first
     with torch.no_grad():
-        module.heads["mlm"].bias[3] += 1e-6
+        module.task_heads["mlm"].bias[3] += 1e-6
     assert fingerprint(module) != first
 
 

@@ -12,7 +12,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
 from cloze.make.distill.student import student
-from cloze.make.extend_model import grown
+from cloze.make.extend_model import extend_model
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.attention import Attention
@@ -78,22 +78,22 @@ def test_a_text_is_read_at_its_end(head):
     lengths, ids = (3, 5, 1), some_ids(9)
     packed = Packed.of(lengths)
     hidden = module(ids, packed)
-    read = module.gathered(head, hidden, packed.starts, packed)
+    read = module.head_inputs(head, hidden, packed.starts, packed)
     assert torch.equal(read, hidden[[2, 7, 8]])
     real = torch.arange(5) < torch.tensor(lengths)[:, None]
     rows = torch.zeros(3, 5, dtype=torch.long)
     rows[real] = ids
     firsts = torch.arange(0, 15, 5)
-    padded = module.gathered(head, module(rows, real), firsts, real)
+    padded = module.head_inputs(head, module(rows, real), firsts, real)
     torch.testing.assert_close(padded, read, rtol=1e-4, atol=1e-5)
     whole = module(rows)
-    assert torch.equal(module.gathered(head, whole, firsts, None), whole[:, -1])
+    assert torch.equal(module.head_inputs(head, whole, firsts, None), whole[:, -1])
 
 
 def test_tokens_are_read_where_they_stand():
     module = built("token").module
     hidden, places = module(some_ids(2, 4)), torch.tensor([1, 6])
-    read = module.gathered("token", hidden, places, None)
+    read = module.head_inputs("token", hidden, places, None)
     assert torch.equal(read, hidden.flatten(0, 1)[places])
 
 
@@ -124,7 +124,7 @@ def test_others_are_as_they_were(said, tmp_path):
 
 
 def test_what_goes_on_from_it_is_causal_too():
-    model = grown(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
+    model = extend_model(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
     assert model.config.is_causal
     assert model.module.is_causal
 

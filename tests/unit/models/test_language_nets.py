@@ -9,7 +9,7 @@ from cloze.models.configs.lstm import LSTMConfig
 from cloze.models.configs.ngram import BOS
 from cloze.models.configs.nnlm import NNLMConfig
 from cloze.models.lstm import LSTM
-from cloze.nn.recurrent import NETS, LockedDropout, Stack
+from cloze.nn.recurrent import NETS, LockedDropout, StackedRNN
 from helpers import raises
 from languages import VARIETIES, fresh_model, language_model
 
@@ -18,10 +18,10 @@ from languages import VARIETIES, fresh_model, language_model
 def test_steps_equal_reading_all_at_once(variety):
     model = language_model(variety)
     ids = torch.tensor([model.begin("the cat sat on"), model.begin("a dog and the")])
-    state = model.module.read(ids[:, :0])
+    state = model.module.compute_state(ids[:, :0])
     for at in range(ids.shape[1]):
         stepped, state = model.module.step(ids[:, at], state)
-    whole, _ = model.module.step(ids[:, -1], model.module.read(ids[:, :-1]))
+    whole, _ = model.module.step(ids[:, -1], model.module.compute_state(ids[:, :-1]))
     assert torch.allclose(stepped, whole, atol=1e-6)
     assert torch.allclose(stepped.exp().sum(-1), torch.ones(2), atol=1e-5)
 
@@ -31,8 +31,8 @@ def test_states_can_be_reordered(variety):
     module = language_model(variety).module
     ids = torch.tensor([[3, 4], [5, 6], [7, 8]])
     rows = torch.tensor([2, 0, 0])
-    moved = module.reorder(module.read(ids), rows)
-    other = module.read(ids[rows])
+    moved = module.reorder(module.compute_state(ids), rows)
+    other = module.compute_state(ids[rows])
     tokens = torch.tensor([3, 4, 5])
     assert torch.equal(module.step(tokens, moved)[0], module.step(tokens, other)[0])
 
@@ -52,7 +52,7 @@ def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(va
 def test_gradients_reach_every_weight(variety):
     model = fresh_model(variety).module
     if isinstance(model, LSTM):
-        vectors, _ = model(torch.tensor([[3, 4, 5]]), model.start(1))
+        vectors, _ = model(torch.tensor([[3, 4, 5]]), model.init_state(1))
         scores = model.logits(vectors)
     else:
         scores = model(torch.tensor([[3, 4, 5]]))
@@ -64,7 +64,7 @@ def test_gradients_reach_every_weight(variety):
 def test_a_model_can_begin_with_how_frequent_words_are(variety):
     model = fresh_model(variety)
     often = torch.arange(1.0, len(model.words) + 1)
-    model.module.expect(often)
+    model.module.init_output_bias(often)
     found = np.exp(model.next_log_probs(model.begin("the cat")))
     assert found[BOS] == 0
     assert np.corrcoef(found, often.where(often != often[BOS], 0.0))[0, 1] > 0.5
@@ -91,12 +91,12 @@ def test_one_mask_for_all_steps_of_a_row():
 @pytest.mark.parametrize("kind", NETS)
 def test_layers_that_stand_alone_equal_torchs_stack(kind):
     torch.manual_seed(0)
-    stack = Stack(kind, 5, 4, layers=3, dropout=0.0, variational=True)
+    stack = StackedRNN(kind, 5, 4, num_layers=3, dropout=0.0, variational=True)
     whole = NETS[kind](5, 4, num_layers=3, batch_first=True)
     for number, layer in enumerate(stack.layers):
         for name, weight in layer.named_parameters():
             getattr(whole, name.replace("_l0", f"_l{number}")).data.copy_(weight)
-    x, state = torch.randn(2, 7, 5), tuple(torch.randn(3, 2, 4) for _ in range(stack.parts))
+    x, state = torch.randn(2, 7, 5), tuple(torch.randn(3, 2, 4) for _ in range(stack.state_parts))
     found, after = stack(x, state)
     wanted, end = whole(x, state if kind == "lstm" else state[0])
     torch.testing.assert_close(found, wanted)
@@ -104,7 +104,7 @@ def test_layers_that_stand_alone_equal_torchs_stack(kind):
 
 
 def test_dropout_stands_around_every_layer():
-    stack = Stack("lstm", 4, 4, layers=2, dropout=1.0, variational=False).train()
+    stack = StackedRNN("lstm", 4, 4, num_layers=2, dropout=1.0, variational=False).train()
     empty = torch.zeros(2, 1, 4), torch.zeros(2, 1, 4)
     assert not stack(torch.randn(1, 3, 4), empty)[0].any()
 

@@ -138,7 +138,7 @@ def test_parts_have_their_depth():
     assert depths["embeddings.word.weight"] == depths["embeddings.norm.weight"] == 0
     assert depths["blocks.2.attention.qkv.weight"] == 3
     top = {name for name, depth in depths.items() if depth == 5}
-    assert top >= {"norm.weight", "transform.dense.weight", "heads.mlm.bias"}
+    assert top >= {"norm.weight", "transform.dense.weight", "task_heads.mlm.bias"}
 
 
 def test_without_biases_it_has_none():
@@ -156,7 +156,7 @@ def test_an_unknown_head_is_named():
 
 @pytest.mark.parametrize("layout", ["packed", "padded", "plain"])
 def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
-    module = scramble(built(("sequence", "token"), classifier_classifier_pooling="mean"))
+    module = scramble(built(("sequence", "token"), classifier_pooling="mean"))
     rows = [some_ids(1, length)[0] for length in (5, 5, 3)]
     alone = torch.stack([module(row[None])[0].mean(0) for row in rows])
     if layout == "packed":
@@ -169,10 +169,10 @@ def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
         allowed, alone = None, alone[:2]
         hidden = module(torch.stack(rows[:2]))
     places = torch.tensor([0, 5, 10][: len(alone)])
-    ours = module.gathered("sequence", hidden, places, allowed)
+    ours = module.head_inputs("sequence", hidden, places, allowed)
     torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-5)
     # a head that reads tokens reads them
-    tokens = module.gathered("token", hidden, places, allowed)
+    tokens = module.head_inputs("token", hidden, places, allowed)
     assert torch.equal(tokens, hidden.flatten(0, -2)[places])
 
 
@@ -222,7 +222,7 @@ def test_it_learns_from_the_mean_as_it_reads_the_mean():
     from cloze.data.labelled.batch import EncodedExample, collate_examples
     from cloze.objectives.labelled import classes
 
-    module = scramble(built(("sequence",), classifier_classifier_pooling="mean"))
+    module = scramble(built(("sequence",), classifier_pooling="mean"))
     rows = [some_ids(1, length)[0].tolist() for length in (4, 4, 7)]
     groups = [
         [EncodedExample(ids=row, type_ids=[0] * len(row), targets=(n % 2,))]

@@ -24,7 +24,7 @@ def batch(rows=3, length=6):
 
 
 def stepwise(module, source, real, inputs):
-    state, found = module.start(source, real), []
+    state, found = module.init_state(source, real), []
     for tokens in inputs.unbind(1):
         scores, state = module.step(tokens, state)
         found.append(scores)
@@ -65,7 +65,7 @@ def test_cached_search_finds_what_uncached_finds(variety):
     first = torch.zeros(5, dtype=torch.long)
     options = {"eos": 0, "limits": [9, 4, 9, 6, 9]}
     search = BeamConfig(size=3, n_best=3)
-    cached = beam_search(module, module.start(source, real), first, search, **options)
+    cached = beam_search(module, module.init_state(source, real), first, search, **options)
     nothing = source.new_zeros(5, 0)
     plain = beam_search(Uncached(module), (source, real, nothing), first, search, **options)
     for some, others in zip(cached, plain, strict=True):
@@ -158,9 +158,9 @@ def test_input_feeding_is_what_makes_the_difference():
     source, real, inputs = batch()
     for variety, felt in (("unfed", False), ("luong-dot", True)):
         module = module_of(variety)
-        state = module.start(source, real)
+        state = module.init_state(source, real)
         _, state = module.step(inputs[:, 0], state)
-        louder = type(state)(**(vars(state) | {"feed": state.feed + 1.0}))
+        louder = type(state)(**(vars(state) | {"attentional_state": state.attentional_state + 1.0}))
         one, _ = module.step(inputs[:, 1], state)
         other, _ = module.step(inputs[:, 1], louder)
         assert torch.equal(one, other) is not felt
@@ -172,19 +172,21 @@ def test_bahdanau_looks_before_it_steps_and_luong_after():
     source, real, inputs = batch()
     for variety, before in (("bahdanau", True), ("luong-general", False)):
         module = module_of(variety)
-        state = module.start(source, real)
+        state = module.init_state(source, real)
         _, after = module.step(inputs[:, 1], state)
         _, other = module.step(inputs[:, 2], state)  # another word, the same state
-        assert torch.equal(after.weights, other.weights) is before
-        assert after.weights.sum(1).tolist() == pytest.approx([1.0] * 3)
-        assert (after.weights[~real] == 0).all()
+        assert torch.equal(after.attention_weights, other.attention_weights) is before
+        assert after.attention_weights.sum(1).tolist() == pytest.approx([1.0] * 3)
+        assert (after.attention_weights[~real] == 0).all()
 
 
 def test_without_attention_nothing_of_the_source_is_seen_but_the_first_state():
     module = module_of("plain-lstm")
     source, real, inputs = batch()
-    state = module.start(source, real)
-    other = type(state)(**(vars(state) | {"memory": state.memory * 0, "keys": state.keys * 0}))
+    state = module.init_state(source, real)
+    other = type(state)(
+        **(vars(state) | {"encoder_states": state.encoder_states * 0, "keys": state.keys * 0})
+    )
     assert torch.equal(module.step(inputs[:, 0], state)[0], module.step(inputs[:, 0], other)[0])
 
 
@@ -194,16 +196,18 @@ def test_scheduled_sampling_feeds_the_models_own_words():
     source, real, inputs = batch()
     rng = torch.Generator().manual_seed(0)
     forced = module(source, real, inputs)
-    assert torch.equal(module(source, real, inputs, own=0.0, rng=rng), forced)
-    own = module(source, real, inputs, own=1.0, rng=rng)
+    assert torch.equal(module(source, real, inputs, scheduled_sampling_prob=0.0, rng=rng), forced)
+    own = module(source, real, inputs, scheduled_sampling_prob=1.0, rng=rng)
     alone, limits = BeamConfig(size=1, length_penalty=0.0), [inputs.shape[1]] * 3
     found = beam_search(
-        module, module.start(source, real), inputs[:, 0], alone, eos=-1, limits=limits
+        module, module.init_state(source, real), inputs[:, 0], alone, eos=-1, limits=limits
     )
     said = module.logits(own).argmax(-1)
     assert [list(one.tokens) for (one,) in found] == said.tolist()
     one, same = (
-        module(source, real, inputs, own=0.5, rng=torch.Generator().manual_seed(4))
+        module(
+            source, real, inputs, scheduled_sampling_prob=0.5, rng=torch.Generator().manual_seed(4)
+        )
         for _ in range(2)
     )
     assert torch.equal(one, same)
@@ -229,7 +233,7 @@ def test_order_matters_with_positions_only():
     inputs = torch.tensor([[0, 7]])
     there, back = module(source, real, inputs), module(source.flip(1), real, inputs)
     assert (there - back).abs().max() > 1e-3
-    module.positions = Silent()
+    module.position_encoding = Silent()
     there, back = module(source, real, inputs), module(source.flip(1), real, inputs)
     torch.testing.assert_close(there, back, rtol=0.0, atol=1e-12)
 
@@ -269,4 +273,4 @@ def test_shapes_at_odds():
     with raises(ConfigError, "attention_score", "angle"):
         Seq2SeqConfig(attention_score="angle")
     assert TransformerConfig(vocab_size=5).intermediate_size == 2048
-    assert Seq2Seq.limit is None
+    assert Seq2Seq.max_positions is None

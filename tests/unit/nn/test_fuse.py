@@ -77,7 +77,7 @@ def test_a_fused_translator_computes_the_same(norm):
     for change in (unfuse, fuse):
         torch.manual_seed(0)
         hidden = change(model).train()(source, real, target)
-        state = model.eval().start(source, real)
+        state = model.eval().init_state(source, real)
         found.append([hidden, model.step(target[:, 0], state)[0]])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 

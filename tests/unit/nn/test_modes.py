@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.nn.modes import eval_mode
-from cloze.nn.precise import precise
+from cloze.nn.utils import eval_mode, float64_device
 
 
 def test_each_part_is_afterwards_as_it_was_whatever_happens():
@@ -27,5 +26,5 @@ def test_each_part_is_afterwards_as_it_was_whatever_happens():
 
 
 def test_a_device_without_float64_leaves_it_to_the_cpu():
-    assert precise(torch.device("mps")) == torch.device("cpu")
-    assert precise(torch.device("cuda", 1)) == torch.device("cuda", 1)
+    assert float64_device(torch.device("mps")) == torch.device("cpu")
+    assert float64_device(torch.device("cuda", 1)) == torch.device("cuda", 1)

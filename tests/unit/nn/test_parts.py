@@ -10,7 +10,7 @@ from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.nn.attention import Attention
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed, causal_mask, expand_mask
-from cloze.nn.positions import sinusoids
+from cloze.nn.positions import compute_sinusoids
 from helpers import raises
 
 
@@ -50,7 +50,7 @@ def test_packed_runs_join_neighbours_of_equal_length():
 
 def test_sinusoids_shift_is_linear():
     """PE(pos+k) is a rotation of PE(pos), the same for every pos (Vaswani et al. 2017, §3.5)."""
-    table = sinusoids(50, 16).double()
+    table = compute_sinusoids(50, 16).double()
     here, there = table[:40], table[7:47]
     matrix = torch.linalg.lstsq(here, there).solution
     assert (here @ matrix - there).abs().max() < 1e-4
@@ -130,7 +130,7 @@ def test_an_unknown_preset_or_head_suggests_the_near_one():
 
 def test_a_sinusoidal_distilbert_starts_from_sines():
     config = DistilBertConfig(
-        vocab_size=30, hidden_size=8, num_heads=2, num_num_layers=1, sinusoidal_positions=True
+        vocab_size=30, hidden_size=8, num_heads=2, num_layers=1, sinusoidal_positions=True
     )
     module = build(config, rng=torch.Generator())
-    assert torch.equal(module.embeddings.position.weight, sinusoids(512, 8))
+    assert torch.equal(module.embeddings.position.weight, compute_sinusoids(512, 8))

@@ -9,11 +9,19 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cloze.errors import ConfigError
-from cloze.nn.alignment import SCORES, Additive, Cosine, Dot, General, align, context
+from cloze.nn.alignment import (
+    SCORES,
+    AdditiveScore,
+    CosineScore,
+    DotScore,
+    GeneralScore,
+    compute_alignment,
+    compute_context,
+)
 from cloze.nn.attention import compute_attention_weights
 from cloze.nn.layout import causal_mask
-from cloze.nn.positions import LearnedPositions, Sinusoids, sinusoids
-from cloze.nn.recurrent import NETS, Bridge, Cells, RecurrentEncoder
+from cloze.nn.positions import LearnedPositions, SinusoidalPositions, compute_sinusoids
+from cloze.nn.recurrent import NETS, Bridge, RecurrentEncoder, StackedCells
 from helpers import raises
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -56,7 +64,7 @@ def test_the_variance_of_a_dot_product_is_its_width(width):
 @pytest.mark.parametrize("shift", [1, 7, 50])
 def test_a_shifted_wave_is_one_linear_map_away(layout, shift):
     """PE(pos + k) = M_k·PE(pos) with one M_k for all places: turned by k·ω in each pair."""
-    table = sinusoids(200, 16, layout).double().numpy()
+    table = compute_sinusoids(200, 16, layout).double().numpy()
     half, paper = np.arange(8), layout == "interleaved"
     sines, cosines = (2 * half, 2 * half + 1) if paper else (half, half + 8)
     turn = shift * 10000.0 ** -(half / 8 if paper else half / 7)
@@ -67,7 +75,7 @@ def test_a_shifted_wave_is_one_linear_map_away(layout, shift):
 
 
 def test_both_layouts_of_the_waves():
-    paper, halves = sinusoids(50, 8), sinusoids(50, 8, "halves")
+    paper, halves = compute_sinusoids(50, 8), compute_sinusoids(50, 8, "halves")
     place = torch.arange(50.0)
     torch.testing.assert_close(paper[:, 0], place.sin())
     torch.testing.assert_close(paper[:, 1], place.cos())
@@ -76,13 +84,13 @@ def test_both_layouts_of_the_waves():
     torch.testing.assert_close(halves[:, 4], place.cos())
     torch.testing.assert_close(halves[:, 3], (place / 10000).sin())
     with raises(ConfigError, "thirds"):
-        sinusoids(5, 8, "thirds")
+        compute_sinusoids(5, 8, "thirds")
 
 
 def test_places_of_any_number():
-    waves = Sinusoids(8)
-    assert torch.equal(waves(torch.tensor([300]), 301)[0], sinusoids(301, 8)[300])
-    assert torch.equal(waves(torch.tensor([2]), 3)[0], sinusoids(3, 8)[2])
+    waves = SinusoidalPositions(8)
+    assert torch.equal(waves(torch.tensor([300]), 301)[0], compute_sinusoids(301, 8)[300])
+    assert torch.equal(waves(torch.tensor([2]), 3)[0], compute_sinusoids(3, 8)[2])
     assert list(waves.parameters()) == []
     with torch.inference_mode():
         assert waves(torch.tensor([500]), 501).is_inference()
@@ -121,8 +129,8 @@ def test_tom_chase_jerry():
     memory = torch.eye(3, dtype=torch.float64)[None]  # Tom, chase, Jerry
     real = torch.ones(1, 3, dtype=torch.bool)
     for told in ((0.6, 0.2, 0.2), (0.3, 0.2, 0.5)):
-        weights = align(torch.tensor([told], dtype=torch.float64).log(), real)
-        assert context(weights, memory)[0].tolist() == pytest.approx(told)
+        weights = compute_alignment(torch.tensor([told], dtype=torch.float64).log(), real)
+        assert compute_context(weights, memory)[0].tolist() == pytest.approx(told)
 
 
 @torch.no_grad()
@@ -130,7 +138,7 @@ def test_every_score_by_its_equation():
     rng = torch.Generator().manual_seed(0)
     query, memory = torch.randn(2, 6, generator=rng), torch.randn(2, 4, 6, generator=rng)
     made = {name: score(6) for name, score in SCORES.items()}
-    found = {name: score(query, score.keys(memory)) for name, score in made.items()}
+    found = {name: score(query, score.project_keys(memory)) for name, score in made.items()}
     one, other = query[1], memory[1, 2]
     concat, general = made["concat"], made["general"]
     side_by_side = torch.cat([concat.state.weight, concat.source.weight], 1)
@@ -143,20 +151,20 @@ def test_every_score_by_its_equation():
     for name, value in expected.items():
         assert found[name][1, 2].item() == pytest.approx(value.item(), rel=1e-5)
     kinds = [type(score) for score in made.values()]
-    assert kinds == [Dot, General, Additive, Cosine]
+    assert kinds == [DotScore, GeneralScore, AdditiveScore, CosineScore]
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 @torch.no_grad()
 def test_cells_step_as_torchs_nets_run(kind):
     net = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[kind](5, 8, 2, batch_first=True)
-    cells = Cells(kind, 5, 8, layers=2, dropout=0.0)
+    cells = StackedCells(kind, 5, 8, num_layers=2, dropout=0.0)
     for number, cell in enumerate(cells.cells):
         for name, weight in cell.named_parameters():
             weight.copy_(getattr(net, f"{name}_l{number}"))
     x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
     expected, _ = net(x)
-    state = tuple(torch.zeros(2, 3, 8) for _ in range(cells.parts))
+    state = tuple(torch.zeros(2, 3, 8) for _ in range(cells.state_parts))
     for at in range(4):
         top, state = cells(x[:, at], state)
         torch.testing.assert_close(top, expected[:, at])
@@ -165,7 +173,7 @@ def test_cells_step_as_torchs_nets_run(kind):
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 @torch.no_grad()
 def test_the_encoder_reads_both_ways_and_no_padding(kind):
-    encoder = RecurrentEncoder(kind, 5, 8, layers=2, bidirectional=True, dropout=0.0)
+    encoder = RecurrentEncoder(kind, 5, 8, num_layers=2, bidirectional=True, dropout=0.0)
     x = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
     memory, ends = encoder(x, torch.tensor([6, 4]))
     assert (memory.shape, ends.shape) == ((2, 6, 8), (2, 2, 8))
@@ -177,12 +185,12 @@ def test_the_encoder_reads_both_ways_and_no_padding(kind):
     torch.testing.assert_close(ends[1, 0, 4:], memory[0, 0, 4:])
     assert [part.shape for part in Bridge(8, 2)(ends)] == [(2, 2, 8)] * 2
     with raises(ConfigError, "7"):
-        RecurrentEncoder(kind, 5, 7, layers=1, bidirectional=True, dropout=0.0)
+        RecurrentEncoder(kind, 5, 7, num_layers=1, bidirectional=True, dropout=0.0)
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 def test_the_encoder_equals_torchs_packed_sequences(kind):
-    encoder = RecurrentEncoder(kind, 5, 8, layers=2, bidirectional=True, dropout=0.0).double()
+    encoder = RecurrentEncoder(kind, 5, 8, num_layers=2, bidirectional=True, dropout=0.0).double()
     net = NETS[kind](5, 4, 2, batch_first=True, bidirectional=True).double()
     for (number, layer), way in product(enumerate(encoder.layers), (0, 1)):
         ending = f"_l{number}" + "_reverse" * way

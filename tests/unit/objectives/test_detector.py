@@ -42,7 +42,7 @@ def test_one_table_has_the_gradients_of_both(family, width):
     tables = [weight for weight in both.parameters() if weight.shape[0] == 30 and weight.ndim == 2]
     assert [id(weight) for weight in tables] == [id(table)]
     row = Packed.of([5])
-    vectors, scored, bias = both.generator.word_factors(both.generator(IDS, row))
+    vectors, scored, bias = both.generator.lm_head_operands(both.generator(IDS, row))
     assert scored is table
     assert (vectors.shape, bias.shape) == ((5, 16), (30,))
     (vectors @ scored.T).logsumexp(-1).sum().backward()
@@ -133,6 +133,6 @@ def test_matrices_of_both_models_blocks_go_to_muon(width):
     named = dict(both.named_parameters())
     assert sum(len(group["params"]) for group in groups) == len(named)
     for name, weight in named.items():
-        joined = {"qkv.weight": 3, "inner.weight": 2}.get(".".join(name.split(".")[-2:]), 1)
+        joined = {"qkv.weight": 3, "up.weight": 2}.get(".".join(name.split(".")[-2:]), 1)
         inside = name.startswith(("model.blocks.", "generator.blocks.")) and weight.ndim == 2
         assert parts[id(weight)] == (joined if inside else 0), name

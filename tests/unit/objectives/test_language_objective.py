@@ -30,12 +30,12 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
     for step in range(strips.per_epoch):
         language(carried, strips.batch(step))
     inputs = np.concatenate([strips.batch(step).inputs[0] for step in range(4)])
-    hidden, *memory = module.read(torch.from_numpy(inputs)[None])
+    hidden, *memory = module.compute_state(torch.from_numpy(inputs)[None])
     assert torch.allclose(carried.hidden, hidden, atol=1e-6)
     for part in memory:
         assert torch.allclose(carried.memory, part, atol=1e-6)
     language(carried, strips.batch(4))  # an epoch begins: nothing is remembered
-    alone = module.read(torch.from_numpy(strips.batch(4).inputs))
+    alone = module.compute_state(torch.from_numpy(strips.batch(4).inputs))
     assert torch.allclose(carried.hidden, alone[0], atol=1e-6)
 
 

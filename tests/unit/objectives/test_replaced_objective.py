@@ -152,7 +152,7 @@ def test_the_weights_scale_gradients_and_not_what_is_told(corpus):
 def test_a_word_that_the_generator_guessed_is_an_original(corpus):
     both, batch = learner(), batch_of(corpus)
     with torch.no_grad():  # a generator that always says one word
-        both.generator.heads["mlm"].bias.zero_()[9] = 1e4
+        both.generator.task_heads["mlm"].bias.zero_()[9] = 1e4
     row = batch.gather_tokens()
     masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.max_masked,
                       asked=batch.num_masked, rng=rng())  # fmt: skip

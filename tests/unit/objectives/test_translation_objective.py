@@ -77,7 +77,7 @@ def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smooth
 
 def test_rectangles_may_end_beyond_the_last_place_of_a_model():
     module = module_of("learned")
-    module.positions.limit = 5  # rectangles have 8 columns
+    module.position_encoding.max_positions = 5  # rectangles have 8 columns
     whole = translation()(module, batch(), None)[LOSS_NAME].item()
     placed = DeviceBatch.on(torch.device("cpu"), batch())
     assert translation()(module, placed, None)[LOSS_NAME].item() == pytest.approx(whole, rel=1e-10)

@@ -87,7 +87,7 @@ def test_a_translator_that_says_nothing_is_found_out():
     norm = model.module.decoder[-1].ffn_norm
     with torch.no_grad():  # whatever it reads, the sentence ends
         norm.weight.zero_()
-        norm.bias.copy_(100 * model.module.target.weight[model.tokenizer.eos_id])
+        norm.bias.copy_(100 * model.module.target_embeddings.weight[model.tokenizer.eos_id])
     counts = cloze.evaluate(model, [side, side]).counts
     assert (counts["empty_translations"], counts["blank_pairs_left_out"]) == (3, 1)
 

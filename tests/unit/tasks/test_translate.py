@@ -52,7 +52,7 @@ def test_the_best_come_first_and_are_those_of_the_search(model):
     assert scores == sorted(scores, reverse=True)
     assert found.text == found.candidates[0].text
     source = torch.tensor(model.encode([TEXTS[3]]))
-    state = model.module.start(source, torch.ones_like(source, dtype=torch.bool))
+    state = model.module.init_state(source, torch.ones_like(source, dtype=torch.bool))
     limit = 2 * source.shape[1] + 10
     (expected,) = beam_search(
         model.module, state, torch.tensor([0]), BeamConfig(n_best=3), eos=0, limits=[limit]
@@ -93,7 +93,7 @@ def test_every_word_takes_from_the_source_what_sums_to_one(variety):
 def test_pieces_of_a_word_add_up():
     model = translator("bahdanau")
     source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
-    weights = model.module.alignment(
+    weights = model.module.compute_alignment(
         torch.tensor([source]),
         torch.ones(1, len(source), dtype=torch.bool),
         torch.tensor([[0, *target]]),

@@ -43,7 +43,7 @@ def model():
 def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
     one = model()
     compile_parts(one)
-    assert compiled == [one.embeddings, *one.blocks, type(one).word_factors]
+    assert compiled == [one.embeddings, *one.blocks, type(one).lm_head_operands]
     assert compiler.recompile_limit == FORMS
 
 
@@ -55,6 +55,6 @@ def test_a_generator_and_the_head_beside_a_model(compiled, width):
     for part in (both.model, both.generator):
         assert part.embeddings in compiled
         assert all(block in compiled for block in part.blocks)
-    assert compiled.count(type(both.model).word_factors) == 2
+    assert compiled.count(type(both.model).lm_head_operands) == 2
     assert type(both).suspicion in compiled
     assert list(both.state_dict()) == names

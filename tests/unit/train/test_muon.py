@@ -38,7 +38,7 @@ def test_matrices_of_the_blocks_and_nothing_else_go_to_muon():
     named = dict(model.named_parameters())
     assert parts.keys() == {id(weight) for weight in named.values()}
     for name, weight in named.items():
-        joined = {"qkv.weight": 3, "inner.weight": 2}.get(".".join(name.split(".")[-2:]), 1)
+        joined = {"qkv.weight": 3, "up.weight": 2}.get(".".join(name.split(".")[-2:]), 1)
         assert parts[id(weight)] == (joined if "blocks" in name and weight.ndim == 2 else 0)
     assert {group["peak"] for group in made.param_groups} == {0.02, 1e-3}
 

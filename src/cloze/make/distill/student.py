@@ -17,7 +17,7 @@ from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.models.registry import FAMILIES
 from cloze.nn.encoder import Encoder
 
-SEGMENTS = "embeddings.segment.weight"
+SEGMENTS = "embeddings.token_type.weight"
 LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made
 
 

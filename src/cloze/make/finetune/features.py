@@ -35,9 +35,8 @@ from cloze.make.finetune.job import (
 from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.nn.fuse import move_to_device
-from cloze.nn.modes import eval_mode
-from cloze.nn.precise import precise
-from cloze.nn.readers import LinearReader
+from cloze.nn.heads import LinearReader
+from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, correct
 from cloze.tasks.features import apply_reader, extract_features
 from cloze.tasks.judge import ScoredPredictions, compute_metrics
@@ -182,7 +181,7 @@ def _solve_regression(
     `objectives.labelled.classes`, with class weights and label smoothing.
     """
     home = reader.dense.weight.device
-    x = vectors.to(precise(home)).double()
+    x = vectors.to(float64_device(home)).double()
     dense = reader.dense.to(x.device).double().requires_grad_(True)
     with torch.no_grad():
         dense.weight.zero_()

@@ -43,7 +43,7 @@ from cloze.metrics.language import score_language
 from cloze.metrics.perplexity import perplexity
 from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
 from cloze.objectives.language import Carried, language
 from cloze.report.page import write_report
@@ -203,7 +203,7 @@ def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText
     rng = torch.Generator().manual_seed(recipe.run.seed)
     config = recipe.config(len(Vocabulary(tokenizer).words))
     made = NeuralModel.new(config, tokenizer, rng=rng)
-    made.module.expect(torch.from_numpy(text.frequencies(config.vocab_size)))
+    made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 
 

@@ -114,7 +114,7 @@ def _check_base(recipe: Recipe, config: EncoderConfig, module: Encoder) -> None:
             "(max_positions)",
             fix=f"use --length {positions} or less",
         )
-    if pairs != "none" and "nsp" not in module.HEADS:
+    if pairs != "none" and "nsp" not in module.TASK_HEADS:
         raise ConfigError(
             f"samples.pairs is {pairs!r}, but {config.family} has no head for sentence pairs",
             fix='set samples.pairs to "none" (--pairs none)',

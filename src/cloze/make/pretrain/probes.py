@@ -11,7 +11,7 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.data.corpus import View
 from cloze.files import write_json
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.tasks.fill import fill
 from cloze.text.tokenizer import Tokenizer
 

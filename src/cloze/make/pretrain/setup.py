@@ -31,7 +31,7 @@ from cloze.metrics.held_out import (
 )
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.fuse import move_to_device
-from cloze.nn.positions import sinusoids
+from cloze.nn.positions import compute_sinusoids
 from cloze.objectives.core import Objective
 from cloze.objectives.detector import detector
 from cloze.objectives.distillation import TaughtBatch
@@ -293,5 +293,5 @@ def _init_sinusoidal_positions(model: Model) -> None:
     if not isinstance(embeddings, Embeddings):
         return  # rotary positions are rotations anyway
     table = embeddings.position.weight
-    waves = sinusoids(*table.shape)
+    waves = compute_sinusoids(*table.shape)
     table.copy_(waves * (model.config.init_std / waves.std()))

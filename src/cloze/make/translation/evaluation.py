@@ -10,7 +10,7 @@ from cloze.files import write_json
 from cloze.make.translation.recipe import TranslateRecipe
 from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.tasks.translate import translate
 from cloze.train.evaluate import averages
 from cloze.train.run_files import SAMPLES

@@ -1,0 +1,65 @@
+"""Helpers around modules: evaluation mode, construction without memory, numerical precision."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+_INITIALIZERS = frozenset(
+    {"normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "xavier_uniform_"}
+)
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every submodule is in the mode it was in before.
+
+    Frozen parts of a model in training may be in evaluation mode, so one flag for all is not
+    enough.
+    """
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+class _SkipInitializers(TorchFunctionMode):
+    """Skips the random initialization of weights.
+
+    On the meta device torch would still go through its compiler for it, whose import takes longer
+    than loading a model.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever torch returns
+        if getattr(func, "__name__", None) in _INITIALIZERS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def skip_allocation() -> Iterator[None]:
+    """Modules built inside are on the meta device: they have shapes, and no values."""
+    with torch.device("meta"), _SkipInitializers():
+        yield
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """The device itself, or the CPU for one without float64 (Apple's GPUs)."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """In float32 at least: sums over a sentence need more digits than half precision has."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
