@@ -45,10 +45,10 @@ def test_probabilities_are_those_of_exact_fractions(sentences, order):
 def test_the_text_has_estimated_and_fallen_back_discounts(sentences):
     """So that the test above means both."""
     model, reference = made(sentences, SIZE, 5), Reference(sentences, SIZE, 5)
-    assert 0 < len(model.config.fallback) < 5
+    assert 0 < len(model.config.fallback_discounts) < 5
     for order, used in enumerate(model.config.discounts, 1):
         assert used == pytest.approx([float(d) for d in reference.discounts[order]])
-        assert (used == FALLBACK) == (order in model.config.fallback)
+        assert (used == FALLBACK) == (order in model.config.fallback_discounts)
 
 
 def test_discounts_by_hand():
