@@ -21,7 +21,7 @@ from cloze.checkpoint.source import BUILTIN
 from cloze.checkpoint.store import save_small
 from cloze.data.sources import read_rows
 from cloze.errors import InputError
-from cloze.make.rounding import rounded_on
+from cloze.make.rounding import round_weights
 from cloze.report.model_card import About, Text, read_scores, write_card
 
 ROOM = 24_000_000  # bytes
@@ -70,7 +70,7 @@ def main() -> None:
         limits=LIMITS,
         storage=given.storage,
     )
-    model = rounded_on(cloze.load(given.run, device="cpu"), fitting(given.fit))
+    model = round_weights(cloze.load(given.run, device="cpu"), fitting(given.fit))
     with tempfile.TemporaryDirectory() as work:
         made = save_small(model, Path(work) / given.out.name)
         write_card(given.run, made, about, read_scores(given.scores), earlier=given.earlier)

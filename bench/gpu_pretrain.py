@@ -45,10 +45,10 @@ from cloze.objectives.pretraining import resident_pretraining
 from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
-from cloze.train.compiled import compile_parts
+from cloze.train.compiled import compile_encoders
 from cloze.train.config import LoopConfig, OptimizerConfig
-from cloze.train.distributed import Team
-from cloze.train.loop import run
+from cloze.train.distributed import DistributedContext
+from cloze.train.loop import training_steps
 from cloze.train.optim import build_optimizer
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
@@ -150,17 +150,17 @@ def ours(given: Given, batches: Iterator[CorpusSliceBatch], *, fast: bool) -> tu
     config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
     heads = ("mlm",) if fast else ("mlm", "nsp")
     model = build(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
-    compile_parts(model)
+    compile_encoders(model)
     how = OptimizerConfig(name="muon", lr=0.01) if fast else OptimizerConfig(lr=1e-4)
     state = TrainState(
         Learner(model, resident_pretraining(plain_masking(), DEVICE)),
         model,
         build_optimizer(model, how),
         LoopConfig(dtype="bf16"),
-        Team(device=DEVICE),
+        DistributedContext(device=DEVICE),
     )
     last = WARM + given.steps
-    steps = run(
+    steps = training_steps(
         state,
         lambda _: ([batch] for batch in batches),
         budget=Budget(steps=last + PROFILED + 1),

@@ -28,7 +28,7 @@ from rich.table import Table
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.store import save_small, small
-from cloze.make.rounding import rounded_on
+from cloze.make.rounding import round_weights
 from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
@@ -123,7 +123,7 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
     yield "bfloat16", *load_folder(half.save(folder / "bfloat16"))
     yield "float8", *load_folder(save_small(base, folder / "float8"))
     if fit:
-        close = rounded_on(base, fitting(fit))
+        close = round_weights(base, fitting(fit))
         yield "float8, fitted", *load_folder(save_small(close, folder / "fitted"))
     size, model = load_folder(folder / "float8")
     scales = 0

@@ -12,7 +12,7 @@ from cloze.checkpoint.ngram import NGramModel
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.models.ngram import NGram
 from cloze.text.tokenizer_training import build_whitespace_tokenizer
-from cloze.train.ngram import fit
+from cloze.train.ngram import estimate_ngram
 
 TEXT = """the cat sat on the mat
 the dog sat on the cat
@@ -74,7 +74,7 @@ class Reference:
 def made(sentences, vocab_size, order, memory=1 << 20) -> NGram:
     """A model whose arrays outlive the folder they were counted in."""
     with tempfile.TemporaryDirectory() as folder:
-        return fit(
+        return estimate_ngram(
             sentences, vocab_size=vocab_size, order=order, folder=Path(folder), memory=memory
         )
 

@@ -1,4 +1,4 @@
-"""What processes do together in the tests: `job(team, …)`, importable where they start."""
+"""What processes do together in the tests: `job(distributed, …)`, importable where they start."""
 
 import json
 import warnings
@@ -8,18 +8,18 @@ import torch
 
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
-from cloze.train.evaluate import averages
+from cloze.train.evaluate import evaluate_objective
 from cloze.train.guard import TrainingError
-from cloze.train.loop import run
+from cloze.train.loop import training_steps
 from cloze.train.schedule import Schedule
-from cloze.train.state import resume, save
+from cloze.train.state import resume_training_state, save_training_state
 from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
 
 
 def told(steps):
-    return [(step.number, step.means, step.norm, step.rate, step.tokens) for step in steps]
+    return [(step.number, step.means, step.grad_norm, step.lr, step.tokens) for step in steps]
 
 
 def other_bert(dropout):
@@ -29,77 +29,79 @@ def other_bert(dropout):
     return model
 
 
-def resumed(team, folder: Path, way: str, total: int, stop: int) -> None:
+def resumed(distributed, folder: Path, way: str, total: int, stop: int) -> None:
     """Straight, and stopped and resumed; every process checks what it can see."""
-    config = {"seed": 3, "team": team, "way": way}
+    config = {"seed": 3, "distributed": distributed, "way": way}
     straight = new_state(tiny_bert(0.1), **config)
     expected = told(steps_of(straight, total))
-    save(straight, folder / "straight", RUN)
+    save_training_state(straight, folder / "straight", RUN)
     stopped = new_state(tiny_bert(0.1), **config)
     first = told(steps_of(stopped, total, upto=stop))
-    save(stopped, folder / "stopped", RUN)
-    team.total([0])  # the others may read once the first has written
+    save_training_state(stopped, folder / "stopped", RUN)
+    distributed.sum_over_processes([0])  # the others may read once the first has written
     again = new_state(other_bert(0.1), **config)
-    assert resume(again, folder / "stopped", RUN) is not None
+    assert resume_training_state(again, folder / "stopped", RUN) is not None
     second = told(steps_of(again, total))
     assert first + second == expected
-    save(again, folder / "resumed", RUN)
+    save_training_state(again, folder / "resumed", RUN)
 
 
-def trained(team, folder: Path, way: str) -> None:
+def trained(distributed, folder: Path, way: str) -> None:
     """Each process writes what it saw: losses, samples, scores."""
-    state = new_state(team=team, way=way)
+    state = new_state(distributed=distributed, way=way)
     steps = steps_of(state, 12)
     report = {
         "losses": [step.means for step in steps],
-        "norms": [step.norm for step in steps],
+        "norms": [step.grad_norm for step in steps],
         "samples": [[int(n) for ids in step.sample_ids for n in ids] for step in steps],
         "tokens": steps[-1].tokens,
-        "scores": averages(state, [packed(range(900 + n, 903 + n)) for n in range(5)]),
+        "scores": evaluate_objective(state, [packed(range(900 + n, 903 + n)) for n in range(5)]),
     }
-    (folder / f"{team.world}-{team.rank}.json").write_text(json.dumps(report))
-    save(state, folder / f"state-{team.world}", RUN)
+    (folder / f"{distributed.world_size}-{distributed.rank}.json").write_text(json.dumps(report))
+    save_training_state(state, folder / f"state-{distributed.world_size}", RUN)
 
 
-def interrupted(team, folder: Path) -> None:
+def interrupted(distributed, folder: Path) -> None:
     """Only the last process is asked to stop, and all end after the same step."""
-    state, wish = new_state(team=team), []
+    state, wish = new_state(distributed=distributed), []
     seen = []
     budget, schedule = Budget(steps=50), Schedule()
-    for step in run(state, data(team), budget=budget, schedule=schedule, stop=lambda: bool(wish)):
+    for step in training_steps(
+        state, data(distributed), budget=budget, schedule=schedule, stop=lambda: bool(wish)
+    ):
         seen.append(step.number)
-        if step.number == 3 + team.rank and team.rank == team.world - 1:
+        if step.number == 3 + distributed.rank and distributed.rank == distributed.world_size - 1:
             wish.append(1)
-    (folder / f"{team.rank}.json").write_text(json.dumps(seen))
+    (folder / f"{distributed.rank}.json").write_text(json.dumps(seen))
 
 
 class Cramped:
     """Out of memory above so many tokens, in one process only."""
 
-    def __init__(self, team, holds: int, after: int = 0) -> None:
-        self.team, self.holds, self.after, self.calls = team, holds, after, 0
+    def __init__(self, distributed, holds: int, after: int = 0) -> None:
+        self.distributed, self.holds, self.after, self.calls = distributed, holds, after, 0
 
     def __call__(self, model, batch, rng):
         self.calls += 1
         full = batch.lengths.sum() > self.holds and self.calls > self.after
-        if full and self.team.rank == 1:
+        if full and self.distributed.rank == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return pretraining(model, batch, rng)
 
 
-def cramped(team, folder: Path) -> None:
+def cramped(distributed, folder: Path) -> None:
     """One process runs out of memory in the first step: all begin it again with halves."""
-    state = new_state(team=team, objective=Cramped(team, holds=20))
+    state = new_state(distributed=distributed, objective=Cramped(distributed, holds=20))
     with warnings.catch_warnings(record=True) as told_of:
         warnings.simplefilter("always")
-        steps = steps_of(state, 6, source=data(team, parts=team.world, size=4))
+        steps = steps_of(state, 6, source=data(distributed, parts=distributed.world_size, size=4))
     assert told_of
-    assert state.limit is not None
-    report = {"losses": [step.means for step in steps], "limit": state.limit}
-    (folder / f"cramped-{team.rank}.json").write_text(json.dumps(report))
+    assert state.max_micro_tokens is not None
+    report = {"losses": [step.means for step in steps], "limit": state.max_micro_tokens}
+    (folder / f"cramped-{distributed.rank}.json").write_text(json.dumps(report))
 
 
-def poisoned(team, folder: Path) -> None:
+def poisoned(distributed, folder: Path) -> None:
     """A NaN in one process's part stops all of them at the same step, weights untouched."""
 
     def objective(model, batch, rng):
@@ -108,20 +110,20 @@ def poisoned(team, folder: Path) -> None:
             terms["mlm"] = terms["mlm"] * torch.nan
         return terms
 
-    state = new_state(team=team, objective=objective)
-    sound = new_state(team=team)
+    state = new_state(distributed=distributed, objective=objective)
+    sound = new_state(distributed=distributed)
     steps_of(sound, 9, upto=3)
     try:
         steps_of(state, 9)
     except TrainingError as error:
-        (folder / f"poisoned-{team.rank}.txt").write_text(str(error))
+        (folder / f"poisoned-{distributed.rank}.txt").write_text(str(error))
     weights = zip(state.model.parameters(), sound.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in weights)
     assert state.progress.step == 3
 
 
-def several_things(team, folder: Path) -> None:
+def several_things(distributed, folder: Path) -> None:
     """Starting processes takes longer than what they do."""
-    interrupted(team, folder)
-    cramped(team, folder)
-    poisoned(team, folder)
+    interrupted(distributed, folder)
+    cramped(distributed, folder)
+    poisoned(distributed, folder)

@@ -22,10 +22,10 @@ from cloze.checkpoint.state import SavedState, newest_state, read_state, save_st
 from cloze.checkpoint.task import Task
 from cloze.interop.sentence_transformers import Pooling
 from cloze.train.budget import Budget
-from cloze.train.consumers import saving
-from cloze.train.loop import run
+from cloze.train.consumers import save_steps
+from cloze.train.loop import training_steps
 from cloze.train.schedule import Schedule
-from cloze.train.state import resume, save, snapshot
+from cloze.train.state import resume_training_state, save_training_state, snapshot
 from helpers import tiny_model
 from training import data, new_state, same, steps_of, tiny_bert
 
@@ -35,7 +35,7 @@ def numbered(step: int, size: int = 4000) -> SavedState:
     weights = torch.full((size,), float(step))
     return SavedState(
         step=step,
-        tensors={"model": {"a": weights, "b": -weights}, "optimiser": {"a.moment": weights / 2}},
+        tensors={"model": {"a": weights, "b": -weights}, "optimizer": {"a.moment": weights / 2}},
         facts={"run": {"seed": 1}, "progress": {"step": step}},
     )
 
@@ -113,9 +113,9 @@ def kill_while_training(folder: Path, steps: int) -> None:
 
 def _train(folder: Path, steps: int) -> None:
     state = new_state(tiny_bert(0.1), seed=3)
-    resume(state, folder, {})
-    taken = run(state, data(), budget=Budget(steps=steps), schedule=Schedule(warmup=0.1))
-    for _ in saving(taken, lambda: save(state, folder, {}), every=3):
+    resume_training_state(state, folder, {})
+    taken = training_steps(state, data(), budget=Budget(steps=steps), schedule=Schedule(warmup=0.1))
+    for _ in save_steps(taken, lambda: save_training_state(state, folder, {}), every=3):
         pass
     os._exit(0)
 

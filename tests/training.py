@@ -20,8 +20,13 @@ from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, OptimizerConfig
-from cloze.train.distributed import ALONE, Team, assemble, distribute
-from cloze.train.loop import run
+from cloze.train.distributed import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    distributed_context,
+    wrap_distributed,
+)
+from cloze.train.loop import training_steps
 from cloze.train.optim import build_optimizer
 from cloze.train.schedule import Schedule
 from cloze.train.state import TrainState
@@ -86,11 +91,14 @@ def micro_batches(step: int, parts: int = 4, size: int = 2) -> list[PackedBatch]
     return [packed(range(first + i * size, first + (i + 1) * size)) for i in range(parts)]
 
 
-def data(team: Team = ALONE, parts: int = 4, size: int = 2):
+def data(distributed: DistributedContext = SINGLE_PROCESS, parts: int = 4, size: int = 2):
     """For each step from `start` on, this process's part of the global batch."""
 
     def groups(start: int) -> Iterator[Any]:
-        return (micro_batches(step, parts, size)[team.rank :: team.world] for step in count(start))
+        return (
+            micro_batches(step, parts, size)[distributed.rank :: distributed.world_size]
+            for step in count(start)
+        )
 
     return groups
 
@@ -99,23 +107,27 @@ def new_state(
     model: Encoder | None = None,
     *,
     objective=pretraining,
-    team: Team = ALONE,
+    distributed: DistributedContext = SINGLE_PROCESS,
     way: str = "ddp",
     rate: float = 1e-2,
     made=None,
     **config,
 ) -> TrainState:
     model = model or tiny_bert()
-    learner = distribute(Learner(model, objective), team, way=way, blocks=model.blocks)
+    learner = wrap_distributed(
+        Learner(model, objective), distributed, strategy=way, blocks=model.blocks
+    )
     how = made(model) if made else build_optimizer(model, OptimizerConfig(lr=rate))
-    return TrainState(learner, model, how, LoopConfig(**config), team)
+    return TrainState(learner, model, how, LoopConfig(**config), distributed)
 
 
 def steps_of(state: TrainState, steps: int, upto: int | None = None, source=None) -> list[Step]:
     """Train towards `steps`, but only `upto` some step."""
-    source = source or data(state.team)
+    source = source or data(state.distributed)
     taken = []
-    for step in run(state, source, budget=Budget(steps=steps), schedule=Schedule(warmup=0.1)):
+    for step in training_steps(
+        state, source, budget=Budget(steps=steps), schedule=Schedule(warmup=0.1)
+    ):
         taken.append(step)
         if step.number == upto:
             break
@@ -132,7 +144,7 @@ def same(one, other) -> None:
 
 
 def in_processes(world: int, job: Callable[..., None], *args) -> None:
-    """`job(team, *args)` in so many processes, as torchrun would start them."""
+    """`job(distributed, *args)` in so many processes, as torchrun would start them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -161,5 +173,5 @@ def _begin(rank: int, world: int, port: int, job: Callable[..., None], args) -> 
         "MASTER_PORT": str(port),
     }
     warnings.simplefilter("error")
-    with assemble("cpu") as team:
-        job(team, *args)
+    with distributed_context("cpu") as distributed:
+        job(distributed, *args)

@@ -2,7 +2,7 @@
 
     state/
       000007-step-14000/
-        model.safetensors  optimiser.safetensors  …   named tensors
+        model.safetensors  optimizer.safetensors  …   named tensors
         facts.json                                    everything else
         manifest.json                                 size and SHA-256 of each file, written last
 

@@ -20,7 +20,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
     Such a command fails as if the signal had ended it, so that what a script does next is not done
     with half a model.
     """
-    from cloze.train.signals import status
+    from cloze.train.signals import exit_status
 
     if as_json:
         print_json(ended.to_dict())
@@ -31,7 +31,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
     else:
         _finetuned(ended)
     if ended.stopped:
-        raise typer.Exit(status(ended.stopped))
+        raise typer.Exit(exit_status(ended.stopped))
 
 
 def _pretrained(ended: "RunResult", verb: str) -> None:

@@ -78,7 +78,7 @@ def glue(
     from cloze.make.finetune.recipe import DEFAULT, finetune_recipe
     from cloze.make.glue import glue
     from cloze.train.fit import Callbacks
-    from cloze.train.signals import status
+    from cloze.train.signals import exit_status
 
     def callbacks(task: str) -> "Callbacks":
         title = task if out is None else str(out / task)
@@ -105,7 +105,7 @@ def glue(
     if made.stopped:
         again = "; to go on, ask the same again" if out is not None else ""
         typer.echo(f"stopped by {made.stopped}{again}", err=True)
-        raise typer.Exit(status(made.stopped))
+        raise typer.Exit(exit_status(made.stopped))
 
 
 def _rows(made: "GlueTable") -> Iterator[tuple[object, ...]]:

@@ -113,11 +113,11 @@ def shown(
 ) -> "Iterator[Step]":
     """The steps, with a live display around them in place of the bars of the preparation."""
     from cloze.report.display import Display
-    from cloze.train.consumers import telling
+    from cloze.train.consumers import emit_rows
 
     before.close()
     if quiet:
         yield from steps
         return
     with Display(title=title) as display:
-        yield from telling(steps, display.show, rows=meter.rows)
+        yield from emit_rows(steps, display.show, rows=meter.rows)

@@ -21,7 +21,7 @@ from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
 from cloze.train.fit import Callbacks, RunResult
-from cloze.train.ngram import fit
+from cloze.train.ngram import estimate_ngram
 
 VOCABULARY_KINDS = ("word", "spaced", "wordpiece", "bpe", "char")
 _BATCH = 1000  # rows tokenized at once
@@ -114,7 +114,7 @@ def train_ngram(
             tokenizer = Tokenizer.load(tokenizer)
         vocabulary = Vocabulary(tokenizer)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
-            module = fit(
+            module = estimate_ngram(
                 _sentences(texts(), vocabulary),
                 vocab_size=len(vocabulary.words),
                 order=order,

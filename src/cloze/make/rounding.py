@@ -22,7 +22,7 @@ from cloze.tasks.embed import embed
 DAMPING = 0.01  # of the mean square of an input: directions that the text has none of stay put
 
 
-def rounded_on(
+def round_weights(
     model: Model, texts: Sequence[str], *, progress: ProgressCallback | None = None
 ) -> Model:
     """A copy of an encoder whose blocks hold eight-bit numbers, fitted to these texts.
@@ -35,7 +35,7 @@ def rounded_on(
         with _watched(block) as squares:
             embed(found, texts, policy="head")
         for linear, square in squares.items():
-            linear.weight.data.copy_(rounded_columns(linear.weight.data, square))
+            linear.weight.data.copy_(round_columns(linear.weight.data, square))
         if progress is not None:
             progress("rounding the blocks", number, len(found.module.blocks))
     return found
@@ -60,7 +60,7 @@ def _watched(block: nn.Module) -> Iterator[dict[nn.Linear, Tensor]]:
 
 
 @torch.no_grad()
-def rounded_columns(weight: Tensor, square: Tensor) -> Tensor:
+def round_columns(weight: Tensor, square: Tensor) -> Tensor:
     """A matrix (out × in) in numbers that eight bits hold, near to it on inputs of this XᵀX."""
     square = square.double()
     order = square.diagonal().argsort(descending=True)  # the busiest first: many can make up for it

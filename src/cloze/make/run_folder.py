@@ -18,7 +18,7 @@ from cloze.checkpoint.weights import INDEX, SINGLE
 from cloze.config import to_toml
 from cloze.errors import FolderError, InputError
 from cloze.files import LOCK_FILE, PathLike, check_output_path, expanded, write_text
-from cloze.train.consumers import need_tensorboard
+from cloze.train.consumers import require_tensorboard
 from cloze.train.fit import TENSORBOARD, RunOptions
 from cloze.train.run_files import (
     CORPUS_FACTS,
@@ -205,7 +205,7 @@ def check_separate(folder: Path, place: PathLike, *, what: str = "model") -> Non
 def check_extras(options: RunOptions) -> None:
     """Check that optional packages are installed before anything is read or overwritten."""
     if options.tensorboard:
-        need_tensorboard()
+        require_tensorboard()
 
 
 def write_recipe(folder: Path, recipe: "DataclassInstance | Mapping[str, Any]") -> None:

@@ -1,4 +1,4 @@
-"""How long to train: in steps, in tokens or in minutes."""
+"""The training budget in steps, tokens or minutes."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SECONDS = 60
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, over all its sittings and all its processes."""
+    """How far a run has come, including before it was resumed, over all processes."""
 
     step: int = 0
     tokens: int = 0
@@ -19,7 +19,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What may be spent; exactly one of the three."""
+    """A training budget: exactly one of the three."""
 
     steps: int | None = None
     tokens: int | None = None
@@ -29,29 +29,29 @@ class Budget:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             raise ConfigError(
-                f"a budget of {' and '.join(given) or 'nothing'}",
+                f"the budget has {' and '.join(given) or 'no limit'}",
                 fix="give exactly one of steps, tokens, minutes",
             )
         ((name, value),) = given.items()
         if not (value > 0 and math.isfinite(value)):
-            raise ConfigError(f"a budget of {value} {name}", fix="give a number above zero")
+            raise ConfigError(f"the budget is {value} {name}", fix="give a number above zero")
 
     def fraction(self, progress: Progress) -> float:
-        """The share that is spent, from 0 to 1."""
-        return self._share(progress.step, progress.tokens, progress.seconds)
+        """The fraction of the budget that is spent, from 0 to 1."""
+        return self._fraction(progress.step, progress.tokens, progress.seconds)
 
-    def midway(self, progress: Progress, tokens: int) -> float:
-        """The share that will be spent in the middle of the next step, of so many tokens.
+    def fraction_at_next_step(self, progress: Progress, tokens: int) -> float:
+        """The fraction that will be spent in the middle of the next step of `tokens` tokens.
 
-        A schedule read there wastes neither the first step nor the last on a rate of zero. How long
-        a step will take is not known, so minutes are read as they stand.
+        The schedule is evaluated there, so that neither the first nor the last step has a learning
+        rate of zero. The duration of a step is unknown, so a budget in minutes is used as it is.
         """
-        return self._share(progress.step + 0.5, progress.tokens + tokens / 2, progress.seconds)
+        return self._fraction(progress.step + 0.5, progress.tokens + tokens / 2, progress.seconds)
 
-    def spent(self, progress: Progress) -> bool:
+    def is_spent(self, progress: Progress) -> bool:
         return self.fraction(progress) >= 1
 
-    def _share(self, step: float, tokens: float, seconds: float) -> float:
+    def _fraction(self, step: float, tokens: float, seconds: float) -> float:
         if self.steps is not None:
             return min(step / self.steps, 1.0)
         if self.tokens is not None:

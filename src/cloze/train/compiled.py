@@ -1,4 +1,4 @@
-"""Let torch compile what is computed for every token."""
+"""Compile encoders with torch.compile."""
 
 import torch
 from torch import nn
@@ -8,19 +8,19 @@ from cloze.nn.encoder import Encoder
 from cloze.nn.fuse import fuse
 from cloze.objectives.detector import Detector
 
-FORMS = 32  # of one piece of code, as compiled for different shapes and uses
+RECOMPILE_LIMIT = 32  # versions of one function for different shapes and uses
 
 
-def compile_parts(learning: nn.Module) -> None:
-    """Compile the embeddings, the blocks and what comes before the scores of each encoder in it.
+def compile_encoders(learning: nn.Module) -> None:
+    """Compile the embeddings, the blocks and the heads' hidden layers of each encoder in a module.
 
-    Block by block: they share their code, so it is compiled once and not once a layer. Shapes are
-    taken to stay as they are; the weights keep their names.
+    Block by block: the layers share compiled code. Shapes are assumed to be static; the weights
+    keep their names.
     """
-    # a first block, one that sees all and one that sees near by, learning and judged, of a model
-    # and of a narrower generator: past its limit torch would go on without compiling
+    # first, global and local blocks, in training and evaluation, of a model and of a generator:
+    # beyond its limit torch would silently stop compiling
     fuse(learning)
-    compiler.recompile_limit = max(compiler.recompile_limit, FORMS)
+    compiler.recompile_limit = max(compiler.recompile_limit, RECOMPILE_LIMIT)
     for part in learning.modules():
         if isinstance(part, Encoder):
             _compile(part)
@@ -29,10 +29,12 @@ def compile_parts(learning: nn.Module) -> None:
 
 
 def _compile(model: Encoder) -> None:
-    from cloze.train.added_products import IN_PLACE  # here: it loads torch's compiler, in a second
+    from cloze.train.added_products import (
+        IN_PLACE,
+    )  # here: importing torch's compiler takes a second
 
-    # torch 2.11 fuses sums over rows and over columns into one kernel, which with dropout takes ten
-    # times as long as both
+    # torch 2.11 fuses reductions over rows and columns into one kernel, which with dropout takes
+    # ten times as long as two
     model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
     for block in model.blocks:
         block.compile(dynamic=False, options=IN_PLACE)

@@ -1,14 +1,14 @@
-"""What happens around the steps: each consumer is a generator over them, so they compose.
+"""Step consumers: generators over the training steps, which compose.
 
-    steps = run(state, data, budget=budget, schedule=schedule, stop=stop)
-    steps = evaluating(steps, evaluate, every=1000)
-    steps = early_stopping(steps, state.notes, score="eval.mlm")
-    steps = saving(steps, lambda: save(state, folder, recipe), every=500)
-    steps = writing_metrics(steps, out / "metrics.jsonl", rows=rows, after=state.progress.step)
+    steps = training_steps(state, data, budget=budget, schedule=schedule, stop=stop)
+    steps = evaluate_steps(steps, evaluate, every=1000)
+    steps = stop_early(steps, state.notes, score="eval.mlm")
+    steps = save_steps(steps, lambda: save_training_state(state, folder, fingerprint), every=500)
+    steps = write_metrics(steps, out / "metrics.jsonl", rows=rows, after=state.progress.step)
     for step in steps: ...
 
-A consumer that ends the run ends the iteration, and those around it then close their books: so
-what decides when to stop stands inside, what saves and writes stands outside.
+A consumer that ends the run ends the iteration, and the consumers around it then finish: so those
+that decide when to stop come first, those that save and write come last.
 """
 
 import math
@@ -24,7 +24,7 @@ from cloze.train.guard import BadStepError
 from cloze.train.run_files import metrics_line, truncate_metrics
 from cloze.train.step import Step
 
-Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # what a step has to tell
+Rows: TypeAlias = Callable[[Step], Iterable[Mapping[str, Any]]]  # the rows of metrics of a step
 
 SECONDS = 60
 BETTER: dict[str, Callable[[float, float], bool]] = {
@@ -33,19 +33,19 @@ BETTER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def evaluating(
+def evaluate_steps(
     steps: Iterable[Step], evaluate: Callable[[], Mapping[str, float]], *, every: int
 ) -> Iterator[Step]:
-    """Every so many steps, and when the budget is spent, give a step the scores of an evaluation.
+    """Evaluate every `every` steps and when the budget is spent, and add the scores to the step.
 
-    In parallel runs every process evaluates, and all must come to the same scores.
+    With several processes each one evaluates, and all must get the same scores.
     """
     for step in steps:
-        due = step.number % every == 0 or step.last
+        due = step.number % every == 0 or step.is_last
         yield replace(step, scores=evaluate()) if due else step
 
 
-def early_stopping(
+def stop_early(
     steps: Iterable[Step],
     notes: dict[str, Any],
     *,
@@ -53,16 +53,19 @@ def early_stopping(
     patience: int = 3,
     better: str = "lower",
 ) -> Iterator[Step]:
-    """End when so many evaluations in a row have not been better than the best one.
+    """End after `patience` evaluations in a row without a better score.
 
-    What it must remember it keeps in `notes`, which are saved with the state.
+    Its state is kept in `notes`, which are saved with the training state.
     """
     improves = BETTER[one_of("better", better, BETTER)]
     memory = notes.setdefault("early_stopping", {"best": None, "step": None, "since": 0})
     for step in steps:
         if step.scores:
             if score not in step.scores:
-                raise ConfigError(f"no score {score!r} to stop by", fix=suggest(score, step.scores))
+                raise ConfigError(
+                    f"the evaluation has no score {score!r} for early stopping",
+                    fix=suggest(score, step.scores),
+                )
             new, old = step.scores[score], memory["best"]
             if math.isfinite(new) and (old is None or improves(new, old)):
                 memory.update(best=new, step=step.number, since=0)
@@ -73,17 +76,17 @@ def early_stopping(
             return
 
 
-def saving(
+def save_steps(
     steps: Iterable[Step],
     save: Callable[[], object],
     *,
     every: int | None = None,
     minutes: float | None = None,
 ) -> Iterator[Step]:
-    """Save every so many steps or minutes, and at the end, whatever the reason for ending.
+    """Save every `every` steps or `minutes` minutes, and at the end, whatever ended the run.
 
-    A bad step leaves the state of the step before it, which is saved. Any other error is no end:
-    what was saved before it stands.
+    After a bad step, the state of the step before is saved. After any other error nothing is saved:
+    the last saved state remains.
     """
     last = saved = None
     clock: float | None = None
@@ -103,72 +106,73 @@ def saving(
         save()
 
 
-def telling(
+def emit_rows(
     steps: Iterable[Step],
-    tell: Callable[[Mapping[str, Any]], object],
+    emit: Callable[[Mapping[str, Any]], object],
     *,
     rows: Rows,
     every: int = 1,
 ) -> Iterator[Step]:
-    """Tell the rows of every so many steps, of each with scores, and of the last.
+    """Emit the rows of every `every`-th step, of each evaluated step, and of the last one.
 
-    A row is told as soon as its numbers have come from the device, without waiting for them; in the
-    end, whatever the reason for ending, those that are still on their way are waited for.
+    A row is emitted once its numbers have arrived from the device, without waiting for them; at the
+    end, whatever ended the run, the remaining ones are waited for.
     """
     waiting: deque[Step] = deque()
-    untold: Step | None = None  # the last one, where it is in no row yet
+    unlogged: Step | None = None  # the last step, if it was not due
 
-    def arrived(*, wait: bool) -> None:
-        while waiting and (wait or waiting[0].ready):
+    def emit_arrived(*, wait: bool) -> None:
+        while waiting and (wait or waiting[0].is_ready):
             for row in rows(waiting.popleft()):
-                tell(row)
+                emit(row)
 
     try:
         for step in steps:
-            untold = step
+            unlogged = step
             if step.scores or step.number % every == 0:
                 waiting.append(step)
-                untold = None
-            arrived(wait=False)
+                unlogged = None
+            emit_arrived(wait=False)
             yield step
     finally:
-        if untold is not None:
-            waiting.append(untold)
-        arrived(wait=True)
+        if unlogged is not None:
+            waiting.append(unlogged)
+        emit_arrived(wait=True)
 
 
-def writing_metrics(
+def write_metrics(
     steps: Iterable[Step], path: Path, *, rows: Rows, every: int = 1, after: int = 0
 ) -> Iterator[Step]:
-    """One JSON object to a line for every so many steps, for each with scores, and for the last.
+    """Append one JSON object per line: every `every` steps, for each evaluation, and at the end.
 
-    The file is added to, not written anew, for people watch it grow.
-    `after` is the step from which a run goes on: what an earlier sitting wrote about later steps,
-    which are now taken again, is cut off first.
+    `after` is the step at which a run starts or resumes: rows of later steps, which are now
+    repeated, are removed first.
     """
     truncate_metrics(path, after)
     with path.open("a", encoding="utf-8", buffering=1) as file:  # each line is on disk at once
-        yield from telling(steps, lambda row: file.write(metrics_line(row)), rows=rows, every=every)
+        yield from emit_rows(
+            steps, lambda row: file.write(metrics_line(row)), rows=rows, every=every
+        )
 
 
-def writing_tensorboard(
+def write_tensorboard(
     steps: Iterable[Step], folder: Path, *, rows: Rows, every: int = 1, after: int = 0
 ) -> Iterator[Step]:
-    """The numbers of metrics.jsonl as curves in TensorBoard, such as train/lr and eval/mlm_loss."""
+    """Write the metrics as TensorBoard scalars, such as train/lr and eval/mlm_loss."""
     from torch.utils.tensorboard import SummaryWriter
 
-    def tell(row: Mapping[str, Any]) -> None:
+    def add_scalars(row: Mapping[str, Any]) -> None:
         for name, value in row.items():
             if name != "step" and isinstance(value, int | float):
                 writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
     with SummaryWriter(str(folder), purge_step=after + 1) as writer:
-        yield from telling(steps, tell, rows=rows, every=every)
+        yield from emit_rows(steps, add_scalars, rows=rows, every=every)
 
 
-def need_tensorboard() -> None:
-    """Say what is missing before the work, not in the middle of it."""
+def require_tensorboard() -> None:
+    """Raise early if TensorBoard is not installed."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise MissingExtraError("writing for TensorBoard", extra="tensorboard") from None
+        raise MissingExtraError("writing TensorBoard logs", extra="tensorboard") from None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cloze.objectives.core import Arrayed, Batch, DeviceBatch, counted_as, on_device
 from cloze.train.forward_context import autocast, seed_rng
-from cloze.train.memory import out_of_memory
+from cloze.train.memory import is_out_of_memory
 from cloze.train.state import TrainState
 from cloze.train.step import StepOutput
 
@@ -67,7 +67,7 @@ class CUDAGraphCache:
                 self._pool = self._pool or torch.cuda.graph_pool_handle()
                 self._steps[key] = self._capture(state, DeviceBatch(batch, tensors), counts)
             except RuntimeError as error:
-                if not out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 self._is_usable = False  # without graphs, micro-batches are made smaller
                 self._steps.clear()
@@ -77,7 +77,9 @@ class CUDAGraphCache:
             captured.inputs[name].copy_(tensor)
         for name, count in counts.items():
             captured.counts[name].fill_(count)
-        with seed_rng(state.device, state.config.seed, state.progress.step, state.team.rank, 0):
+        with seed_rng(
+            state.device, state.config.seed, state.progress.step, state.distributed.rank, 0
+        ):
             captured.graph.replay()
         return replace(captured.output, names=names_with_targets(captured.output.names, counts))
 
@@ -110,7 +112,7 @@ def names_with_targets(
 def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:
     return (
         state.device.type == "cuda"
-        and state.team.world == 1
+        and state.distributed.world_size == 1
         and len(micro) == 1
         and isinstance(micro[0], Arrayed)
         and all(isinstance(group["lr"], Tensor) for group in state.optimizer.param_groups)

@@ -1,8 +1,8 @@
 """Several processes training one model, as `torchrun` starts them.
 
-Every process runs the same program on its part of each global batch. torch's DDP or FSDP2 joins the
-gradients; the few numbers that all must agree on (counts, clock, who wants to stop) go over gloo,
-from memory to memory, so that no GPU is waited for.
+Every process runs the same program on its part of each global batch. DDP or FSDP2 averages the
+gradients; the few numbers that all processes must agree on (counts, clock, whether to stop) are
+exchanged over gloo in CPU memory, so that no process waits for its GPU.
 """
 
 import os
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar, get_args
+from typing import get_args
 
 import torch
 import torch.distributed as dist
@@ -22,167 +22,171 @@ from cloze.device import resolve_device
 from cloze.nn.fuse import fuse, move_to_device
 from cloze.train.config import Parallelism
 
-T = TypeVar("T")
-LINGER = 10.0  # seconds
+EXIT_DELAY = 10.0  # seconds that other processes wait after the first one has failed
 
 
 @dataclass(frozen=True)
-class Team:
+class DistributedContext:
     """The processes of one run, seen from one of them."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (a value that never changes)
 
     @property
-    def first(self) -> bool:
-        """The one that writes files and speaks to the user."""
+    def is_first(self) -> bool:
+        """Whether this process writes the files and the log."""
         return self.rank == 0
 
-    def ahead(self, work: Callable[[], object]) -> None:
-        """Let the first process do what all need; the others wait, and end with it if it fails.
+    def run_on_first(self, work: Callable[[], object]) -> None:
+        """Run `work` in the first process while the others wait; if it fails, all exit.
 
-        They end without a word: what is wrong is told once.
+        Only the first process reports the error.
         """
         failed = 1.0
         try:
-            if self.first:
+            if self.is_first:
                 work()
             failed = 0.0
         finally:
-            (failed,) = self.total([failed])
+            (failed,) = self.sum_over_processes([failed])
         if failed:
-            time.sleep(LINGER)  # torchrun ends all when one ends: let it be the one that tells why
+            # torchrun kills all processes when one ends: the first should report its error before
+            time.sleep(EXIT_DELAY)
             raise SystemExit(1)
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """Each number added up over the processes; the same list for all."""
-        return self._agree(numbers, dist.ReduceOp.SUM)
+    def sum_over_processes(self, numbers: Sequence[float]) -> list[float]:
+        """The sum of each number over the processes."""
+        return self._reduce(numbers, dist.ReduceOp.SUM)
 
-    def largest(self, numbers: Sequence[float]) -> list[float]:
-        """Each number's largest over the processes; the same list for all."""
-        return self._agree(numbers, dist.ReduceOp.MAX)
+    def max_over_processes(self, numbers: Sequence[float]) -> list[float]:
+        """The maximum of each number over the processes."""
+        return self._reduce(numbers, dist.ReduceOp.MAX)
 
-    def add(self, tensor: Tensor) -> Tensor:
-        """The tensor added up over the processes, where it is and without waiting for it."""
-        if self.world > 1:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over the processes, in place and without synchronising."""
+        if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def _agree(self, numbers: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
-        if self.world == 1:
+    def _reduce(self, numbers: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.world_size == 1:
             return list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2⁵³
-        dist.all_reduce(values, how)
+        dist.all_reduce(values, operation)
         return values.tolist()
 
 
-ALONE = Team()
+SINGLE_PROCESS = DistributedContext()
 
 
-def processes() -> int:
-    """How many there are, as torchrun says; one without torchrun."""
+def world_size_from_env() -> int:
+    """The number of processes that torchrun started; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
-def assemble(device: str | None = None) -> Iterator[Team]:
-    """The team that torchrun's environment describes; a team of one without torchrun."""
-    world = processes()
+def distributed_context(device: str | None = None) -> Iterator[DistributedContext]:
+    """Join the processes that torchrun started; without torchrun there is one."""
+    world = world_size_from_env()
     if world == 1:
-        yield Team(device=resolve_device(device))
+        yield DistributedContext(device=resolve_device(device))
         return
-    place = resolve_device(of_rank(device))
+    place = resolve_device(device_of_rank(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     try:
-        yield Team(rank=dist.get_rank(), world=world, device=place)
+        yield DistributedContext(rank=dist.get_rank(), world_size=world, device=place)
     finally:
         dist.destroy_process_group()
 
 
-def of_rank(device: str | None) -> str:
-    """The device for this process: of several GPUs each takes its own, whichever was named."""
+def device_of_rank(device: str | None) -> str:
+    """The device of this process: each process uses its own GPU, whichever was named."""
     kind = str(resolve_device(None)) if device is None else device
     return f"cuda:{os.environ['LOCAL_RANK']}" if kind.partition(":")[0] == "cuda" else kind
 
 
-def distribute(
-    learner: nn.Module, team: Team, *, way: Parallelism = "ddp", blocks: Iterable[nn.Module] = ()
+def wrap_distributed(
+    learner: nn.Module,
+    distributed: DistributedContext,
+    *,
+    strategy: Parallelism = "ddp",
+    blocks: Iterable[nn.Module] = (),
 ) -> nn.Module:
-    """The learner ready to be called by every process, its weights on the team's device.
+    """Move a learner to the device of its process, and wrap it for several processes.
 
-    `ddp` keeps a whole copy everywhere. `fsdp` keeps of each weight, gradient and moment only a
-    part in each process, and fetches the rest block by block: for models that do not fit. Call it
-    before the optimiser is made, with the model still in the computer's memory.
+    `ddp` keeps a full copy in every process. `fsdp` shards weights, gradients and optimizer state
+    over the processes, and gathers them block by block, for models that do not fit otherwise. Call
+    it before the optimizer is built, with the model on the CPU.
     """
-    one_of("parallel", way, get_args(Parallelism))
-    if team.world == 1:
-        return move_to_device(learner, team.device)
-    if way == "ddp":
-        moved = move_to_device(learner, team.device)
+    one_of("parallel", strategy, get_args(Parallelism))
+    if distributed.world_size == 1:
+        return move_to_device(learner, distributed.device)
+    if strategy == "ddp":
+        moved = move_to_device(learner, distributed.device)
         joined = DistributedDataParallel(moved, gradient_as_bucket_view=True)
-        if team.device.type == "cpu":
-            joined.register_comm_hook(team, _join_bucket)
+        if distributed.device.type == "cpu":
+            joined.register_comm_hook(distributed, _average_bucket)
         return joined
     from torch.distributed.device_mesh import init_device_mesh  # slow to import, seldom needed
     from torch.distributed.fsdp import fully_shard
 
-    if team.device.type == "cuda":
+    if distributed.device.type == "cuda":
         fuse(learner)
-    mesh = init_device_mesh(team.device.type, (team.world,))
+    mesh = init_device_mesh(distributed.device.type, (distributed.world_size,))
     for block in blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(learner, mesh=mesh)  # in place, both
     return learner
 
 
-def unjoined(learner: nn.Module) -> AbstractContextManager[object]:
-    """Gradients inside stay in their process, where the way of running parallel allows it."""
+def without_averaging(learner: nn.Module) -> AbstractContextManager[object]:
+    """Do not average gradients inside, where the strategy allows it (DDP)."""
     return learner.no_sync() if isinstance(learner, DistributedDataParallel) else nullcontext()
 
 
-def join_gradients(learner: nn.Module, team: Team) -> None:
-    """What DDP does as it goes backwards, afterwards: the mean of each gradient."""
+def average_gradients(learner: nn.Module, distributed: DistributedContext) -> None:
+    """Average the gradients after the backward pass, as DDP does during it."""
     for weight in learner.parameters():
         if weight.grad is not None:
-            _mean(weight.grad, team)
+            _average(weight.grad, distributed)
 
 
 @torch.no_grad()
-def _mean(tensor: Tensor, team: Team) -> Tensor:
-    """The mean over the processes, in place.
+def _average(tensor: Tensor, distributed: DistributedContext) -> Tensor:
+    """Average over the processes, in place.
 
-    The libraries' sums depend in their last bits on where in a message a number stands, and DDP
-    changes its messages as it goes. On the CPU, where a resumed run is to end with the same bits,
-    the processes' parts are therefore added one after another.
+    The last bits of gloo's sums depend on the position in a bucket, and DDP changes its buckets
+    during a run. On the CPU, where resuming must be bit-exact, the parts of the processes are
+    therefore added in a fixed order.
     """
-    if team.device.type != "cpu":
-        dist.all_reduce(tensor.div_(team.world))
+    if distributed.device.type != "cpu":
+        dist.all_reduce(tensor.div_(distributed.world_size))
         return tensor
-    parts = [torch.empty_like(tensor) for _ in range(team.world)]
+    parts = [torch.empty_like(tensor) for _ in range(distributed.world_size)]
     dist.all_gather(parts, tensor)
-    return tensor.copy_(sum(parts[1:], start=parts[0]).div_(team.world))
+    return tensor.copy_(sum(parts[1:], start=parts[0]).div_(distributed.world_size))
 
 
-def _join_bucket(
-    team: Team,
+def _average_bucket(
+    distributed: DistributedContext,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """For DDP to call with several gradients at once."""
-    joined: torch.futures.Future[Tensor] = torch.futures.Future()
-    joined.set_result(_mean(bucket.buffer(), team))
-    return joined
+    """The communication hook of DDP."""
+    averaged: torch.futures.Future[Tensor] = torch.futures.Future()
+    averaged.set_result(_average(bucket.buffer(), distributed))
+    return averaged
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor of which FSDP keeps parts everywhere, put together; all processes must ask."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather a tensor that FSDP has sharded; all processes must call it."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def parted(tensor: Tensor, like: Tensor) -> Tensor:
-    """`tensor`, whole in every process, laid out as `like` is."""
+def distribute_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Shard a full tensor as `like` is sharded."""
     if not hasattr(like, "full_tensor"):
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -1,4 +1,4 @@
-"""The means of what an objective measures, over data the model does not learn from."""
+"""Evaluate a training objective on held-out batches."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from cloze.train.state import TrainState
 
 
 @torch.no_grad()
-def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
-    """Loss, accuracy …: each sum over all batches, divided by its count over all batches.
+def evaluate_objective(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
+    """The mean of each loss and metric: its sum over all batches, divided by its count.
 
-    The processes share the batches and come to the same numbers. All call the model equally often,
-    as FSDP needs it: those that have no batch left compute one again and do not count it.
+    The batches are divided among the processes, which get equal results. All call the model
+    equally often, as FSDP requires: a process without a batch repeats one and does not count it.
     """
-    team, learner = state.team, state.learner
-    # added up in the end, on the CPU: not every device has float64, and none is to be waited for
+    distributed, learner = state.distributed, state.learner
+    # summed at the end on the CPU: some devices lack float64, and none is waited for
     sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, int] = {}
     with eval_mode(learner):
-        for first in range(0, len(batches), team.world):
-            mine = first + team.rank
+        for first in range(0, len(batches), distributed.world_size):
+            mine = first + distributed.rank
             batch = batches[min(mine, len(batches) - 1)]
             with autocast(state.config.dtype, state.device):
                 terms = learner(batch)
@@ -32,6 +32,6 @@ def averages(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
                 sums.setdefault(name, []).append(total * real)
                 counts[name] = counts.get(name, 0) + batch.counts[counted_as(name)] * real
     totals = [float(torch.stack(parts).cpu().double().sum()) for parts in sums.values()]
-    everywhere = team.total([*totals, *counts.values()])
+    everywhere = distributed.sum_over_processes([*totals, *counts.values()])
     means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)
     return {name: total / count for name, (total, count) in zip(sums, means, strict=True) if count}

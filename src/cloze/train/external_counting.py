@@ -17,7 +17,7 @@ Array = NDArray[Any]
 _BYTES_EACH = 64  # that sorting and counting take for one key, copies included
 
 
-class Scratch:
+class ScratchFolder:
     """Arrays for a while: small ones in memory, large ones in files of a folder."""
 
     def __init__(self, folder: Path, memory: int) -> None:
@@ -31,11 +31,11 @@ class Scratch:
             return np.zeros(size, dtype)
         return np.memmap(self._file(), dtype, mode="w+", shape=(size,))
 
-    def written(self, dtype: DTypeLike, parts: Iterable[Array]) -> Array:
+    def write_array(self, dtype: DTypeLike, parts: Iterable[Array]) -> Array:
         """Arrays of unknown number, one behind the other."""
-        return self.columns((dtype,), ((part,) for part in parts))[0]
+        return self.write_columns((dtype,), ((part,) for part in parts))[0]
 
-    def columns(
+    def write_columns(
         self, dtypes: tuple[DTypeLike, ...], parts: Iterable[tuple[Array, ...]]
     ) -> tuple[Array, ...]:
         """The same for several arrays that grow together."""
@@ -50,7 +50,7 @@ class Scratch:
                 file.close()
         return tuple(map(_opened, paths, dtypes))
 
-    def spans(self, size: int) -> Iterator[slice]:
+    def chunks(self, size: int) -> Iterator[slice]:
         """`size` elements in stretches that fit in memory."""
         for start in range(0, size, self.chunk):
             yield slice(start, min(start + self.chunk, size))
@@ -66,23 +66,25 @@ def _opened(path: Path, dtype: DTypeLike) -> Array:
 
 
 @dataclass(frozen=True)
-class Tally:
+class KeyCounts:
     """Different keys in ascending order, and how often each was seen."""
 
     keys: Ints
     counts: Ints
 
 
-def tally(chunks: Iterable[Ints], scratch: Scratch) -> Tally:
+def count_keys(chunks: Iterable[Ints], scratch: ScratchFolder) -> KeyCounts:
     """Count the keys of a stream of chunks, each of which fits in memory."""
     kinds = (np.int64, np.int64)
-    runs = [Tally(*scratch.columns(kinds, [_counted(chunk)])) for chunk in chunks]
+    runs = [KeyCounts(*scratch.write_columns(kinds, [_counted(chunk)])) for chunk in chunks]
     if len(runs) == 1:
         return runs[0]
-    return Tally(*scratch.columns(kinds, _merged(runs, max(1, scratch.chunk // (len(runs) or 1)))))
+    return KeyCounts(
+        *scratch.write_columns(kinds, _merged(runs, max(1, scratch.chunk // (len(runs) or 1))))
+    )
 
 
-def _merged(runs: list[Tally], block: int) -> Iterator[tuple[Ints, Ints]]:
+def _merged(runs: list[KeyCounts], block: int) -> Iterator[tuple[Ints, Ints]]:
     """The least keys of all runs, block by block.
 
     Every key up to the least of the blocks' last ones is in the blocks, so these are complete.
@@ -102,24 +104,24 @@ def _merged(runs: list[Tally], block: int) -> Iterator[tuple[Ints, Ints]]:
 
 def _counted(keys: Ints) -> tuple[Ints, Ints]:
     keys = np.sort(keys)
-    firsts = beginnings(keys)
+    firsts = run_starts(keys)
     return keys[firsts], np.diff(firsts, append=len(keys))
 
 
 def _summed(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(keys, kind="stable")  # which merges stretches that are in order
     keys = keys[order]
-    firsts = beginnings(keys)
+    firsts = run_starts(keys)
     return keys[firsts], np.add.reduceat(counts[order], firsts)
 
 
-def beginnings(sorted_: Ints) -> Ints:
+def run_starts(sorted_: Ints) -> Ints:
     """Where each stretch of equal values begins."""
     return np.flatnonzero(np.concatenate(([True], sorted_[1:] != sorted_[:-1]))[: len(sorted_)])
 
 
-def add_by_run(target: Array, index: Ints, values: Array) -> None:
+def add_grouped(target: Array, index: Ints, values: Array) -> None:
     """target[index] += values, for an ascending index with repeats."""
-    firsts = beginnings(index)
+    firsts = run_starts(index)
     if len(firsts):
         target[index[firsts]] += np.add.reduceat(values, firsts)

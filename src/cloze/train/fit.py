@@ -20,17 +20,17 @@ from typing import Any, Protocol
 from cloze.objectives.core import Batch
 from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (
-    early_stopping,
-    evaluating,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
+    evaluate_steps,
+    save_steps,
+    stop_early,
+    write_metrics,
+    write_tensorboard,
 )
-from cloze.train.loop import Data, run
+from cloze.train.loop import BatchSource, training_steps
 from cloze.train.run_files import METRICS, STATE, append_metrics
 from cloze.train.schedule import Schedule
-from cloze.train.signals import Stop, stop_on_signals
-from cloze.train.state import TrainState, resume, save
+from cloze.train.signals import StopRequest, stop_on_signals
+from cloze.train.state import TrainState, resume_training_state, save_training_state
 from cloze.train.step import Step
 from cloze.train.step_metrics import Meter, eval_row
 
@@ -76,7 +76,7 @@ class TrainingJob:
 
     out: Path  # the run's folder
     state: TrainState  # model, objective, optimizer, distributed context
-    batches: Data[Any]
+    batches: BatchSource[Any]
     fingerprint: Mapping[str, Any]  # must be equal for a saved state to be resumed
     budget: Budget
     schedule: Schedule
@@ -147,11 +147,13 @@ class RunResult:
 def fit(job: TrainingJob) -> RunResult:
     """Run a job from the newest state in its folder, or from the beginning, until it ends."""
     state = job.state
-    resume(state, job.out / STATE, job.fingerprint)
+    resume_training_state(state, job.out / STATE, job.fingerprint)
     job.on_start()
     best, evaluated = _notes(state)
     with stop_on_signals() as stop:
-        steps = run(state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop)
+        steps = training_steps(
+            state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop
+        )
         deque(_consume(steps, job, best, evaluated), maxlen=0)
         stopped = _stop_reason(state, stop)
         if stopped is None and _is_final_due(job, evaluated):
@@ -173,7 +175,7 @@ def fit(job: TrainingJob) -> RunResult:
     )
 
 
-def one_batch_each(batch_of: Callable[[int], Batch]) -> Data[Any]:
+def one_batch_each(batch_of: Callable[[int], Batch]) -> BatchSource[Any]:
     """The data of a job whose steps consist of one batch each, found by the step's index."""
     return lambda first: ([batch_of(index)] for index in count(first))
 
@@ -202,22 +204,22 @@ def _consume(
     start, options = job.state.progress, job.options
     steps = job.wrap_steps(steps, start)
     if job.evaluate is not None:
-        steps = evaluating(steps, job.evaluate, every=job.eval_every)
+        steps = evaluate_steps(steps, job.evaluate, every=job.eval_every)
         steps = _remember_scores(steps, evaluated)
         if job.save_model is not None:
             steps = _save_best(steps, best, job.save_model)
         if job.patience:
-            steps = early_stopping(
+            steps = stop_early(
                 steps, job.state.notes, score=SCORE, patience=job.patience, better="higher"
             )
-    steps = saving(
+    steps = save_steps(
         steps, partial(_save_state, job), every=options.save_every, minutes=options.save_minutes
     )
-    return _report_steps(steps, job, start) if job.state.team.first else steps
+    return _report_steps(steps, job, start) if job.state.distributed.is_first else steps
 
 
 def _save_state(job: TrainingJob) -> object:
-    return save(job.state, job.out / STATE, job.fingerprint, keep=job.saved_states)
+    return save_training_state(job.state, job.out / STATE, job.fingerprint, keep=job.saved_states)
 
 
 def _remember_scores(steps: Steps, evaluated: dict[str, Any]) -> Steps:
@@ -252,14 +254,14 @@ def _is_final_due(job: TrainingJob, evaluated: Mapping[str, Any]) -> bool:
     if job.evaluate is None:
         return False
     progress = job.state.progress
-    return job.budget.spent(progress) and evaluated["step"] != progress.step
+    return job.budget.is_spent(progress) and evaluated["step"] != progress.step
 
 
 def _evaluate_last(job: TrainingJob, best: dict[str, Any], evaluated: dict[str, Any]) -> None:
     assert job.evaluate is not None
     step, scores = job.state.progress.step, job.evaluate()
     evaluated.update(step=step, scores=dict(scores))
-    if job.state.team.first:
+    if job.state.distributed.is_first:
         append_metrics(job.out / METRICS, eval_row(step, scores))
     if job.save_model is not None:
         _keep_if_best(step, scores, best, job.save_model)
@@ -273,14 +275,14 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
         Meter, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
     )
     every, after = job.options.log_every, start.step
-    steps = writing_metrics(steps, job.out / METRICS, rows=meter().rows, every=every, after=after)
+    steps = write_metrics(steps, job.out / METRICS, rows=meter().rows, every=every, after=after)
     if job.options.tensorboard:
         board = job.out / TENSORBOARD
-        steps = writing_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
+        steps = write_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
     return job.callbacks.steps(steps, meter())
 
 
-def _stop_reason(state: TrainState, stop: Stop) -> str | None:
+def _stop_reason(state: TrainState, stop: StopRequest) -> str | None:
     """The signal that ended the run; the processes agree on whether there was one."""
-    (is_asked,) = state.team.largest([stop()])
+    (is_asked,) = state.distributed.max_over_processes([stop()])
     return (stop.reason or "SIGTERM") if is_asked else None

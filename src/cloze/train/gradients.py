@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cloze.objectives.core import B, counted_as, tokens_of
-from cloze.train.distributed import join_gradients, unjoined, whole
+from cloze.train.distributed import average_gradients, full_tensor, without_averaging
 from cloze.train.forward_context import autocast, seed_rng
-from cloze.train.guard import TrainingError, is_bad, most_bad, update_unless
-from cloze.train.memory import SmallerBatchWarning, out_of_memory, pieces
+from cloze.train.guard import TrainingError, is_bad_step, max_bad_steps, step_optimizer_unless
+from cloze.train.memory import SmallerBatchWarning, is_out_of_memory, split_batch
 from cloze.train.state import TrainState
 from cloze.train.step import StepOutput
 
@@ -26,8 +26,8 @@ Counts = Mapping[str, float]
 def split_batches(state: TrainState, group: Sequence[B]) -> list[B]:
     """The micro-batches of a step, none larger than fits into memory."""
     # with FSDP all processes must run the same number of micro-batches
-    limit = state.limit if _can_repeat(state) else None
-    return [piece for batch in group for piece in pieces(batch, limit)]
+    limit = state.max_micro_tokens if _can_repeat(state) else None
+    return [piece for batch in group for piece in split_batch(batch, limit)]
 
 
 def compute_gradients(
@@ -43,8 +43,8 @@ def compute_gradients(
     has never fitted is tried without averaging; when a size fails that did fit before, or with
     FSDP, the run must be resumed.
     """
-    parallel = state.team.world > 1
-    if parallel and not (_can_repeat(state) and biggest > state.proven):
+    parallel = state.distributed.world_size > 1
+    if parallel and not (_can_repeat(state) and biggest > state.largest_fitting):
         parts = _attempt(state, micro, counts, join=True)
         if parts is None:
             raise TrainingError(
@@ -55,19 +55,19 @@ def compute_gradients(
         return parts
     while True:
         parts = _attempt(state, micro, counts, join=False)
-        failed, divisible = state.team.largest([parts is None, _divisible(micro)])
+        failed, divisible = state.distributed.max_over_processes([parts is None, _divisible(micro)])
         if parts is not None and not failed:
             break
         biggest = _halve(state, int(divisible))
         micro = split_batches(state, micro)
     if parallel:
-        join_gradients(state.learner, state.team)
-    state.proven = max(state.proven, biggest)
+        average_gradients(state.learner, state.distributed)
+    state.largest_fitting = max(state.largest_fitting, biggest)
     return parts
 
 
 def _can_repeat(state: TrainState) -> bool:
-    return state.team.world == 1 or isinstance(state.learner, DistributedDataParallel)
+    return state.distributed.world_size == 1 or isinstance(state.learner, DistributedDataParallel)
 
 
 def _attempt(
@@ -77,7 +77,7 @@ def _attempt(
     try:
         return _accumulate(state, micro, counts, join=join)
     except RuntimeError as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return None  # frees the tensors that the traceback of the error refers to
 
@@ -88,9 +88,11 @@ def _accumulate(
     learner, config, device = state.learner, state.config, state.device
     parts: dict[str, Tensor] = {}
     for index, batch in enumerate(micro):
-        joined = nullcontext() if join and index == len(micro) - 1 else unjoined(learner)
+        joined = nullcontext() if join and index == len(micro) - 1 else without_averaging(learner)
         with (
-            seed_rng(device, config.seed, state.progress.step, state.team.rank, index) as rng,
+            seed_rng(
+                device, config.seed, state.progress.step, state.distributed.rank, index
+            ) as rng,
             joined,
         ):
             with autocast(config.dtype, device):
@@ -98,7 +100,7 @@ def _accumulate(
             terms = {name: total / (counts[counted_as(name)] or 1) for name, total in sums.items()}
             losses = [term for term in terms.values() if term.requires_grad]
             # DDP and FSDP average over the processes, but the sum is needed
-            (torch.stack(losses).sum() * state.team.world).backward()
+            (torch.stack(losses).sum() * state.distributed.world_size).backward()
         for name, term in terms.items():
             if not counts[counted_as(name)]:
                 continue  # no target in the global batch, so there is no mean
@@ -121,13 +123,13 @@ def _halve(state: TrainState, divisible: int) -> int:
             f"out of memory in step {state.progress.step + 1} with a single sequence at a time",
             fix="use shorter sequences, gradient checkpointing, bf16, FSDP or a smaller model",
         )
-    state.limit = divisible // 2
+    state.max_micro_tokens = divisible // 2
     warnings.warn(
-        f"out of memory: micro-batches of at most {state.limit:,} tokens from here on",
+        f"out of memory: micro-batches of at most {state.max_micro_tokens:,} tokens from here on",
         SmallerBatchWarning,
         stacklevel=4,
     )
-    return state.limit
+    return state.max_micro_tokens
 
 
 def apply_gradients(
@@ -139,10 +141,10 @@ def apply_gradients(
     step, which a bad step restores. Nothing is read from the device, and state is changed in place,
     so that a CUDA graph can capture it.
     """
-    means = state.team.add(torch.stack(list(parts.values())))
-    norm = whole(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
+    means = state.distributed.all_reduce(torch.stack(list(parts.values())))
+    norm = full_tensor(nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip_norm))
     bad = _check_step(state, means, norm)
-    update_unless(bad, state.optimizer)
+    step_optimizer_unless(bad, state.optimizer)
     for buffer, before in zip(state.model.buffers(), buffers, strict=True):
         buffer.copy_(torch.where(bad, before, buffer))
     state.optimizer.zero_grad(set_to_none=True)
@@ -153,9 +155,9 @@ def _check_step(state: TrainState, means: Tensor, norm: Tensor) -> Tensor:
     """Whether to skip the step; after one bad step too many, all following ones are skipped."""
     clip = state.config.clip_norm
     usual = clip if math.isfinite(clip) else 0.0  # smaller norms are not clipped
-    bad = is_bad(means, norm, state.norms, usual=usual)
-    bad = bad | (state.streak >= most_bad(state.config.guard))
-    state.streak.add_(1).mul_(bad)
-    later = torch.cat([state.norms[1:], norm.view(1)])  # the norm of a bad step is not kept
-    state.norms.copy_(torch.where(bad, state.norms, later))
+    bad = is_bad_step(means, norm, state.recent_norms, usual=usual)
+    bad = bad | (state.bad_in_a_row >= max_bad_steps(state.config.guard))
+    state.bad_in_a_row.add_(1).mul_(bad)
+    later = torch.cat([state.recent_norms[1:], norm.view(1)])  # the norm of a bad step is not kept
+    state.recent_norms.copy_(torch.where(bad, state.recent_norms, later))
     return bad

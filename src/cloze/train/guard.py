@@ -1,7 +1,7 @@
-"""Stop bad steps before they touch the weights.
+"""Detect bad steps (NaN, infinity, spikes) before they change the weights.
 
-All of it is computed where the gradients are. A GPU is told to leave the weights alone without the
-program waiting for its verdict; the program reads the verdict one step later.
+Everything is computed on the device of the gradients. A GPU skips the update without the program
+waiting for it; the program reads the result one step later.
 """
 
 from collections.abc import Sequence
@@ -14,48 +14,47 @@ from torch.optim import Optimizer
 from cloze.errors import ClozeError
 from cloze.train.config import GuardAction
 
-SPIKE = 50.0  # a gradient norm so many times what is usual is bad, too
-WINDOW = 100  # how many norms are remembered; half of them must be there to judge by
-PATIENCE = 10  # with "skip": so many bad steps in a row stop the run all the same
-SHOWN = 16  # sample ids in a message
+SPIKE = 50.0  # a gradient norm this many times the median is bad, too
+WINDOW = 100  # number of recent norms; at least half are needed to detect a spike
+PATIENCE = 10  # with "skip", this many bad steps in a row stop the run
+MAX_SHOWN = 16  # sample ids in a message
 
 
 class TrainingError(ClozeError):
-    """A run cannot go on."""
+    """A run cannot continue."""
 
 
 class BadStepError(TrainingError):
-    """The guard ended a run: the state is that of the step before, in all processes alike."""
+    """A bad step ended the run: the state is that of the step before, in all processes."""
 
 
 class SkippedStepWarning(UserWarning):
-    """A bad step was left out."""
+    """A bad step was skipped."""
 
 
-def most_bad(action: GuardAction) -> int:
-    """So many bad steps in a row end a run."""
+def max_bad_steps(action: GuardAction) -> int:
+    """The number of bad steps in a row that end a run."""
     return 1 if action == "stop" else PATIENCE
 
 
-def remedy(action: GuardAction) -> str:
-    """What to do about a run that was ended, beyond what was done already."""
-    anew = "start again with a lower rate or a longer warm-up"
+def suggest_fix(action: GuardAction) -> str:
+    """What to do about a run that diverged."""
+    restart = "start again with a lower learning rate or a longer warm-up"
     if action == "stop":
-        return f"{anew}, or go on and let such steps be skipped: --resume --set run.guard=skip"
-    return f"look at these samples, and {anew}"
+        return f"{restart}, or continue and skip such steps: --resume --set run.guard=skip"
+    return f"check these samples, and {restart}"
 
 
-def no_norms(device: torch.device) -> Tensor:
-    """The memory of a run that has not begun: NaN stands for a norm that is not known."""
+def empty_norms(device: torch.device) -> Tensor:
+    """The recent norms of a new run: NaN stands for an unknown norm."""
     return torch.full((WINDOW,), torch.nan, device=device)
 
 
-def is_bad(means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0) -> Tensor:
-    """Whether a loss or the gradient is not finite, or the gradient far above what is usual.
+def is_bad_step(means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0) -> Tensor:
+    """Whether a loss or the gradient is not finite, or the gradient norm is a spike.
 
-    That is the median of the last norms, or `usual` where they are smaller: of a model that has
-    learned its data by heart the gradients are next to nothing, and one ordinary example stands
-    out.
+    A spike is far above the median of the recent norms, or above `usual` if that is larger: when a
+    model has memorised its data, the gradients are tiny, and any ordinary example would stand out.
     """
     ordered = recent.sort().values  # NaN comes last
     known = recent.isfinite().sum()
@@ -65,22 +64,24 @@ def is_bad(means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0) -
     return spike | ~norm.isfinite() | ~means.isfinite().all()
 
 
-def update_unless(bad: Tensor, optimiser: Optimizer) -> None:
-    """One step of the optimiser, or none: with `bad` neither weights nor moments change.
+def step_optimizer_unless(bad: Tensor, optimizer: Optimizer) -> None:
+    """Run the optimizer, or with `bad` change neither weights nor optimizer state.
 
-    Fused optimisers read the flag on the device, through the door that gradient scaling uses; the
-    others need it here.
+    Fused optimizers read the flag on the device, as they do for gradient scaling; for others it is
+    read here.
     """
-    if getattr(optimiser, "_step_supports_amp_scaling", False):
-        optimiser.found_inf = bad.float()  # type: ignore[attr-defined]
-        optimiser.step()
-        del optimiser.found_inf  # type: ignore[attr-defined]
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined]
     elif not bad:
-        optimiser.step()
+        optimizer.step()
 
 
-def name_samples(sample_ids: Sequence[np.ndarray]) -> str:
-    """The samples of a step, for a message."""
+def format_samples(sample_ids: Sequence[np.ndarray]) -> str:
+    """The samples of a step, for an error message."""
     ids = np.concatenate(list(sample_ids)) if sample_ids else np.empty(0, int)
-    shown = ", ".join(map(str, ids[:SHOWN].tolist()))
-    return f"samples {shown}" + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
+    shown = ", ".join(map(str, ids[:MAX_SHOWN].tolist()))
+    return f"samples {shown}" + (
+        f" and {len(ids) - MAX_SHOWN:,} more" if len(ids) > MAX_SHOWN else ""
+    )

@@ -1,4 +1,4 @@
-"""Too little memory: compute activations twice, or cut the micro-batches smaller."""
+"""When memory is short: gradient checkpointing, and smaller micro-batches."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ _SIGNS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"
 
 
 class SmallerBatchWarning(UserWarning):
-    """The memory did not suffice, and micro-batches are smaller from here on."""
+    """Memory ran out, and micro-batches are smaller from here on."""
 
 
 @contextmanager
-def recompute(blocks: Iterable[nn.Module]) -> Iterator[None]:
-    """Gradient checkpointing: keep only each block's input, and compute the rest again backwards.
+def gradient_checkpointing(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Store only the input of each block, and recompute its activations in the backward pass.
 
-    Trades a third more work for most of the activations' memory (Chen et al. 2016). The blocks
-    know nothing of it, and are as they were afterwards.
+    Saves most of the activation memory for a third more computation (Chen et al. 2016). The blocks
+    are restored afterwards.
     """
     changed = list(blocks)
     for block in changed:
@@ -30,19 +30,19 @@ def recompute(blocks: Iterable[nn.Module]) -> Iterator[None]:
         yield
     finally:
         for block in changed:
-            del block.forward  # the class's own shows again
+            del block.forward  # the method of the class is visible again
 
 
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether this is a device without room; libraries below torch say so in words only."""
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device ran out of memory; some libraries say so in the message only."""
     return isinstance(error, OutOfMemoryError) or any(sign in str(error) for sign in _SIGNS)
 
 
-def pieces(batch: B, limit: int | None) -> list[B]:
-    """The batch in parts of at most `limit` tokens, whole sequences in each.
+def split_batch(batch: B, limit: int | None) -> list[B]:
+    """Split a batch into parts of at most `limit` tokens.
 
-    A single sequence is never cut, however long.
+    Sequences are not split, even if they are longer.
     """
     if limit is None or tokens_of(batch) <= limit or len(batch.lengths) == 1:
         return [batch]
-    return [piece for half in batch.split(2) for piece in pieces(half, limit)]
+    return [piece for half in batch.split(2) for piece in split_batch(half, limit)]

@@ -25,7 +25,7 @@ from cloze.errors import InputError
 from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, NGramConfig
 from cloze.models.ngram import Floats, Ints, Level, NGram, find
 from cloze.progress import ProgressCallback
-from cloze.train.external_counting import Scratch, Tally, add_by_run, tally
+from cloze.train.external_counting import KeyCounts, ScratchFolder, add_grouped, count_keys
 
 MEMORY = 1 << 30  # bytes
 FALLBACK = (0.5, 1.0, 1.5)  # KenLM's --discount_fallback
@@ -35,7 +35,7 @@ _BATCH = 1 << 16  # tokens written at once
 Discounts = tuple[float, float, float]
 
 
-def fit(
+def estimate_ngram(
     sentences: Iterable[Sequence[int]],
     *,
     vocab_size: int,
@@ -52,8 +52,8 @@ def fit(
     in_range("order", order, 1, MAX_ORDER)
     in_range("memory", memory, 1 << 10, 1 << 50)
     config = NGramConfig(order=order, vocab_size=vocab_size)
-    scratch = Scratch(folder, memory)
-    ids = scratch.written(np.int32, _batches(sentences, vocab_size))
+    scratch = ScratchFolder(folder, memory)
+    ids = scratch.write_array(np.int32, _batches(sentences, vocab_size))
     if not len(ids):
         raise InputError("there is no text to count", fix="give some text that is not blank")
     if len(ids).bit_length() + config.bits > _KEY_BITS:
@@ -107,20 +107,20 @@ def _checked(ids: list[int], vocab_size: int) -> Ints:
 
 
 def _count(
-    ids: Ints, config: NGramConfig, scratch: Scratch, progress: ProgressCallback | None
-) -> list[Tally]:
+    ids: Ints, config: NGramConfig, scratch: ScratchFolder, progress: ProgressCallback | None
+) -> list[KeyCounts]:
     """The n-grams of every order. One never reaches over a <s>, so it lies within its sentence."""
     counts = scratch.zeros(np.int64, config.vocab_size)
-    for span in scratch.spans(len(ids)):
+    for span in scratch.chunks(len(ids)):
         counts += np.bincount(ids[span], minlength=config.vocab_size)
-    tables = [Tally(np.arange(config.vocab_size), counts)]
+    tables = [KeyCounts(np.arange(config.vocab_size), counts)]
     ranks: Ints = ids  # of the n-gram that ends at each token; −1: it would reach over a <s>
     for order in range(2, config.order + 1):
         if progress:
             progress("orders counted", order - 1, config.order)
         keys = partial(_keys, ids, ranks, bits=config.bits)
-        spans = list(scratch.spans(len(ids)))
-        table = tally((key[key >= 0] for key in map(keys, spans)), scratch)
+        spans = list(scratch.chunks(len(ids)))
+        table = count_keys((key[key >= 0] for key in map(keys, spans)), scratch)
         tables.append(table)
         if order < config.order:
             found = scratch.zeros(np.int32 if len(ids) < 1 << 31 else np.int64, len(ids))
@@ -146,12 +146,15 @@ def _keys(ids: Ints, ranks: Ints, span: slice, *, bits: int) -> Ints:
 class _Order:
     """What the estimate of one order needs: its n-grams, and where each one's suffix is."""
 
-    table: Tally
+    table: KeyCounts
     suffix: Ints  # c: the rank of w₂…wₙ among the (n−1)-grams
 
 
 def _estimate(
-    tables: list[Tally], config: NGramConfig, scratch: Scratch, progress: ProgressCallback | None
+    tables: list[KeyCounts],
+    config: NGramConfig,
+    scratch: ScratchFolder,
+    progress: ProgressCallback | None,
 ) -> NGram:
     orders = [_Order(tables[0], scratch.zeros(np.int64, config.vocab_size))]
     for table in tables[1:]:
@@ -185,18 +188,18 @@ def _estimate(
     return NGram(made, levels)
 
 
-def _suffixes(table: Tally, below: list[_Order], bits: int, scratch: Scratch) -> Ints:
+def _suffixes(table: KeyCounts, below: list[_Order], bits: int, scratch: ScratchFolder) -> Ints:
     """w₂…wₙ is the suffix of the context, which the order below knows, and the last word."""
     found = scratch.zeros(np.int64, len(table.keys))
     last = (1 << bits) - 1
-    for span in scratch.spans(len(found)):
+    for span in scratch.chunks(len(found)):
         keys = table.keys[span]
         context = below[-1].suffix[keys >> bits]  # of a single word: 0, the empty context
         found[span] = find(below[-1].table.keys, context << bits | keys & last)
     return found
 
 
-def _adjusted(orders: list[_Order], number: int, scratch: Scratch) -> Ints:
+def _adjusted(orders: list[_Order], number: int, scratch: ScratchFolder) -> Ints:
     """a: counts at the highest order, below it how many different words stood in front.
 
     Nothing stands in front of <s>: what begins with it keeps its count, and <s> alone has none.
@@ -206,26 +209,26 @@ def _adjusted(orders: list[_Order], number: int, scratch: Scratch) -> Ints:
     if number == len(orders):
         found[:] = counts
     else:
-        for span in scratch.spans(len(orders[number].suffix)):
+        for span in scratch.chunks(len(orders[number].suffix)):
             index = np.sort(orders[number].suffix[span])
-            add_by_run(found, index, np.ones(len(index), dtype=np.int64))
+            add_grouped(found, index, np.ones(len(index), dtype=np.int64))
         if number > 1:
-            for span in scratch.spans(len(found)):
+            for span in scratch.chunks(len(found)):
                 found[span] = np.where(found[span] > 0, found[span], counts[span])
     if number == 1:
         found[BOS] = 0
     return found
 
 
-def _counts_of_counts(adjusted: Ints, scratch: Scratch) -> list[int]:
+def _counts_of_counts(adjusted: Ints, scratch: ScratchFolder) -> list[int]:
     found = np.zeros(6, dtype=np.int64)
-    for span in scratch.spans(len(adjusted)):
+    for span in scratch.chunks(len(adjusted)):
         found += np.bincount(np.minimum(adjusted[span], 5), minlength=6)
     return [int(n) for n in found[1:5]]
 
 
 def _interpolated(
-    order: _Order, adjusted: Ints, used: Discounts, lower: Floats, work: tuple[int, Scratch]
+    order: _Order, adjusted: Ints, used: Discounts, lower: Floats, work: tuple[int, ScratchFolder]
 ) -> tuple[Floats, Floats]:
     """Log γ of every context, and p of every n-gram; `lower` is p one order below."""
     bits, scratch = work
@@ -233,25 +236,25 @@ def _interpolated(
     keys = order.table.keys
     total = scratch.zeros(np.float64, len(lower))
     freed = scratch.zeros(np.float64, len(lower))
-    for span in scratch.spans(len(keys)):
+    for span in scratch.chunks(len(keys)):
         context = keys[span] >> bits
-        add_by_run(total, context, adjusted[span].astype(np.float64))
-        add_by_run(freed, context, taken[np.minimum(adjusted[span], 3)])
+        add_grouped(total, context, adjusted[span].astype(np.float64))
+        add_grouped(freed, context, taken[np.minimum(adjusted[span], 3)])
     p = scratch.zeros(np.float64, len(keys))
-    for span in scratch.spans(len(keys)):
+    for span in scratch.chunks(len(keys)):
         context, a = keys[span] >> bits, adjusted[span]
         rest = freed[context] * lower[order.suffix[span]]
         p[span] = (a - taken[np.minimum(a, 3)] + rest) / total[context]
-    for span in scratch.spans(len(total)):
+    for span in scratch.chunks(len(total)):
         ends = total[span] == 0  # nothing follows: the whole of p is left to the order below
         total[span] = np.where(ends, 1, total[span])
         freed[span] = np.where(ends, 1, freed[span])
     return _logs(freed, scratch, total), p
 
 
-def _logs(values: Floats, scratch: Scratch, divisors: Floats | None = None) -> Floats:
+def _logs(values: Floats, scratch: ScratchFolder, divisors: Floats | None = None) -> Floats:
     found: Floats = scratch.zeros(np.float32, len(values))
     with np.errstate(divide="ignore"):  # p(<s>) = 0
-        for span in scratch.spans(len(values)):
+        for span in scratch.chunks(len(values)):
             found[span] = np.log(values[span] / (1 if divisors is None else divisors[span]))
     return found

@@ -13,7 +13,7 @@ from cloze.train.config import OptimizerConfig, OptimizerName
 from cloze.train.muon import Muon
 
 Factor = Callable[[str], float]  # of the learning rate, by the name of a parameter
-_FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has AdamW as one kernel
+_FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has a fused AdamW
 
 
 def build_optimizer(
@@ -28,7 +28,7 @@ def build_optimizer(
     for group in made.param_groups:
         group["peak"] = group["lr"]
         weight = group["params"][0]
-        if weight.device.type == "cuda":  # where a recorded step finds it when it is replayed
+        if weight.device.type == "cuda":  # a tensor, so that a CUDA graph reads its current value
             group["lr"] = torch.tensor(group["lr"], device=weight.device)
             group["capturable"] = True
     return made
@@ -37,11 +37,11 @@ def build_optimizer(
 def set_lr(made: Optimizer, factor: float) -> float:
     """Scale every group's peak learning rate, and return the learning rate of the first group."""
     for group in made.param_groups:
-        rate = group["peak"] * factor
+        lr = group["peak"] * factor
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(lr)
         else:
-            group["lr"] = rate
+            group["lr"] = lr
     return float(made.param_groups[0]["peak"] * factor)
 
 
@@ -56,7 +56,7 @@ def build_adamw(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Op
 def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
     """Muon for the matrices of the blocks, AdamW for the rest."""
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    joined = {  # how many matrices lie in one weight
+    joined = {  # how many matrices are stacked in one weight
         f"{name}.{weight}": parts
         for name, module in model.named_modules()
         for kind, weight, parts in (

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a wish to stop, which the loop grants between two steps."""
+"""SIGTERM and Ctrl-C request a stop, which the training loop performs between two steps."""
 
 import signal
 import threading
@@ -9,13 +9,13 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def status(reason: str) -> int:
-    """How a shell reports a program that this signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+def exit_status(reason: str) -> int:
+    """The exit status of a program that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + signal.Signals[reason]
 
 
-class Stop:
-    """Whether someone asked to stop, and how. Ask it by calling it."""
+class StopRequest:
+    """Whether a stop was requested, and by which signal; call it to check."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -23,33 +23,33 @@ class Stop:
     def __call__(self) -> bool:
         return self.reason is not None
 
-    def ask(self, reason: str) -> None:
+    def request(self, reason: str) -> None:
         self.reason = reason
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """The first signal asks to stop; a second one does what it always did, and at once.
+def stop_on_signals() -> Iterator[StopRequest]:
+    """The first signal requests a stop; a second one has its usual effect immediately.
 
-    Outside the main thread, where Python hears no signals, only `ask` asks.
+    Outside the main thread, where Python receives no signals, only `request` does so.
     """
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
-    def hear(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        stop.ask(signal.Signals(number).name)
-        _give_back()
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        stop.request(signal.Signals(number).name)
+        _restore_handlers()
 
-    def _give_back() -> None:
+    def _restore_handlers() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
     for number in SIGNALS:
-        signal.signal(number, hear)
+        signal.signal(number, handle)
     try:
         yield stop
     finally:
-        _give_back()
+        _restore_handlers()

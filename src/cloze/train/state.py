@@ -1,4 +1,4 @@
-"""Everything a run must remember to go on as if it had never stopped."""
+"""The training state: everything that a run needs to be resumed exactly."""
 
 import json
 import warnings
@@ -24,85 +24,90 @@ from cloze.errors import FolderError
 from cloze.files import sound
 from cloze.train.budget import Progress
 from cloze.train.config import LoopConfig
-from cloze.train.distributed import ALONE, Team, parted, whole
+from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, full_tensor
 from cloze.train.guard import (
     BadStepError,
     SkippedStepWarning,
-    most_bad,
-    name_samples,
-    no_norms,
-    remedy,
+    empty_norms,
+    format_samples,
+    max_bad_steps,
+    suggest_fix,
 )
 from cloze.train.step import Step
 
 
 @dataclass
 class TrainState:
-    """A run in the middle.
+    """Model, optimizer and progress of a run.
 
-    The position in the data is the number of steps, and all randomness is keyed by it, so neither
-    needs a place of its own here.
+    The position in the data follows from the number of steps, and all random numbers are keyed by
+    it, so neither is stored.
     """
 
-    learner: nn.Module  # what is called: the model with its objective, wrapped where parallel
-    model: nn.Module  # what is saved
+    learner: nn.Module  # the model with its objective, wrapped for several processes
+    model: nn.Module  # its weights are saved
     optimizer: Optimizer
     config: LoopConfig = field(default_factory=LoopConfig)
-    team: Team = ALONE
+    distributed: DistributedContext = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
-    limit: int | None = None  # most tokens of a micro-batch, once the memory has set one
-    notes: dict[str, Any] = field(default_factory=dict)  # JSON: what consumers must remember
-    extra: dict[str, Tensor] = field(default_factory=dict)  # tensors of consumers: an average …
+    max_micro_tokens: int | None = None  # set when memory runs out
+    notes: dict[str, Any] = field(default_factory=dict)  # JSON: state of step consumers
+    extra: dict[str, Tensor] = field(default_factory=dict)  # tensors of step consumers
     skipped: int = 0  # bad steps in a row
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
-        self.norms = no_norms(self.device)  # the last gradients', oldest first
-        self.streak = torch.zeros((), device=self.device)  # `skipped`, as the device knows it
-        self.unsettled: deque[tuple[Step, Progress]] = deque()  # with where they began
-        self.proven = 0  # tokens of the largest micro-batch that fitted so far
+        self.recent_norms = empty_norms(self.device)  # oldest first
+        self.bad_in_a_row = torch.zeros((), device=self.device)  # `skipped` on the device
+        self.pending: deque[tuple[Step, Progress]] = deque()  # and where each began
+        self.largest_fitting = 0  # tokens of the largest micro-batch so far
 
     def copy_buffers(self) -> list[Tensor]:
         """Copies of the model's buffers, which it changes from step to step."""
         return [buffer.clone() for buffer in self.model.buffers()]
 
-    def settle(self, *, wait: bool = True) -> None:
-        """Read the verdict on the steps taken; `wait` for the very last one too.
+    def check_pending(self, *, wait: bool = True) -> None:
+        """Check whether the steps taken were bad; `wait` for the last one too.
 
-        Where a bad step is one too many it raises, and the state is that of the step before it: the
-        weights have not moved since, whatever was sent to the GPU in the meantime.
+        After too many bad steps it raises, and the state is that of the step before: the weights
+        have not changed since, whatever was launched on the GPU in the meantime.
         """
-        early = self.team.world == 1  # several processes must end after the same step
-        while self.unsettled and (
-            wait or len(self.unsettled) > 1 or (early and self.unsettled[0][0].ready)
+        early = self.distributed.world_size == 1  # several processes must end after the same step
+        while self.pending and (
+            wait or len(self.pending) > 1 or (early and self.pending[0][0].is_ready)
         ):
-            step, before = self.unsettled.popleft()
-            if not step.bad:
+            step, before = self.pending.popleft()
+            if not step.is_bad:
                 self.skipped = 0
                 continue
             self.skipped += 1
-            if self.skipped >= most_bad(self.config.guard):
-                fault = _fault(step, self.skipped)
+            if self.skipped >= max_bad_steps(self.config.guard):
+                times = f", after {self.skipped} bad steps in a row" if self.skipped > 1 else ""
                 self.progress, self.skipped = before, 0
-                self.streak.zero_()
-                self.unsettled.clear()
+                self.bad_in_a_row.zero_()
+                self.pending.clear()
                 raise BadStepError(
-                    f"{fault} The weights are as they were before it.",
-                    fix=remedy(self.config.guard),
+                    f"training diverged at {_describe_step(step)}{times}; "
+                    "the weights are those before it",
+                    fix=suggest_fix(self.config.guard),
                 )
-            warnings.warn(f"{_fault(step)} It was skipped.", SkippedStepWarning, stacklevel=3)
+            warnings.warn(f"skipped bad {_describe_step(step)}", SkippedStepWarning, stacklevel=3)
 
 
-def save(state: TrainState, folder: Path, run: Mapping[str, Any], *, keep: int = 2) -> Path | None:
-    """Save the state as the newest in `folder`; the first process writes, all must call."""
-    saved = snapshot(state, run)
+def save_training_state(
+    state: TrainState, folder: Path, fingerprint: Mapping[str, Any], *, keep: int = 2
+) -> Path | None:
+    """Save the state as the newest in `folder`; all processes must call it, the first writes."""
+    saved = snapshot(state, fingerprint)
     return None if saved is None else save_state(folder, saved, keep=keep)
 
 
-def resume(state: TrainState, folder: Path, run: Mapping[str, Any]) -> Path | None:
-    """Go on from the newest whole state in `folder`; None when there never was one.
+def resume_training_state(
+    state: TrainState, folder: Path, fingerprint: Mapping[str, Any]
+) -> Path | None:
+    """Restore the newest intact state in `folder`; None if none was ever saved.
 
-    The number of processes may be another than before.
+    The number of processes may differ from before.
     """
     found: Path | None = None
 
@@ -111,49 +116,51 @@ def resume(state: TrainState, folder: Path, run: Mapping[str, Any]) -> Path | No
         found = newest_state(folder)
         if found is None and any(folder.glob("[0-9]*-step-*")):
             raise FolderError(
-                f"none of the states in {folder} is whole",
-                fix="put a copy of one back; or remove that folder, and resume from the beginning",
+                f"all training states in {folder} are damaged",
+                fix="restore one from a backup; or remove that folder, and resume from the start",
             )
 
-    # the first process chooses; the others read the same files
-    state.team.ahead(choose)
-    serial, step = state.team.largest(state_number(found) if found else (0, 0))
+    # the first process chooses the state, and all read the same files
+    state.distributed.run_on_first(choose)
+    serial, step = state.distributed.max_over_processes(state_number(found) if found else (0, 0))
     if not serial:
         return None
     path = folder / state_name(int(serial), int(step))
-    restore(state, read_state(path), run)
+    restore(state, read_state(path), fingerprint)
     return path
 
 
-def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
-    """The state as it goes to the disk, in the first process; None in the others.
+def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | None:
+    """The state as it is saved, in the first process; None in the others.
 
-    `run` says which run this is: whatever must be the same for a resumed run to go on exactly (the
-    recipe, the digest of the corpus). All processes must call it: FSDP's parts come together here.
+    `fingerprint` identifies the run: what must be equal for a resumed run to continue exactly (the
+    recipe, the digest of the corpus). All processes must call it, as FSDP's shards are gathered.
     """
-    state.settle()
-    team = state.team
-    model = {name: _keep(weight, team) for name, weight in _weights(state.model).items()}
+    state.check_pending()
+    distributed = state.distributed
+    model = {
+        name: _copy_to_cpu(weight, distributed) for name, weight in _weights(state.model).items()
+    }
     moments = {
-        f"{name}.{key}": _keep(value, team)
+        f"{name}.{key}": _copy_to_cpu(value, distributed)
         for name, weight in _trained(state).items()
         for key, value in state.optimizer.state.get(weight, {}).items()
         if isinstance(value, Tensor)
     }
-    extra = {name: _keep(tensor, team) for name, tensor in state.extra.items()}
-    if not team.first:
+    extra = {name: _copy_to_cpu(tensor, distributed) for name, tensor in state.extra.items()}
+    if not distributed.is_first:
         return None
-    tensors = {"model": model, "optimiser": moments, "guard": {"norms": state.norms.cpu()}}
+    tensors = {"model": model, "optimizer": moments, "guard": {"norms": state.recent_norms.cpu()}}
     if extra:
         tensors["extra"] = extra
     return SavedState(
         step=state.progress.step,
         tensors=tensors,
         facts={
-            "run": _plain(run),
+            "run": _as_json(fingerprint),
             "progress": asdict(state.progress),
             "skipped": state.skipped,
-            "limit": state.limit,
+            "limit": state.max_micro_tokens,
             "notes": sound(state.notes),
             "groups": [_options(group) for group in state.optimizer.param_groups],
         },
@@ -161,35 +168,35 @@ def snapshot(state: TrainState, run: Mapping[str, Any]) -> SavedState | None:
 
 
 @torch.no_grad()
-def restore(state: TrainState, saved: SavedState, run: Mapping[str, Any]) -> None:
-    """Go back to what was saved, exactly; refuse what was saved by another run."""
-    _same_run(saved.facts["run"], run)
+def restore(state: TrainState, saved: SavedState, fingerprint: Mapping[str, Any]) -> None:
+    """Restore a saved state exactly; refuse that of another run."""
+    _check_same_run(saved.facts["run"], fingerprint)
     ours, theirs = _weights(state.model), saved.tensors["model"]
-    _same_names(ours, theirs)
+    _check_same_weights(ours, theirs)
     for name, weight in ours.items():
-        weight.copy_(parted(theirs[name], weight))
-    _restore_optimiser(state, saved)
-    state.norms.copy_(saved.tensors["guard"]["norms"])
+        weight.copy_(distribute_like(theirs[name], weight))
+    _restore_optimizer(state, saved)
+    state.recent_norms.copy_(saved.tensors["guard"]["norms"])
     state.progress = Progress(**saved.facts["progress"])
     state.skipped = saved.facts["skipped"]
-    state.streak.fill_(state.skipped)
-    state.limit = saved.facts["limit"]
+    state.bad_in_a_row.fill_(state.skipped)
+    state.max_micro_tokens = saved.facts["limit"]
     state.notes = dict(saved.facts["notes"])
     extra = saved.tensors.get("extra", {})
     state.extra = {name: tensor.to(state.device) for name, tensor in extra.items()}
 
 
-def _restore_optimiser(state: TrainState, saved: SavedState) -> None:
-    """By the weights' names; torch's own loading then puts each moment where it belongs."""
+def _restore_optimizer(state: TrainState, saved: SavedState) -> None:
+    """By the names of the weights; torch then assigns the optimizer state to them."""
     moments: dict[str, dict[str, Tensor]] = {}
-    for name, value in saved.tensors["optimiser"].items():
+    for name, value in saved.tensors["optimizer"].items():
         weight, _, key = name.rpartition(".")
         moments.setdefault(weight, {})[key] = value
     whole_state = state.optimizer.state_dict()
     trained = _trained(state)
     whole_state["state"] = {
         index: {
-            key: parted(value, weight) if value.shape == weight.shape else value
+            key: distribute_like(value, weight) if value.shape == weight.shape else value
             for key, value in moments[name].items()
         }
         for index, (name, weight) in enumerate(trained.items())
@@ -202,7 +209,7 @@ def _restore_optimiser(state: TrainState, saved: SavedState) -> None:
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight and buffer under one name, also where two names share it."""
+    """Every weight and buffer under one name, even if two names share it."""
     found: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         found.setdefault(id(tensor), (name, tensor))
@@ -210,7 +217,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _trained(state: TrainState) -> dict[str, Tensor]:
-    """The weights the optimiser knows, by name and in its order."""
+    """The weights of the optimizer by name, in its order."""
     names = {id(weight): name for name, weight in state.model.named_parameters()}
     return {
         names[id(weight)]: weight
@@ -219,38 +226,38 @@ def _trained(state: TrainState) -> dict[str, Tensor]:
     }
 
 
-def _keep(tensor: Tensor, team: Team) -> Tensor:
-    """A copy of its own: training may go on while it is being written."""
-    full = whole(tensor.detach())
-    return full.to("cpu", copy=True).contiguous() if team.first else torch.empty(0)
+def _copy_to_cpu(tensor: Tensor, distributed: DistributedContext) -> Tensor:
+    """A full copy, so that training may continue while it is written."""
+    full = full_tensor(tensor.detach())
+    return full.to("cpu", copy=True).contiguous() if distributed.is_first else torch.empty(0)
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in group.items()
-        if key not in ("params", "lr")  # the schedule sets the rate anew for every step
+        if key not in ("params", "lr")  # the schedule sets the learning rate in every step
     }
 
 
-def _plain(run: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: a tuple is a list there."""
+def _as_json(run: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON returns it: tuples become lists."""
     plain: dict[str, Any] = json.loads(json.dumps(dict(run)))
     return plain
 
 
-def _same_run(theirs: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    changed = [*_changes(theirs, _plain(run))]
+def _check_same_run(theirs: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    changed = [*_changes(theirs, _as_json(run))]
     if changed:
         raise FolderError(
-            f"the saved state is of another run: {'; '.join(changed)}",
-            fix="resume with the settings and the data it was started with, "
-            "or start anew in another folder",
+            f"the saved state belongs to another run: {'; '.join(changed)}",
+            fix="resume with the settings and the data that the run was started with, "
+            "or start a new run in another folder",
         )
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """What differs, in words: settings of the recipe with their values, all else by its name."""
+    """The differences: settings of the recipe with their values, everything else by name."""
     before, after = (_flat(run.get("recipe", {})) for run in (old, new))
     for name in sorted(before.keys() | after.keys()):
         was, is_ = (json.dumps(one.get(name), ensure_ascii=False) for one in (before, after))
@@ -258,7 +265,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} was {was} and is {is_}".replace("null", "unset")
     for name in sorted((old.keys() | new.keys()) - {"recipe"}):
         if old.get(name) != new.get(name):
-            yield f"the {name} is another one"
+            yield f"the {name} has changed"
 
 
 def _flat(table: Mapping[str, Any], within: str = "") -> dict[str, Any]:
@@ -269,7 +276,7 @@ def _flat(table: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     return found
 
 
-def _same_names(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+def _check_same_weights(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
     wrong = [
         name
         for name in sorted(ours.keys() | theirs.keys())
@@ -277,15 +284,12 @@ def _same_names(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
     ]
     if wrong:
         raise FolderError(
-            f"the saved state is of another model: {wrong[0]} differs, of {len(wrong)} weights",
-            fix="resume with the model it was started with",
+            f"the saved state belongs to another model: {len(wrong)} weights differ ({wrong[0]} …)",
+            fix="resume with the model that the run was started with",
         )
 
 
-def _fault(step: Step, times: int = 1) -> str:
+def _describe_step(step: Step) -> str:
     losses = ", ".join(f"{name} {value:.4g}" for name, value in step.means.items())
-    again = f", bad step {times} in a row," if times > 1 else ""
-    return (
-        f"step {step.number}{again} went wrong: {losses}, gradient norm {step.norm:.4g}, "
-        f"in {name_samples(step.sample_ids)}."
-    )
+    norm, samples = step.grad_norm, format_samples(step.sample_ids)
+    return f"step {step.number} ({losses}, gradient norm {norm:.4g}, {samples})"

@@ -1,4 +1,4 @@
-"""What one step of training has to tell."""
+"""The result of one training step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,22 +9,21 @@ import torch
 from torch import Tensor
 
 
-class Later:
-    """Numbers on their way from a device.
+class AsyncValues:
+    """Numbers that are copied from a device asynchronously.
 
-    The copy is sent off at once and nobody waits for it; `read` waits for these numbers, not for
-    whatever the device was told to do after them.
+    `read` waits for this copy only, not for what was launched on the device after it.
     """
 
     def __init__(self, values: Tensor) -> None:
-        # only CUDA says when a copy has arrived, so only there it is not waited for
+        # only CUDA has events for copies, so only there the copy is asynchronous
         self._values = values.detach().to("cpu", non_blocking=values.is_cuda)
         self._arrived = torch.cuda.Event() if values.is_cuda else None
         if self._arrived is not None:
             self._arrived.record()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._arrived is None or self._arrived.query()
 
     def read(self) -> list[float]:
@@ -43,37 +42,37 @@ class StepOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step. Its losses are read from the device when someone asks for them."""
+    """One training step. Its losses are read from the device on first access."""
 
-    number: int  # of steps taken, this one among them
-    tokens: int  # seen so far, by all processes
-    seconds: float  # since the run began, over all its sittings; the same in all processes
-    rate: float
-    last: bool  # the budget is spent with it; one of minutes shows that only afterwards
-    sample_ids: Sequence[np.ndarray]  # in this process, by micro-batch
-    names: tuple[str | None, ...]  # None: of this the batch had no target
-    numbers: Later  # the means in the order of `names`, the gradient's norm, 1 for a bad step
-    scores: Mapping[str, float] = field(default_factory=dict)  # of an evaluation after this step
+    number: int  # counted from 1
+    tokens: int  # so far, over all processes
+    seconds: float  # of training so far, also before it was resumed; equal in all processes
+    lr: float
+    is_last: bool  # it spends the budget; unknown in advance for a budget in minutes
+    sample_ids: Sequence[np.ndarray]  # of this process, by micro-batch
+    names: tuple[str | None, ...]  # None: this term has no target in the batch
+    numbers: AsyncValues  # means in the order of `names`, gradient norm, 1 for a bad step
+    scores: Mapping[str, float] = field(default_factory=dict)  # of an evaluation after the step
 
     @property
-    def ready(self) -> bool:
-        """Whether reading would not wait."""
-        return self.numbers.ready
+    def is_ready(self) -> bool:
+        """Whether the numbers can be read without waiting."""
+        return self.numbers.is_ready
 
     @cached_property
     def means(self) -> Mapping[str, float]:
-        """Losses, accuracies …: the mean of each over the global batch."""
+        """The mean of each loss and metric over the global batch."""
         named = zip(self.names, self._read, strict=False)
         return {name: value for name, value in named if name is not None}
 
     @property
-    def norm(self) -> float:
-        """Of the gradient, before clipping."""
+    def grad_norm(self) -> float:
+        """The gradient norm before clipping."""
         return self._read[-2]
 
     @property
-    def bad(self) -> bool:
-        """The guard held this step back: no weight has moved."""
+    def is_bad(self) -> bool:
+        """Whether the guard skipped the step: no weight has changed."""
         return bool(self._read[-1])
 
     @cached_property

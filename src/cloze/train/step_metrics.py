@@ -39,13 +39,13 @@ class Meter:
             "tokens": step.tokens,
             "seconds": round(step.seconds, 3),
             "fraction": self._budget.fraction(progress),
-            "lr": step.rate,
+            "lr": step.lr,
             "loss": sum(value for name, value in step.means.items() if "." not in name),
             **_rename(step.means, _TRAIN, self._names),
-            "grad_norm": step.norm,
+            "grad_norm": step.grad_norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,
             "real_share": self._non_padding,
-            **({"skipped": True} if step.bad else {}),
+            **({"skipped": True} if step.is_bad else {}),
         }
         return [row, *([eval_row(step.number, step.scores)] if step.scores else [])]
 

@@ -7,7 +7,7 @@ import torch
 
 from cloze.cli.training import shown
 from cloze.train.budget import Budget, Progress
-from cloze.train.step import Later, Step
+from cloze.train.step import AsyncValues, Step
 from cloze.train.step_metrics import Meter
 
 
@@ -18,11 +18,11 @@ def steps(count):
             number=number,
             tokens=10 * number,
             seconds=float(number),
-            rate=0.1,
-            last=False,
+            lr=0.1,
+            is_last=False,
             sample_ids=[],
             names=("mlm", "mlm.accuracy"),
-            numbers=Later(torch.tensor([2.0 / number, 0.25, 1.0, 0.0])),
+            numbers=AsyncValues(torch.tensor([2.0 / number, 0.25, 1.0, 0.0])),
             scores={"mlm_loss": 1.5} if number == 2 else {},
         )
 
@@ -50,7 +50,7 @@ def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
 @pytest.mark.parametrize("ended", ["by the steps within", "by whom they are passed to"])
 def test_what_is_still_on_its_way_at_the_end_is_shown(ended, capsys, monkeypatch):
     """A signal, a budget of minutes or early stopping: no step was told to be the last."""
-    monkeypatch.setattr(Later, "ready", False)
+    monkeypatch.setattr(AsyncValues, "is_ready", False)
     passed = watched(steps(3))
     for _ in range(3):
         next(passed)
@@ -65,6 +65,6 @@ def test_what_is_still_on_its_way_at_the_end_is_shown(ended, capsys, monkeypatch
 
 
 def test_quiet_is_quiet(capsys, monkeypatch):
-    monkeypatch.setattr(Later, "read", lambda _: pytest.fail("nobody asked for the numbers"))
+    monkeypatch.setattr(AsyncValues, "read", lambda _: pytest.fail("nobody asked for the numbers"))
     assert len(list(watched(steps(3), quiet=True))) == 3
     assert capsys.readouterr() == ("", "")

@@ -11,7 +11,7 @@ import cloze
 from cloze.data.prepare import prepare
 from cloze.errors import FolderError, InputError
 from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
-from cloze.make.pretrain.probes import probes
+from cloze.make.pretrain.probes import sample_probes
 from cloze.make.pretrain.recipe import recipe
 from cloze.make.pretrain.setup import describe_corpus
 from cloze.text.tokenizer import Tokenizer
@@ -131,7 +131,7 @@ def test_a_run_that_the_guard_stopped_goes_on_as_it_advises(straight, tmp_path, 
         return torch.tensor(len(recent[recent.isfinite()]) == 2)
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloze.train.gradients.is_bad", third)
+        patch.setattr("cloze.train.gradients.is_bad_step", third)
         with raises(BadStepError, "step 3") as stopped:
             pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
     assert "--resume --set run.guard=skip" in stopped.value.fix
@@ -177,9 +177,9 @@ def test_probes_are_looked_for_in_every_sentence(tmp_path):
     text = write_documents(tmp_path / "t.txt", [[dull] * 30 + [caf], [bar] + [dull] * 30 + [foo]])
     view = prepare(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
     for seed in range(5):
-        found = probes(view, tokenizer, 9, seed=seed)
+        found = sample_probes(view, tokenizer, 9, seed=seed)
         assert sorted(probe.truth for probe in found) == sorted(words)
-        assert len(probes(view, tokenizer, 2, seed=seed)) == 2
+        assert len(sample_probes(view, tokenizer, 2, seed=seed)) == 2
 
 
 def test_probes_come_from_as_many_documents_as_there_are(tmp_path):
@@ -187,4 +187,4 @@ def test_probes_come_from_as_many_documents_as_there_are(tmp_path):
     tokenizer = Tokenizer.from_vocab([*SPECIAL, *words])
     text = write_documents(tmp_path / "t.txt", [[" ".join([one] * 9)] * 5 for one in words])
     view = prepare(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
-    assert {probe.truth for probe in probes(view, tokenizer, 8, seed=0)} == set(words)
+    assert {probe.truth for probe in sample_probes(view, tokenizer, 8, seed=0)} == set(words)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.store import save_small, small
-from cloze.make.rounding import rounded_columns, rounded_on
+from cloze.make.rounding import round_columns, round_weights
 from helpers import tiny_model
 
 TEXTS = [
@@ -34,7 +34,7 @@ def drawn(seed, rows=24, width=16, count=200):
 @given(st.integers(0, 10_000))
 def test_what_it_says_is_nearer_than_with_the_nearest_numbers(seed):
     weight, inputs = drawn(seed)
-    fitted = rounded_columns(weight, inputs.T @ inputs)
+    fitted = round_columns(weight, inputs.T @ inputs)
     assert torch.equal(small(fitted).float(), fitted)  # eight bits hold it
     assert loss(fitted, weight, inputs) < loss(small(weight).float(), weight, inputs)
 
@@ -42,8 +42,8 @@ def test_what_it_says_is_nearer_than_with_the_nearest_numbers(seed):
 def test_inputs_that_never_come_do_no_harm():
     weight, inputs = drawn(0)
     inputs[:, 3:] = 0
-    assert torch.isfinite(rounded_columns(weight, inputs.T @ inputs)).all()
-    near = rounded_columns(weight, torch.zeros(16, 16))
+    assert torch.isfinite(round_columns(weight, inputs.T @ inputs)).all()
+    near = round_columns(weight, torch.zeros(16, 16))
     assert torch.equal(near, small(weight).float())  # nothing to lean on: the nearest
 
 
@@ -52,7 +52,7 @@ def test_a_model_keeps_its_vectors_through_the_file(tmp_path):
     before = {name: one.clone() for name, one in model.module.state_dict().items()}
     exact = cloze.embed(model, TEXTS)
     off = {}
-    for name, one in (("nearest", model), ("fitted", rounded_on(model, TEXTS))):
+    for name, one in (("nearest", model), ("fitted", round_weights(model, TEXTS))):
         opened = cloze.load(save_small(one, tmp_path / name), device="cpu")
         off[name] = np.abs(cloze.embed(opened, TEXTS) - exact).mean()
     assert off["fitted"] < off["nearest"]
@@ -62,7 +62,7 @@ def test_a_model_keeps_its_vectors_through_the_file(tmp_path):
 
 def test_it_tells_how_far_it_is():
     told = []
-    rounded_on(
+    round_weights(
         tiny_model("mlm", family="modernbert"), TEXTS, progress=lambda *said: told.append(said)
     )
     assert [count for _, count, _ in told] == list(range(1, 1 + told[-1][-1]))

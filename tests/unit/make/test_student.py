@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.distill.student import fingerprint, kept_layers, student
+from cloze.make.distill.student import build_student, choose_layers, weights_digest
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
@@ -43,7 +43,7 @@ IDS = torch.randint(0, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
 @pytest.mark.parametrize("tied", [True, False])
 def test_with_all_layers_it_is_the_teacher(family, tied):
     teacher = teacher_of(tie_embeddings=tied)
-    made = student(teacher, layers=4, family=family)
+    made = build_student(teacher, layers=4, family=family)
     assert (made.config.family, made.heads) == (family, ("mlm",))
     ours, theirs = made.module(IDS), teacher.module(IDS)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
@@ -55,26 +55,26 @@ def test_with_all_layers_it_is_the_teacher(family, tied):
 
 def test_a_student_of_a_student():
     teacher = teacher_of(("mlm",), DistilBertConfig, classifier_dropout=0.3)
-    made = student(teacher)
+    made = build_student(teacher)
     assert made.config == DistilBertConfig(**SHAPE | {"num_layers": 2}, classifier_dropout=0.3)
-    same = student(teacher, layers=4)
+    same = build_student(teacher, layers=4)
     assert torch.equal(same.module(IDS), teacher.module(IDS))
 
 
 def test_half_the_layers_are_copied_and_nothing_is_shared():
     teacher = teacher_of()
-    made = student(teacher)
+    made = build_student(teacher)
     assert made.config.num_layers == len(made.module.blocks) == 2
     for block, number in zip(made.module.blocks, (0, 3), strict=True):
         theirs = teacher.module.blocks[number].state_dict()
         for name, weight in block.state_dict().items():
             assert torch.equal(weight, theirs[name]), name
-    before = fingerprint(teacher.module)
+    before = weights_digest(teacher.module)
     with torch.no_grad():
         for weight in made.module.parameters():
             assert weight.requires_grad
             weight.add_(1.0)
-    assert fingerprint(teacher.module) == before
+    assert weights_digest(teacher.module) == before
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_half_the_layers_are_copied_and_nothing_is_shared():
     ],
 )
 def test_layers_are_evenly_spaced(of, wanted, kept):
-    assert kept_layers(of, wanted) == kept
+    assert choose_layers(of, wanted) == kept
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_layers_are_evenly_spaced(of, wanted, kept):
     ],
 )
 def test_layers_stay_what_they_were(of, wanted, every, kept):
-    assert kept_layers(of, wanted, every=every) == kept
+    assert choose_layers(of, wanted, every=every) == kept
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5))
 def test_global_layers_come_to_global_places(of, wanted, every):
-    kept = kept_layers(of, min(of, wanted), every=every)
+    kept = choose_layers(of, min(of, wanted), every=every)
     assert len(kept) == min(of, wanted)
     assert kept[0] == 0
     assert all(one < other for one, other in pairwise(kept))
@@ -124,15 +124,15 @@ def test_a_modernbert_teaches_a_modernbert(every, heads):
     teacher = teacher_of(
         heads, ModernBertConfig, num_layers=6, global_attention_every=every, window_size=4
     )
-    made = student(teacher)
+    made = build_student(teacher)
     assert made.config == replace(teacher.config, num_layers=3)
     assert made.heads == heads
-    kept = kept_layers(6, every=every)
+    kept = choose_layers(6, every=every)
     for block, number in zip(made.module.blocks, kept, strict=True):
         assert made.config.is_local(kept.index(number)) == teacher.config.is_local(number)
         for name, weight in block.state_dict().items():
             assert torch.equal(weight, teacher.module.blocks[number].state_dict()[name]), name
-    same = student(teacher, layers=6, family="modernbert")
+    same = build_student(teacher, layers=6, family="modernbert")
     assert torch.equal(same.module(IDS), teacher.module(IDS))
 
 
@@ -146,25 +146,25 @@ def test_a_modernbert_teaches_a_modernbert(every, heads):
 )
 def test_places_are_read_in_one_way(config, heads, family):
     with raises(ConfigError, config.family, family, fix="--family"):
-        student(teacher_of(heads, config), family=family)
+        build_student(teacher_of(heads, config), family=family)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "bert"])
 def test_an_embedder_keeps_how_it_pools(family):
     pooling = Pooling(modes=("mean",), normalize=True, limit=12)
     teacher = replace(teacher_of(()), pooling=pooling)
-    made = student(teacher, family=family)
+    made = build_student(teacher, family=family)
     assert (made.heads, made.pooling, made.limit) == ((), pooling, 12)
     assert made.module.pooler is None  # nothing would teach it
 
 
 def test_a_fingerprint_is_of_every_weight():
     module = teacher_of().module
-    first = fingerprint(module)
-    assert fingerprint(teacher_of().module) == first
+    first = weights_digest(module)
+    assert weights_digest(teacher_of().module) == first
     with torch.no_grad():
         module.task_heads["mlm"].bias[3] += 1e-6
-    assert fingerprint(module) != first
+    assert weights_digest(module) != first
 
 
 @pytest.mark.parametrize(
@@ -176,27 +176,27 @@ def test_a_fingerprint_is_of_every_weight():
 )
 def test_layers_the_teacher_has_not(options, message):
     with raises(ConfigError, message):
-        student(teacher_of(), **options)
+        build_student(teacher_of(), **options)
 
 
 def test_a_single_layer_cannot_be_halved():
     with raises(ConfigError, "single", "layer", fix="--layers 1"):
-        student(teacher_of(num_layers=1))
+        build_student(teacher_of(num_layers=1))
 
 
 def test_a_distilbert_makes_no_bert():
     with raises(ConfigError, "distilbert", "teacher", "segments", fix="--family"):
-        student(teacher_of(("mlm",), DistilBertConfig), family="bert")
+        build_student(teacher_of(("mlm",), DistilBertConfig), family="bert")
 
 
 def test_norms_a_distilbert_cannot_have():
     teacher = teacher_of(norm_eps=1e-5)
     with raises(ConfigError, "1e-05", fix="--family bert"):
-        student(teacher)
-    assert student(teacher, family="bert").config.norm_eps == 1e-5
+        build_student(teacher)
+    assert build_student(teacher, family="bert").config.norm_eps == 1e-5
 
 
 @pytest.mark.parametrize("head", ["sequence", "token", "span", "choice"])
 def test_a_fine_tuned_teacher(head):
     with raises(InputError, head):
-        student(teacher_of((head,)))
+        build_student(teacher_of((head,)))

@@ -11,7 +11,7 @@ from cloze.checkpoint.task import Features
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
-from cloze.make.distill.student import student
+from cloze.make.distill.student import build_student
 from cloze.make.extend_model import extend_model
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -152,4 +152,4 @@ def test_its_first_token_is_no_vector_of_a_text():
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_it_teaches_no_student(family):
     with raises(ConfigError, "teacher"):
-        student(built("mlm"), family=family)
+        build_student(built("mlm"), family=family)

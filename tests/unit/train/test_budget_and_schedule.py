@@ -15,7 +15,7 @@ def test_a_budget_counts_what_it_is_in():
 
 def test_a_budget_is_spent_exactly_at_its_end():
     budget = Budget(steps=7)
-    assert [budget.spent(Progress(step=n)) for n in (0, 6, 7, 8)] == [False, False, True, True]
+    assert [budget.is_spent(Progress(step=n)) for n in (0, 6, 7, 8)] == [False, False, True, True]
     assert budget.fraction(Progress(step=9)) == 1.0
 
 
@@ -51,9 +51,9 @@ def test_a_falling_schedule_ends_at_zero(shape, warmup):
 def test_the_rate_of_a_step_is_that_of_its_middle():
     """So neither the first step nor the last is spent on a rate of zero."""
     budget, schedule = Budget(steps=4), Schedule(warmup=0.5)
-    rates = [schedule(budget.midway(Progress(step=n), 0)) for n in range(4)]
+    rates = [schedule(budget.fraction_at_next_step(Progress(step=n), 0)) for n in range(4)]
     assert rates == [0.25, 0.75, 0.75, 0.25]
-    assert Budget(tokens=100).midway(Progress(tokens=40), 20) == 0.5
+    assert Budget(tokens=100).fraction_at_next_step(Progress(tokens=40), 20) == 0.5
 
 
 def test_constant_stays():

@@ -8,7 +8,7 @@ from torch.compiler import config as compiler
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.detector import detector
-from cloze.train.compiled import FORMS, compile_parts
+from cloze.train.compiled import RECOMPILE_LIMIT, compile_encoders
 
 
 @pytest.fixture
@@ -42,16 +42,16 @@ def model():
 
 def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
     one = model()
-    compile_parts(one)
+    compile_encoders(one)
     assert compiled == [one.embeddings, *one.blocks, type(one).lm_head_operands]
-    assert compiler.recompile_limit == FORMS
+    assert compiler.recompile_limit == RECOMPILE_LIMIT
 
 
 @pytest.mark.parametrize("width", [None, 8])
 def test_a_generator_and_the_head_beside_a_model(compiled, width):
     both = detector(model(), layers=2, width=width, rng=torch.Generator())
     names = list(both.state_dict())
-    compile_parts(both)
+    compile_encoders(both)
     for part in (both.model, both.generator):
         assert part.embeddings in compiled
         assert all(block in compiled for block in part.blocks)

@@ -10,21 +10,21 @@ import torch
 from cloze.errors import ConfigError, MissingExtraError
 from cloze.train.budget import Budget
 from cloze.train.consumers import (
-    early_stopping,
-    evaluating,
-    need_tensorboard,
-    saving,
-    writing_metrics,
-    writing_tensorboard,
+    evaluate_steps,
+    require_tensorboard,
+    save_steps,
+    stop_early,
+    write_metrics,
+    write_tensorboard,
 )
-from cloze.train.evaluate import averages
+from cloze.train.evaluate import evaluate_objective
 from cloze.train.guard import TrainingError
-from cloze.train.loop import run
+from cloze.train.loop import training_steps
 from cloze.train.run_files import truncate_metrics
 from cloze.train.schedule import Schedule
 from cloze.train.signals import stop_on_signals
-from cloze.train.state import resume, save
-from cloze.train.step import Later, Step
+from cloze.train.state import resume_training_state, save_training_state
+from cloze.train.step import AsyncValues, Step
 from helpers import raises
 from training import data, new_state, packed, steps_of
 
@@ -36,17 +36,17 @@ def steps(numbers, *, seconds=1.0, last=None, norm=1.0):
             number=number,
             tokens=number * 10,
             seconds=number * seconds,
-            rate=0.1,
-            last=number == last,
+            lr=0.1,
+            is_last=number == last,
             sample_ids=[],
             names=("mlm",),
-            numbers=Later(torch.tensor([2.0, norm, 0.0])),
+            numbers=AsyncValues(torch.tensor([2.0, norm, 0.0])),
         )
 
 
 def told(step):
     """A row with the step's numbers."""
-    row = {"kind": "train", "step": step.number, **step.means, "norm": step.norm}
+    row = {"kind": "train", "step": step.number, **step.means, "norm": step.grad_norm}
     return [row, *([{"kind": "eval", "step": step.number, **step.scores}] if step.scores else [])]
 
 
@@ -56,7 +56,7 @@ def lines(path):
 
 def test_evaluation_comes_every_so_often_and_at_the_end_of_the_budget():
     scores = iter([{"eval.mlm": 3.0}, {"eval.mlm": 2.0}, {"eval.mlm": 1.0}])
-    seen = list(evaluating(steps(range(1, 8), last=7), lambda: next(scores), every=3))
+    seen = list(evaluate_steps(steps(range(1, 8), last=7), lambda: next(scores), every=3))
     assert [step.number for step in seen] == [1, 2, 3, 4, 5, 6, 7]
     assert {step.number: step.scores for step in seen if step.scores} == {
         3: {"eval.mlm": 3.0},
@@ -67,12 +67,10 @@ def test_evaluation_comes_every_so_often_and_at_the_end_of_the_budget():
 
 def stopped_at(values, notes=None, **options):
     scores = ({"acc": value} for value in values)
-    evaluated = evaluating(steps(range(1, 99)), lambda: next(scores), every=1)
+    evaluated = evaluate_steps(steps(range(1, 99)), lambda: next(scores), every=1)
     return [
         step.number
-        for step in early_stopping(
-            evaluated, {} if notes is None else notes, score="acc", **options
-        )
+        for step in stop_early(evaluated, {} if notes is None else notes, score="acc", **options)
     ]
 
 
@@ -85,8 +83,8 @@ def test_early_stopping_waits_for_its_patience_since_the_best():
 
 def test_early_stopping_remembers_over_a_resume():
     notes: dict = {}
-    early = early_stopping(
-        evaluating(steps([1, 2]), iter([{"acc": 1.0}, {"acc": 2.0}]).__next__, every=1),
+    early = stop_early(
+        evaluate_steps(steps([1, 2]), iter([{"acc": 1.0}, {"acc": 2.0}]).__next__, every=1),
         notes,
         score="acc",
         patience=2,
@@ -98,9 +96,9 @@ def test_early_stopping_remembers_over_a_resume():
 
 
 def test_early_stopping_by_a_score_that_is_not_there():
-    evaluated = evaluating(steps([1]), lambda: {"eval.mlm": 1.0}, every=1)
+    evaluated = evaluate_steps(steps([1]), lambda: {"eval.mlm": 1.0}, every=1)
     with raises(ConfigError, "eval.mln"):
-        list(early_stopping(evaluated, {}, score="eval.mln"))
+        list(stop_early(evaluated, {}, score="eval.mln"))
 
 
 def saved_at(source, **options):
@@ -111,7 +109,7 @@ def saved_at(source, **options):
             now[0] = step.number
             yield step
 
-    for _ in saving(following(), lambda: seen.append(now[0]), **options):
+    for _ in save_steps(following(), lambda: seen.append(now[0]), **options):
         pass
     return seen
 
@@ -131,19 +129,19 @@ def test_an_error_is_no_end_to_save():
 
     seen = []
     with pytest.raises(TrainingError):
-        list(saving(failing(), lambda: seen.append(1), every=100))
+        list(save_steps(failing(), lambda: seen.append(1), every=100))
     assert seen == []
 
 
 def test_what_stops_inside_is_saved_outside():
     notes: dict = {}
-    evaluated = evaluating(steps(range(1, 99)), lambda: {"acc": 1.0}, every=1)
-    assert saved_at(early_stopping(evaluated, notes, score="acc", patience=2)) == [3]
+    evaluated = evaluate_steps(steps(range(1, 99)), lambda: {"acc": 1.0}, every=1)
+    assert saved_at(stop_early(evaluated, notes, score="acc", patience=2)) == [3]
 
 
 def test_metrics_are_one_object_to_a_line(tmp_path):
     path = tmp_path / "run" / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 4), norm=float("nan")), path, rows=told))
+    list(write_metrics(steps(range(1, 4), norm=float("nan")), path, rows=told))
     assert lines(path) == [
         {"kind": "train", "step": n, "mlm": 2.0, "norm": None} for n in (1, 2, 3)
     ]
@@ -151,7 +149,7 @@ def test_metrics_are_one_object_to_a_line(tmp_path):
 
 def test_metrics_are_on_disk_as_soon_as_they_are_known(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    writer = writing_metrics(steps(range(1, 99)), path, rows=told)
+    writer = write_metrics(steps(range(1, 99)), path, rows=told)
     for expected in (1, 2, 3):
         next(writer)
         assert len(lines(path)) == expected
@@ -161,14 +159,14 @@ def test_metrics_are_on_disk_as_soon_as_they_are_known(tmp_path):
 
 def test_metrics_do_not_wait_for_a_device(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(Later, "ready", False)
-    writer = writing_metrics(steps(range(1, 99)), path, rows=told)
+    monkeypatch.setattr(AsyncValues, "is_ready", False)
+    writer = write_metrics(steps(range(1, 99)), path, rows=told)
     next(writer), next(writer)
     assert lines(path) == []
-    monkeypatch.setattr(Later, "ready", True)
+    monkeypatch.setattr(AsyncValues, "is_ready", True)
     next(writer)
     assert [line["step"] for line in lines(path)] == [1, 2, 3]
-    monkeypatch.setattr(Later, "ready", False)
+    monkeypatch.setattr(AsyncValues, "is_ready", False)
     next(writer)
     writer.close()
     assert [line["step"] for line in lines(path)] == [1, 2, 3, 4], "at the end all are waited for"
@@ -176,8 +174,8 @@ def test_metrics_do_not_wait_for_a_device(tmp_path, monkeypatch):
 
 def test_metrics_of_some_steps_and_of_each_evaluation(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    evaluated = evaluating(steps(range(1, 10)), lambda: {"eval.mlm": 1.0}, every=5)
-    list(writing_metrics(evaluated, path, rows=told, every=4))
+    evaluated = evaluate_steps(steps(range(1, 10)), lambda: {"eval.mlm": 1.0}, every=5)
+    list(write_metrics(evaluated, path, rows=told, every=4))
     assert [(line["step"], line["kind"]) for line in lines(path)] == [
         (4, "train"), (5, "train"), (5, "eval"), (8, "train"), (9, "train"),
     ]  # fmt: skip
@@ -186,24 +184,24 @@ def test_metrics_of_some_steps_and_of_each_evaluation(tmp_path):
 @pytest.mark.parametrize("arrived", [True, False])
 def test_the_last_step_is_told_whatever_ended_the_run(arrived, tmp_path, monkeypatch):
     """A signal, an error outside, the budget: once, and also with numbers that come late."""
-    monkeypatch.setattr(Later, "ready", arrived)
+    monkeypatch.setattr(AsyncValues, "is_ready", arrived)
     path = tmp_path / "metrics.jsonl"
-    writer = writing_metrics(steps(range(1, 99)), path, rows=told, every=10)
+    writer = write_metrics(steps(range(1, 99)), path, rows=told, every=10)
     for _ in range(7):
         next(writer)
     writer.close()
     assert [line["step"] for line in lines(path)] == [7]
-    list(writing_metrics(steps(range(8, 21)), path, rows=told, every=10, after=7))
+    list(write_metrics(steps(range(8, 21)), path, rows=told, every=10, after=7))
     assert [line["step"] for line in lines(path)] == [7, 10, 20]
 
 
 def test_metrics_go_on_where_the_state_does(tmp_path):
     """The run was killed at step 6, in the middle of a line, and goes on after step 4."""
     path = tmp_path / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 7)), path, rows=told))
+    list(write_metrics(steps(range(1, 7)), path, rows=told))
     with path.open("a") as file:
         file.write('{"step": 7, "tok')
-    list(writing_metrics(steps(range(5, 8)), path, rows=told, after=4))
+    list(write_metrics(steps(range(5, 8)), path, rows=told, after=4))
     assert [line["step"] for line in lines(path)] == [1, 2, 3, 4, 5, 6, 7]
     assert [name.name for name in tmp_path.iterdir()] == ["metrics.jsonl"]
 
@@ -213,15 +211,15 @@ def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch
     row = {"kind": "train", "lr": 0.5, "mlm_loss": 2.0, "tokens_per_second": None}
 
     def sitting(numbers, after=0):
-        writer = writing_tensorboard(
-            evaluating(steps(numbers), lambda: {"loss": 1.5}, every=4),
+        writer = write_tensorboard(
+            evaluate_steps(steps(numbers), lambda: {"loss": 1.5}, every=4),
             tmp_path,
             rows=lambda step: [row | {"step": step.number}, *told(step)[1:]],
             every=2,
             after=after,
         )
-        monkeypatch.setattr(Later, "read", lambda _: pytest.fail("it waited"))
-        monkeypatch.setattr(Later, "ready", False)
+        monkeypatch.setattr(AsyncValues, "read", lambda _: pytest.fail("it waited"))
+        monkeypatch.setattr(AsyncValues, "is_ready", False)
         passed = [next(writer).number for _ in numbers]
         monkeypatch.undo()
         writer.close()
@@ -244,12 +242,12 @@ def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch
 def test_tensorboard_that_is_missing_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with raises(MissingExtraError, "TensorBoard", fix="cloze[tensorboard]"):
-        need_tensorboard()
+        require_tensorboard()
 
 
 def test_rewinding_leaves_a_sound_file_alone(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    list(writing_metrics(steps(range(1, 4)), path, rows=told))
+    list(write_metrics(steps(range(1, 4)), path, rows=told))
     before = path.stat()
     truncate_metrics(path, 3)
     assert path.stat().st_ino == before.st_ino
@@ -262,13 +260,15 @@ def test_rewinding_leaves_a_sound_file_alone(tmp_path):
 def test_a_signal_ends_the_run_after_the_step_in_hand_and_saves(tmp_path, number):
     state = new_state()
     with stop_on_signals() as stop:
-        taken = run(state, data(), budget=Budget(steps=50), schedule=Schedule(), stop=stop)
-        for step in saving(taken, lambda: save(state, tmp_path, {})):
+        taken = training_steps(
+            state, data(), budget=Budget(steps=50), schedule=Schedule(), stop=stop
+        )
+        for step in save_steps(taken, lambda: save_training_state(state, tmp_path, {})):
             if step.number == 5:
                 os.kill(os.getpid(), number)
         assert stop.reason == number.name
     back = new_state()
-    resume(back, tmp_path, {})
+    resume_training_state(back, tmp_path, {})
     assert back.progress.step == 5
     assert [step.number for step in steps_of(back, 7)] == [6, 7]
 
@@ -295,7 +295,7 @@ def test_outside_the_main_thread_one_can_still_ask():
     def work():
         with stop_on_signals() as stop:
             seen.append(stop())
-            stop.ask("the button")
+            stop.request("the button")
             seen.append(stop())
 
     thread = threading.Thread(target=work)
@@ -310,15 +310,19 @@ def test_a_whole_run(tmp_path):
 
     def sitting(upto):
         state = new_state(rate=5e-3)
-        resume(state, tmp_path / "state", {"rate": 5e-3})
+        resume_training_state(state, tmp_path / "state", {"rate": 5e-3})
         after = state.progress.step
-        taken = run(state, data(), budget=Budget(steps=20), schedule=Schedule())
-        taken = evaluating(
-            taken, lambda: {f"eval.{k}": v for k, v in averages(state, held_out).items()}, every=5
+        taken = training_steps(state, data(), budget=Budget(steps=20), schedule=Schedule())
+        taken = evaluate_steps(
+            taken,
+            lambda: {f"eval.{k}": v for k, v in evaluate_objective(state, held_out).items()},
+            every=5,
         )
-        taken = early_stopping(taken, state.notes, score="eval.mlm", patience=99)
-        taken = saving(taken, lambda: save(state, tmp_path / "state", {"rate": 5e-3}), every=4)
-        for step in writing_metrics(taken, tmp_path / "metrics.jsonl", rows=told, after=after):
+        taken = stop_early(taken, state.notes, score="eval.mlm", patience=99)
+        taken = save_steps(
+            taken, lambda: save_training_state(state, tmp_path / "state", {"rate": 5e-3}), every=4
+        )
+        for step in write_metrics(taken, tmp_path / "metrics.jsonl", rows=told, after=after):
             if step.number == upto:
                 break
         return state

@@ -5,9 +5,15 @@ import torch
 
 from cloze.checkpoint.state import read_state
 from cloze.errors import ConfigError
-from cloze.train.distributed import ALONE, Team, assemble, distribute, of_rank
+from cloze.train.distributed import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    device_of_rank,
+    distributed_context,
+    wrap_distributed,
+)
 from cloze.train.guard import TrainingError
-from cloze.train.state import resume
+from cloze.train.state import resume_training_state
 from helpers import raises
 from parallel_jobs import RUN, several_things, trained
 from training import data, in_processes, new_state, same, steps_of
@@ -21,7 +27,7 @@ def read(folder, world):
 def alone(tmp_path_factory):
     """What one process sees and learns."""
     folder = tmp_path_factory.mktemp("alone")
-    trained(ALONE, folder, "ddp")
+    trained(SINGLE_PROCESS, folder, "ddp")
     return read(folder, 1)[0], read_state(folder / "state-1" / "000001-step-12")
 
 
@@ -46,7 +52,7 @@ def test_several_processes_learn_what_one_would(tmp_path, alone, world, way):
     for name, weight in state.tensors["model"].items():
         torch.testing.assert_close(together.tensors["model"][name], weight, atol=1e-4, rtol=1e-4)
     back = new_state()  # saved by several, read by one
-    resume(back, tmp_path / f"state-{world}", RUN)
+    resume_training_state(back, tmp_path / f"state-{world}", RUN)
     same(back.model.state_dict(), together.tensors["model"])
 
 
@@ -73,7 +79,7 @@ def test_all_begin_a_step_again_when_one_runs_out_of_memory(two):
 
 def test_a_nan_in_one_part_stops_all_before_the_step(two):
     texts = [(two / f"poisoned-{rank}.txt").read_text() for rank in range(2)]
-    assert all("step 4 went wrong: mlm nan" in text for text in texts)
+    assert all("step 4 (mlm nan" in text for text in texts)
     assert "samples 24, 25, 28, 29" in texts[0]
     assert "samples 26, 27, 30, 31" in texts[1]
 
@@ -83,7 +89,7 @@ def test_a_proven_size_that_fails_in_a_parallel_step_says_what_to_do(monkeypatch
     from cloze.train import gradients as room
 
     state = new_state()
-    state.team = Team(rank=0, world=2)
+    state.distributed = DistributedContext(rank=0, world_size=2)
     monkeypatch.setattr(room, "_accumulate", _burst)
     with raises(TrainingError, "out of memory", "step 1"):
         room.compute_gradients(state, [], {}, biggest=10)
@@ -95,24 +101,28 @@ def _burst(*_, **__):
 
 def test_without_torchrun_there_is_one(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with assemble("cpu") as team:
-        assert team == Team(rank=0, world=1, device=torch.device("cpu"))
-        assert team.first
-        assert team.total([1, 2.5]) == [1, 2.5]
-        assert team.largest([3]) == [3]
+    with distributed_context("cpu") as distributed:
+        assert distributed == DistributedContext(rank=0, world_size=1, device=torch.device("cpu"))
+        assert distributed.is_first
+        assert distributed.sum_over_processes([1, 2.5]) == [1, 2.5]
+        assert distributed.max_over_processes([3]) == [3]
 
 
 def test_an_unknown_way_names_those_there_are():
     with raises(ConfigError, "fsdp"):
-        distribute(torch.nn.Linear(1, 1), ALONE, way="fsdp2")
+        wrap_distributed(torch.nn.Linear(1, 1), SINGLE_PROCESS, strategy="fsdp2")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:77", "cpu:cpu"])
 def test_a_device_that_is_not_there(name):
-    with raises(ConfigError, "device", name, fix="cpu"), assemble(name):
+    with raises(ConfigError, "device", name, fix="cpu"), distributed_context(name):
         pass
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert [of_rank(name) for name in ("cuda", "cuda:0", "cpu")] == ["cuda:3", "cuda:3", "cpu"]
+    assert [device_of_rank(name) for name in ("cuda", "cuda:0", "cpu")] == [
+        "cuda:3",
+        "cuda:3",
+        "cpu",
+    ]

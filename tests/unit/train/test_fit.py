@@ -45,7 +45,7 @@ def test_a_bad_step_leaves_a_state_to_go_on_from(tmp_path, monkeypatch):
         return torch.tensor(bool(recent.isfinite().any()))
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloze.train.gradients.is_bad", second)
+        patch.setattr("cloze.train.gradients.is_bad_step", second)
         with raises(BadStepError, "step 2"):
             go(tmp_path, evaluate=None)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["000002-step-1"]

@@ -12,9 +12,9 @@ from cloze.objectives.pretraining import pretraining
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig
 from cloze.train.cuda_graphs import names_with_targets
-from cloze.train.evaluate import averages
-from cloze.train.loop import run
-from cloze.train.memory import recompute
+from cloze.train.evaluate import evaluate_objective
+from cloze.train.loop import training_steps
+from cloze.train.memory import gradient_checkpointing
 from cloze.train.schedule import Schedule
 from helpers import raises
 from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
@@ -35,7 +35,7 @@ def test_accumulation_equals_one_big_batch():
     assert [len(step.sample_ids) for step in many] == [5, 5, 5]
     for a, b in zip(one, many, strict=True):
         assert a.means == pytest.approx(b.means, rel=1e-12)
-        assert a.norm == pytest.approx(b.norm, rel=1e-12)
+        assert a.grad_norm == pytest.approx(b.grad_norm, rel=1e-12)
         assert np.concatenate(a.sample_ids).tolist() == np.concatenate(b.sample_ids).tolist()
     for a, b in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
@@ -45,10 +45,10 @@ def test_the_mean_of_means_would_be_another_loss():
     """The batches above must be able to tell the two apart."""
     state = new_state()
     parts = packed(range(8)).split(5)
-    naive = np.mean([averages(state, [part])["mlm"] for part in parts])
-    assert averages(state, parts)["mlm"] != pytest.approx(naive, rel=1e-5)
-    assert averages(state, parts)["mlm"] == pytest.approx(
-        averages(state, [packed(range(8))])["mlm"]
+    naive = np.mean([evaluate_objective(state, [part])["mlm"] for part in parts])
+    assert evaluate_objective(state, parts)["mlm"] != pytest.approx(naive, rel=1e-5)
+    assert evaluate_objective(state, parts)["mlm"] == pytest.approx(
+        evaluate_objective(state, [packed(range(8))])["mlm"]
     )
 
 
@@ -58,18 +58,20 @@ def test_it_learns():
     steps = steps_of(state, 120, source=lambda _: (batch for _ in range(120)))
     assert steps[-1].means["mlm"] < 0.2 * steps[0].means["mlm"]
     assert steps[-1].means["mlm.accuracy"] > 0.9
-    assert averages(state, batch)["mlm"] < steps[-1].means["mlm"] + 0.1
+    assert evaluate_objective(state, batch)["mlm"] < steps[-1].means["mlm"] + 0.1
 
 
 def test_the_rate_follows_the_budget_to_its_end():
     state = new_state(rate=1.0)
-    steps = list(run(state, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.5)))
-    assert [step.rate for step in steps] == [0.25, 0.75, 0.75, 0.25]
-    assert [step.last for step in steps] == [False, False, False, True]
+    steps = list(
+        training_steps(state, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.5))
+    )
+    assert [step.lr for step in steps] == [0.25, 0.75, 0.75, 0.25]
+    assert [step.is_last for step in steps] == [False, False, False, True]
 
 
 def test_a_budget_of_tokens_ends_with_the_tokens():
-    steps = list(run(new_state(), data(), budget=Budget(tokens=200), schedule=FLAT))
+    steps = list(training_steps(new_state(), data(), budget=Budget(tokens=200), schedule=FLAT))
     assert steps[-1].tokens >= 200 > steps[-2].tokens
     assert steps[-1].tokens == sum(
         int(batch.lengths.sum()) for n in range(len(steps)) for batch in micro_batches(n)
@@ -81,14 +83,14 @@ def test_a_budget_of_minutes_goes_by_the_clock_of_all_sittings(monkeypatch):
     clock = iter(range(1000, 9000, 5))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     state, budget, schedule = new_state(rate=1.0), Budget(minutes=1), Schedule(warmup=0.0)
-    steps = run(state, data(), budget=budget, schedule=schedule)
+    steps = training_steps(state, data(), budget=budget, schedule=schedule)
     first = [next(steps) for _ in range(3)]
     assert [step.seconds for step in first] == [10, 20, 30]
     steps.close()
-    second = list(run(state, data(), budget=budget, schedule=schedule))
+    second = list(training_steps(state, data(), budget=budget, schedule=schedule))
     assert [step.seconds for step in second] == [40, 50, 60]
-    assert [step.rate for step in second] == pytest.approx([5 / 12, 1 / 4, 1 / 12])
-    assert [step.last for step in second] == [False, False, True]
+    assert [step.lr for step in second] == pytest.approx([5 / 12, 1 / 4, 1 / 12])
+    assert [step.is_last for step in second] == [False, False, True]
     assert state.progress.seconds == 60
     assert schedule(budget.fraction(state.progress)) == 0
 
@@ -116,14 +118,16 @@ def test_a_loss_without_targets_in_the_whole_batch_is_not_reported():
 def test_stop_ends_after_the_step_in_hand_and_the_next_sitting_goes_on():
     wish: list[int] = []
     state = new_state()
-    steps = run(state, data(), budget=Budget(steps=9), schedule=FLAT, stop=lambda: bool(wish))
+    steps = training_steps(
+        state, data(), budget=Budget(steps=9), schedule=FLAT, stop=lambda: bool(wish)
+    )
     taken = []
     for step in steps:
         taken.append(step.number)
         if step.number == 4:
             wish.append(1)
     assert taken == [1, 2, 3, 4]
-    rest = run(state, data(), budget=Budget(steps=9), schedule=FLAT)
+    rest = training_steps(state, data(), budget=Budget(steps=9), schedule=FLAT)
     assert [step.number for step in rest] == [5, 6, 7, 8, 9]
 
 
@@ -140,7 +144,7 @@ def test_clipping_bounds_the_gradient_and_the_norm_is_told_as_it_was():
 
         state.optimizer.step = step  # type: ignore[method-assign]
     (one,), (other,) = steps_of(wide, 1), steps_of(narrow, 1)
-    assert one.norm == other.norm == pytest.approx(seen[0])
+    assert one.grad_norm == other.grad_norm == pytest.approx(seen[0])
     assert seen[1] == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -172,8 +176,8 @@ def test_every_step_and_every_micro_batch_drops_something_else():
 def test_an_evaluation_between_two_steps_disturbs_nothing():
     plain, watched = new_state(tiny_bert(0.3)), new_state(tiny_bert(0.3))
     steps_of(plain, 4)
-    for _ in run(watched, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.1)):
-        averages(watched, [packed(range(5))])
+    for _ in training_steps(watched, data(), budget=Budget(steps=4), schedule=Schedule(warmup=0.1)):
+        evaluate_objective(watched, [packed(range(5))])
         torch.rand(3)
     same(dict(plain.model.named_parameters()), dict(watched.model.named_parameters()))
 
@@ -182,7 +186,7 @@ def test_evaluation_is_without_dropout_and_leaves_the_mode_as_it_was():
     state = new_state(tiny_bert(0.5))
     state.learner.train()
     batches = [packed(range(3)), packed([7])]
-    assert averages(state, batches) == averages(state, batches)
+    assert evaluate_objective(state, batches) == evaluate_objective(state, batches)
     assert state.model.training
     assert all(weight.grad is None for weight in state.model.parameters())
 
@@ -203,7 +207,9 @@ def test_evaluation_asks_for_no_number_and_no_float64_on_its_way():
             return found
 
     with Watching():
-        averages(new_state(objective=objective), [packed(range(3)), packed([7]), packed([8])])
+        evaluate_objective(
+            new_state(objective=objective), [packed(range(3)), packed([7]), packed([8])]
+        )
     assert seen[:3] == ["batch"] * 3
     assert set(seen[3:]) == {"slow"}
 
@@ -213,7 +219,7 @@ def test_recomputing_gives_the_same_gradients_with_dropout_too():
     calls: list[int] = []
     thrifty.model.blocks[0].attention.register_forward_hook(lambda *_: calls.append(1))
     steps_of(plain, 3)
-    with recompute(thrifty.model.blocks):
+    with gradient_checkpointing(thrifty.model.blocks):
         steps_of(thrifty, 3)
     assert len(calls) == 2 * 3 * 4, "forwards and again backwards, in 3 steps of 4 micro-batches"
     same(dict(plain.model.named_parameters()), dict(thrifty.model.named_parameters()))
@@ -249,4 +255,4 @@ def test_a_step_is_all_there_is_to_log():
     assert copy.copy(step).means == step.means
     unnamed = replace(step, names=(step.names[0], None, *step.names[2:]))
     assert set(unnamed.means) == set(step.means) - {step.names[1]}
-    assert unnamed.norm == step.norm
+    assert unnamed.grad_norm == step.grad_norm

@@ -9,7 +9,7 @@ import torch
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.train.config import OptimizerConfig
-from cloze.train.muon import orthogonal
+from cloze.train.muon import orthogonalize
 from cloze.train.optim import build_optimizer
 from cloze.train.state import restore, snapshot
 from training import new_state, packed, steps_of, tiny_bert
@@ -20,7 +20,7 @@ CONFIG = OptimizerConfig(name="muon", lr=0.02, adamw_lr=1e-3)
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 12, 5), (2, 5, 12)])
 def test_the_singular_values_come_close_to_one(shape):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    found = orthogonal(matrices).float()
+    found = orthogonalize(matrices).float()
     values = torch.linalg.svdvals(found)
     assert values.min() > 0.5
     assert values.max() < 1.4

@@ -5,8 +5,8 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
-from cloze.train.external_counting import Scratch, tally
-from cloze.train.ngram import FALLBACK, discounts, fit
+from cloze.train.external_counting import ScratchFolder, count_keys
+from cloze.train.ngram import FALLBACK, discounts, estimate_ngram
 from grams import TEXT, Reference, made, text_model, total
 from helpers import raises
 
@@ -78,25 +78,27 @@ def test_little_memory_gives_the_same_model(sentences, memory):
 def test_a_tally_is_a_count(tmp_path):
     rng = np.random.default_rng(0)
     chunks = [rng.integers(0, 50, size) for size in (40, 0, 1, 200, 30)]
-    found = tally(chunks, Scratch(tmp_path, 1 << 10))
+    found = count_keys(chunks, ScratchFolder(tmp_path, 1 << 10))
     keys, counts = np.unique(np.concatenate(chunks), return_counts=True)
     np.testing.assert_array_equal(found.keys, keys)
     np.testing.assert_array_equal(found.counts, counts)
 
 
 def test_a_tally_of_nothing(tmp_path):
-    assert len(tally([], Scratch(tmp_path, 1 << 10)).keys) == 0
+    assert len(count_keys([], ScratchFolder(tmp_path, 1 << 10)).keys) == 0
 
 
 def test_sentences_shorter_than_the_order(tmp_path):
-    model = fit([[3], [4], [3]], vocab_size=5, order=5, folder=tmp_path)
+    model = estimate_ngram([[3], [4], [3]], vocab_size=5, order=5, folder=tmp_path)
     assert [len(level.keys) for level in model.levels] == [5, 4, 2, 0, 0]
     assert total(model, (BOS, 3, 4, 3)) == pytest.approx(1, abs=1e-6)
 
 
 def test_progress_is_told(tmp_path):
     told = []
-    fit([[3, 4]], vocab_size=5, order=3, folder=tmp_path, progress=lambda *step: told.append(step))
+    estimate_ngram(
+        [[3, 4]], vocab_size=5, order=3, folder=tmp_path, progress=lambda *step: told.append(step)
+    )
     assert told == [
         ("orders counted", 1, 3),
         ("orders counted", 2, 3),
@@ -106,19 +108,19 @@ def test_progress_is_told(tmp_path):
 
 def test_no_text(tmp_path):
     with raises(InputError, "text", fix="blank"):
-        fit([], vocab_size=5, order=3, folder=tmp_path)
+        estimate_ngram([], vocab_size=5, order=3, folder=tmp_path)
 
 
 @pytest.mark.parametrize("order", [0, 6, 2.5])
 def test_an_order_out_of_range(tmp_path, order):
     with raises(ConfigError, "order", order, fix=("1", "5")):
-        fit([[3]], vocab_size=5, order=order, folder=tmp_path)
+        estimate_ngram([[3]], vocab_size=5, order=order, folder=tmp_path)
 
 
 @pytest.mark.parametrize("word", [5, -1])
 def test_a_word_out_of_range(tmp_path, word):
     with raises(InputError, word, fix="5"):
-        fit([[3, word]], vocab_size=5, order=2, folder=tmp_path)
+        estimate_ngram([[3, word]], vocab_size=5, order=2, folder=tmp_path)
 
 
 def test_an_end_is_predicted_and_a_beginning_never(sentences):

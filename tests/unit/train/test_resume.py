@@ -8,9 +8,15 @@ from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining
 from cloze.train.config import OptimizerConfig
-from cloze.train.distributed import ALONE
+from cloze.train.distributed import SINGLE_PROCESS
 from cloze.train.optim import build_optimizer
-from cloze.train.state import TrainState, restore, resume, save, snapshot
+from cloze.train.state import (
+    TrainState,
+    restore,
+    resume_training_state,
+    save_training_state,
+    snapshot,
+)
 from helpers import raises
 from parallel_jobs import RUN, other_bert, resumed, told
 from saving_jobs import kill_while_training
@@ -32,15 +38,15 @@ def test_100_steps_are_37_and_63(tmp_path, source):
 
     stopped = new_state(tiny_bert(0.1), **config)
     first = told(steps_of(stopped, 100, upto=37, source=source))
-    save(stopped, tmp_path, RUN)
+    save_training_state(stopped, tmp_path, RUN)
     again = new_state(other_bert(0.1), **config)
-    path = resume(again, tmp_path, RUN)
+    path = resume_training_state(again, tmp_path, RUN)
     assert path == tmp_path / "000001-step-37"
     second = told(steps_of(again, 100, source=source))
 
     assert first + second == expected
     same(everything(straight), everything(again))
-    moments = [name for name in everything(again) if name.startswith("optimiser/")]
+    moments = [name for name in everything(again) if name.startswith("optimizer/")]
     assert len(moments) == 3 * len(list(again.model.parameters())), "step and two moments of each"
 
 
@@ -56,13 +62,17 @@ def test_what_is_learned_after_a_resume_depends_on_the_moments():
 def test_everything_else_comes_back_too(tmp_path):
     state = new_state()
     steps_of(state, 5, upto=3)
-    state.limit, state.skipped, state.notes = 123, 2, {"early_stopping": {"best": 1.5}}
-    save(state, tmp_path, RUN)
+    state.max_micro_tokens, state.skipped, state.notes = 123, 2, {"early_stopping": {"best": 1.5}}
+    save_training_state(state, tmp_path, RUN)
     back = new_state()
-    resume(back, tmp_path, RUN)
+    resume_training_state(back, tmp_path, RUN)
     assert back.progress == state.progress
-    assert (back.limit, back.skipped, back.notes) == (123, 2, {"early_stopping": {"best": 1.5}})
-    assert back.norms.tolist()[-3:] == state.norms.tolist()[-3:]
+    assert (back.max_micro_tokens, back.skipped, back.notes) == (
+        123,
+        2,
+        {"early_stopping": {"best": 1.5}},
+    )
+    assert back.recent_norms.tolist()[-3:] == state.recent_norms.tolist()[-3:]
     assert back.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
 
 
@@ -70,9 +80,9 @@ def test_notes_that_are_no_numbers_can_be_saved(tmp_path):
     """JSON has no word for them."""
     state = new_state()
     state.notes = {"best": {"score": float("nan"), "scores": {"perplexity": float("inf"), "f1": 1}}}
-    save(state, tmp_path, RUN)
+    save_training_state(state, tmp_path, RUN)
     back = new_state()
-    resume(back, tmp_path, RUN)
+    resume_training_state(back, tmp_path, RUN)
     assert back.notes == {"best": {"score": None, "scores": {"perplexity": None, "f1": 1}}}
 
 
@@ -103,41 +113,40 @@ def test_weights_that_two_names_share_are_saved_once():
 
 
 def test_nothing_to_resume_from(tmp_path):
-    assert resume(new_state(), tmp_path, RUN) is None
-    assert resume(new_state(), tmp_path / "absent", RUN) is None
+    assert resume_training_state(new_state(), tmp_path, RUN) is None
+    assert resume_training_state(new_state(), tmp_path / "absent", RUN) is None
 
 
 def test_states_of_which_none_is_whole_are_not_begun_over(tmp_path):
     state = new_state()
     for _ in range(2):
-        path = save(state, tmp_path, RUN)
+        path = save_training_state(state, tmp_path, RUN)
         (path / "facts.json").write_text("{}")
     with (
         pytest.warns(DamagedStateWarning),
         raises(FolderError, "state", fix="folder"),
     ):
-        resume(new_state(), tmp_path, RUN)
+        resume_training_state(new_state(), tmp_path, RUN)
 
 
 def test_a_first_saving_that_was_killed_left_no_state(tmp_path):
     (tmp_path / ".000001-step-3.1a2b3c4d").mkdir()
-    assert resume(new_state(), tmp_path, RUN) is None
+    assert resume_training_state(new_state(), tmp_path, RUN) is None
 
 
 def test_another_run_is_refused(tmp_path):
     state = new_state()
     before = everything(state)
     table = {"steps": 3, "optimizer": {"lr": 0.1, "name": "adamw"}, "start": None}
-    save(state, tmp_path, RUN | {"recipe": table})
+    save_training_state(state, tmp_path, RUN | {"recipe": table})
     changed = table | {"optimizer": {"lr": 0.2, "name": "adamw"}, "start": "m"}
-    said = 'optimizer.lr was 0.1 and is 0.2; start was unset and is "m"; the corpus is another'
-    with raises(FolderError, said):
-        resume(state, tmp_path, RUN | {"recipe": changed, "corpus": "xyz"})
+    with raises(FolderError, "optimizer.lr", "0.1", "0.2", "start", "unset", '"m"', "corpus"):
+        resume_training_state(state, tmp_path, RUN | {"recipe": changed, "corpus": "xyz"})
     same(everything(state), before)
 
 
 def test_another_model_is_refused(tmp_path):
-    save(new_state(), tmp_path, RUN)
+    save_training_state(new_state(), tmp_path, RUN)
     config = BertConfig(
         vocab_size=50,
         hidden_size=16,
@@ -148,7 +157,7 @@ def test_another_model_is_refused(tmp_path):
     )
     model = build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0))
     with raises(FolderError, "blocks.1.attention"):
-        resume(new_state(model), tmp_path, RUN)
+        resume_training_state(new_state(model), tmp_path, RUN)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +174,8 @@ def test_100_steps_are_37_and_63_in_several_processes(tmp_path, world, way, tota
     assert straight.facts["progress"]["tokens"] == again.facts["progress"]["tokens"]
 
     alone = new_state()  # and a run may go on with fewer processes
-    resume(alone, tmp_path / "stopped", RUN)
-    assert alone.team == ALONE
+    resume_training_state(alone, tmp_path / "stopped", RUN)
+    assert alone.distributed == SINGLE_PROCESS
     assert [step.number for step in steps_of(alone, stop + 2)] == [stop + 1, stop + 2]
 
 

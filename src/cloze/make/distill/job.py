@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cloze.checkpoint.load import open_folder
 from cloze.data.sources import Source
 from cloze.files import PathLike
-from cloze.make.distill.student import student_shape
+from cloze.make.distill.student import plan_student
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.recipe import recipe as complete
@@ -56,7 +56,7 @@ def distill(
     assert made.distill is not None
     published = open_folder(teacher).published
     # before anything is prepared: a student that cannot be
-    student_shape(
+    plan_student(
         published.config, published.heads, layers=made.distill.layers, family=made.distill.family
     )
     return pretrain_encoder(sources, out, made, force=force, callbacks=callbacks)

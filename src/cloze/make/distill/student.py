@@ -22,7 +22,7 @@ LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class StudentPlan:
     """What a student is to be."""
 
     config: EncoderConfig
@@ -31,7 +31,7 @@ class Shape:
 
 
 @torch.no_grad()
-def student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
+def build_student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
     """Half the teacher's layers, or so many, with the teacher's embeddings and masked-LM head.
 
     Unsaid, the family is modernbert of such a teacher and distilbert of any other. How texts are
@@ -39,7 +39,7 @@ def student(teacher: Model, *, layers: int | None = None, family: str | None = N
     segment 0 goes into the positions, not into the words, because the masked-LM head reads the
     words' table. With all layers kept the student computes what the teacher does.
     """
-    shape = student_shape(teacher.config, teacher.heads, layers=layers, family=family)
+    shape = plan_student(teacher.config, teacher.heads, layers=layers, family=family)
     # no head reads a pooler, and raw text does not teach it
     parts = {"pooler": False} if shape.config.family == "bert" else {}
     module = build_on_meta(shape.config, shape.heads, **parts)
@@ -53,13 +53,13 @@ def student(teacher: Model, *, layers: int | None = None, family: str | None = N
     )
 
 
-def student_shape(
+def plan_student(
     teacher: EncoderConfig,
     heads: Iterable[str],
     *,
     layers: int | None = None,
     family: str | None = None,
-) -> Shape:
+) -> StudentPlan:
     """The shape of a student, if the teacher can have such a one."""
     if other := sorted(set(heads) - LEARNABLE):
         raise InputError(
@@ -70,15 +70,15 @@ def student_shape(
     every, usual = 1, "distilbert"
     if isinstance(teacher, ModernBertConfig):
         every, usual = teacher.global_attention_every, teacher.family
-    kept = kept_layers(teacher.num_layers, layers, every=every)
-    return Shape(
+    kept = choose_layers(teacher.num_layers, layers, every=every)
+    return StudentPlan(
         config=_config(teacher, family or usual, len(kept)),
         heads=("mlm",) if "mlm" in heads else (),
         kept=kept,
     )
 
 
-def kept_layers(of: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
+def choose_layers(of: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
     """So many layers of a teacher, evenly spaced from the first to the last.
 
     Of twelve half are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script. Where one layer of
@@ -119,7 +119,7 @@ def _of_their_kind(even: Sequence[int], of: int, every: int) -> tuple[int, ...]:
     return min(best.values())[1]
 
 
-def fingerprint(module: Encoder) -> str:
+def weights_digest(module: Encoder) -> str:
     """A digest of all weights: a run goes on only with the teacher it began with."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in sorted(module.state_dict().items()):

@@ -28,7 +28,7 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import DEFAULT, FAST, Recipe, completed, values_of
 from cloze.make.recipe.maker import Maker
 from cloze.make.word2vec import pretrain_word2vec
-from cloze.train.distributed import processes
+from cloze.train.distributed import world_size_from_env
 from cloze.train.fit import Callbacks, RunResult
 
 Text = Source | list[Source]
@@ -107,7 +107,7 @@ def default_recipe(flags: Mapping[str, Any] | None = None, settings: Sequence[st
     """The recipe of one who names neither a recipe nor a kind: `fast` if one GPU will run it."""
     device = override(flags or {}, settings).get("run", {}).get("device")
     on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
-    return FAST if on_gpu and processes() == 1 else DEFAULT
+    return FAST if on_gpu and world_size_from_env() == 1 else DEFAULT
 
 
 def kind_of(recipe: AnyRecipe | PathLike) -> str:

@@ -23,9 +23,9 @@ from cloze.data.batch import PackedBatch
 from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.data.sources import Source
 from cloze.files import PathLike, absolute_path, read_json, write_json
-from cloze.make.distill.student import fingerprint
+from cloze.make.distill.student import weights_digest
 from cloze.make.pretrain.prepare import prepare_run
-from cloze.make.pretrain.probes import Fills, Probe, ask, probes, write_fills
+from cloze.make.pretrain.probes import Fills, Probe, fill_probes, sample_probes, write_fills
 from cloze.make.pretrain.recipe import DEFAULT, Recipe
 from cloze.make.pretrain.recipe import recipe as complete
 from cloze.make.pretrain.setup import PretrainingSetup, open_setup
@@ -37,11 +37,16 @@ from cloze.metrics.perplexity import perplexity
 from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
-from cloze.train.compiled import compile_parts
-from cloze.train.distributed import Team, assemble, distribute, whole
-from cloze.train.evaluate import averages
+from cloze.train.compiled import compile_encoders
+from cloze.train.distributed import (
+    DistributedContext,
+    distributed_context,
+    full_tensor,
+    wrap_distributed,
+)
+from cloze.train.evaluate import evaluate_objective
 from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
-from cloze.train.memory import recompute
+from cloze.train.memory import gradient_checkpointing
 from cloze.train.optim import build_optimizer
 from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS, append_metrics
 from cloze.train.state import TrainState
@@ -76,10 +81,12 @@ def pretrain_encoder(
     texts, completed = complete_recipe(sources, recipe, settings)
     completed, callbacks = _with_absolute_paths(completed), callbacks or Callbacks()
     folder = Path(out)
-    with assemble(completed.run.device) as team, ExitStack() as lock:
-        with prepare_run(texts, folder, completed, team, lock, force=force) as readable:
-            setup = open_setup(readable, folder, completed, team=team, callbacks=callbacks)
-        return _train(setup, folder, team, callbacks)
+    with distributed_context(completed.run.device) as distributed, ExitStack() as lock:
+        with prepare_run(texts, folder, completed, distributed, lock, force=force) as readable:
+            setup = open_setup(
+                readable, folder, completed, distributed=distributed, callbacks=callbacks
+            )
+        return _train(setup, folder, distributed, callbacks)
 
 
 def resume_encoder(
@@ -97,17 +104,17 @@ def resume_encoder(
     """
     texts, completed = complete_recipe(sources, find_run_recipe(out), settings)
     folder, callbacks = Path(out), callbacks or Callbacks()
-    with assemble(completed.run.device) as team, ExitStack() as lock:
-        team.ahead(lambda: lock.enter_context(lock_folder(folder)))
+    with distributed_context(completed.run.device) as distributed, ExitStack() as lock:
+        distributed.run_on_first(lambda: lock.enter_context(lock_folder(folder)))
         setup = open_setup(
             texts,
             folder,
             completed,
-            team=team,
+            distributed=distributed,
             callbacks=callbacks,
             corpus_digest=_read_corpus_digest(folder),
         )
-        return _train(setup, folder, team, callbacks)
+        return _train(setup, folder, distributed, callbacks)
 
 
 def complete_recipe(
@@ -144,20 +151,22 @@ def _read_corpus_digest(out: Path) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-def _train(setup: PretrainingSetup, out: Path, team: Team, callbacks: Callbacks) -> RunResult:
+def _train(
+    setup: PretrainingSetup, out: Path, distributed: DistributedContext, callbacks: Callbacks
+) -> RunResult:
     recipe = setup.recipe
     tokens_per_epoch, non_padding = _measure_epoch(setup)
     probed, fills = _fill_before(setup)
-    with training_state(setup, team) as state:
+    with training_state(setup, distributed) as state:
         evaluate = _evaluation(state, setup)
 
         def start() -> None:
             setup.batches.sizes[:] = state.notes.get("epoch_sizes", [])
-            if team.first:
+            if distributed.is_first:
                 _write_corpus_facts(out, setup)  # a resumed run may have prepared it again
             if setup.teacher is not None and not state.progress.step and evaluate is not None:
                 initial = evaluate()  # of the layers that the student was initialised with
-                if team.first:
+                if distributed.is_first:
                     append_metrics(out / METRICS, eval_row(0, initial))
 
         result = fit(
@@ -179,10 +188,10 @@ def _train(setup: PretrainingSetup, out: Path, team: Team, callbacks: Callbacks)
             )
         )
         trained = _collect_model(setup.model)
-    if team.first:
+    if distributed.is_first:
         trained.save_into(out)
         if setup.masking is not None:
-            write_fills(out / FILLS, probed, fills | {"after": ask(trained, probed)})
+            write_fills(out / FILLS, probed, fills | {"after": fill_probes(trained, probed)})
         write_report(out)
     return result
 
@@ -198,28 +207,32 @@ def _fill_before(setup: PretrainingSetup) -> tuple[list[Probe], dict[str, Fills]
     if setup.masking is None:
         return [], {}
     seed = setup.recipe.run.seed
-    probed = probes(setup.corpus.held_out, setup.tokenizer, NUM_PROBES, seed=seed)
-    fills = {"before": ask(setup.model, probed)}
+    probed = sample_probes(setup.corpus.held_out, setup.tokenizer, NUM_PROBES, seed=seed)
+    fills = {"before": fill_probes(setup.model, probed)}
     if setup.teacher is not None:
-        fills["teacher"] = ask(setup.teacher, probed)
+        fills["teacher"] = fill_probes(setup.teacher, probed)
     return probed, fills
 
 
 @contextmanager
-def training_state(setup: PretrainingSetup, team: Team) -> Iterator[TrainState]:
+def training_state(
+    setup: PretrainingSetup, distributed: DistributedContext
+) -> Iterator[TrainState]:
     """The state before the first step; gradient checkpointing is active inside if it is set."""
     recipe, blocks = setup.recipe, setup.model.module.blocks
-    with recompute(blocks) if recipe.run.gradient_checkpointing else nullcontext():
+    with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
-        if setup.resident is not None and team.device.type == "cuda":
-            compile_parts(module)
-        learner = Learner(module, setup.objective(team.device))
+        if setup.resident is not None and distributed.device.type == "cuda":
+            compile_encoders(module)
+        learner = Learner(module, setup.objective(distributed.device))
         yield TrainState(
-            learner=distribute(learner, team, way=recipe.run.parallel, blocks=blocks),
+            learner=wrap_distributed(
+                learner, distributed, strategy=recipe.run.parallel, blocks=blocks
+            ),
             model=module,
             optimizer=build_optimizer(module, recipe.optimizer),
             config=recipe.run,
-            team=team,
+            distributed=distributed,
         )
 
 
@@ -228,7 +241,7 @@ def _steps(
 ) -> Iterator[Sequence[PackedBatch] | Sequence[CorpusSliceBatch]]:
     """The batches of each step; the sizes of the epochs are noted for a resumed run."""
     for index in count(first):
-        batches = setup.step(index, state.team)
+        batches = setup.step(index, state.distributed)
         state.notes["epoch_sizes"] = list(setup.batches.sizes)
         yield batches
 
@@ -247,7 +260,7 @@ def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
         baselines["commoner"] = majority
 
     def evaluate() -> dict[str, float]:
-        means = averages(state, evaluated)
+        means = evaluate_objective(state, evaluated)
         scores = {**means, **baselines}
         for term in means.keys() & {"mlm", "lm"}:
             scores["perplexity"] = perplexity(means[term])
@@ -273,7 +286,7 @@ def _fingerprint(recipe: Recipe, setup: PretrainingSetup) -> dict[str, Any]:
         found["resident"] = True  # batches and masks differ from those made on the CPU
     if setup.teacher is not None:  # its folder may have moved, but its weights must be the same
         described["distill"].pop("teacher")
-        found["teacher"] = fingerprint(setup.teacher.module)
+        found["teacher"] = weights_digest(setup.teacher.module)
     return found
 
 
@@ -283,7 +296,8 @@ def _collect_model(model: Model) -> Model:
     All processes must call it.
     """
     weights = {
-        name: whole(weight).detach().cpu() for name, weight in model.module.state_dict().items()
+        name: full_tensor(weight).detach().cpu()
+        for name, weight in model.module.state_dict().items()
     }
     parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
     module = build_on_meta(model.config, model.heads, **parts)

@@ -16,9 +16,9 @@ from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.recipe import DEFAULT, Recipe
 from cloze.make.pretrain.setup import open_setup
 from cloze.train.budget import Budget
-from cloze.train.distributed import assemble
+from cloze.train.distributed import distributed_context
 from cloze.train.fit import Callbacks
-from cloze.train.loop import run
+from cloze.train.loop import training_steps
 
 TRIAL_SECONDS = 10.0
 MIB = 1 << 20
@@ -58,22 +58,22 @@ def plan(
     """
     texts, made = complete_recipe(sources, recipe, settings)
     folder, callbacks = Path(out), callbacks or Callbacks()
-    with assemble(made.run.device) as team, ExitStack() as lock:
-        with prepare_run(texts, folder, made, team, lock, planned=True) as readable:
-            setup = open_setup(readable, folder, made, team=team, callbacks=callbacks)
+    with distributed_context(made.run.device) as distributed, ExitStack() as lock:
+        with prepare_run(texts, folder, made, distributed, lock, planned=True) as readable:
+            setup = open_setup(readable, folder, made, distributed=distributed, callbacks=callbacks)
         callbacks.log(f"training for {TRIAL_SECONDS:.0f} seconds, until the end of a step")
-        with training_state(setup, team) as state:
+        with training_state(setup, distributed) as state:
             steps: list[tuple[float, int]] = []
             clock = time.monotonic()
-            for step in run(
+            for step in training_steps(
                 state,
-                lambda n: (setup.step(number, team) for number in range(n, 1 << 40)),
+                lambda n: (setup.step(number, distributed) for number in range(n, 1 << 40)),
                 budget=Budget(steps=1 << 40),
                 schedule=made.schedule,
                 stop=lambda: bool(steps) and steps[-1][0] > TRIAL_SECONDS,
             ):
                 steps.append((time.monotonic() - clock, step.tokens))  # noqa: PERF401 - read by `stop`
-        peak = _peak(team.device)
+        peak = _peak(distributed.device)
     # the first step is slower than the others; it counts only if there is no other
     (began, before), (ended, done) = steps[0] if len(steps) > 1 else (0.0, 0), steps[-1]
     speed = (done - before) / (ended - began)

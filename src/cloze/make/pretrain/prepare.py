@@ -25,7 +25,7 @@ from cloze.make.run_folder import (
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.distributed import Team
+from cloze.train.distributed import DistributedContext
 from cloze.train.fit import TENSORBOARD
 from cloze.train.run_files import CORPUS_FACTS, METRICS, RECIPE
 
@@ -38,7 +38,7 @@ def prepare_run(
     sources: list[Source],
     out: Path,
     recipe: Recipe,
-    team: Team,
+    distributed: DistributedContext,
     lock: ExitStack,
     *,
     force: bool = False,
@@ -56,7 +56,7 @@ def prepare_run(
         def prepare() -> None:
             _check_folder(out, force=force, planned=planned)
             lock.enter_context(lock_folder(out))
-            _check_recipe(recipe, out, team)
+            _check_recipe(recipe, out, distributed)
             text = recipe.corpus
             if not text.skip_broken:
                 _check_texts(readable, text.column)
@@ -73,7 +73,7 @@ def prepare_run(
             if not planned:
                 write_recipe(out, recipe.said())
 
-        team.ahead(prepare)
+        distributed.run_on_first(prepare)
         yield readable
 
 
@@ -88,10 +88,10 @@ def _check_folder(out: Path, *, force: bool, planned: bool) -> None:
     check_output_path(out, force or inside <= REUSABLE)
 
 
-def _check_recipe(recipe: Recipe, out: Path, team: Team) -> None:
+def _check_recipe(recipe: Recipe, out: Path, distributed: DistributedContext) -> None:
     """Check that everything the recipe names exists and is compatible."""
-    recipe.is_fast(team.device.type, team.world)
-    recipe.check_processes(team.world)
+    recipe.is_fast(distributed.device.type, distributed.world_size)
+    recipe.check_processes(distributed.world_size)
     recipe.corpus.options().words()
     if recipe.corpus.folder is not None and not (Path(recipe.corpus.folder) / DESCRIPTION).exists():
         check_place(Path(recipe.corpus.folder))

@@ -30,7 +30,7 @@ class Probe:
     truth: str
 
 
-def probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
+def sample_probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
     """Sentences from documents the model does not learn from, in random order.
 
     Each is of another document as long as there are enough of these.
@@ -56,7 +56,7 @@ def _sentences(view: View, rng: np.random.Generator) -> list[int]:
     return chosen
 
 
-def ask(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
+def fill_probes(model: Model, asked: Sequence[Probe], top: int = 5) -> Fills:
     """The model's best words for each text's blank, with their probabilities."""
     with eval_mode(model.module):
         filled = fill(model, [probe.text for probe in asked], top=top)

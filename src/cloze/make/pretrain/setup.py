@@ -17,7 +17,7 @@ from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, Devic
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Preparing, prepare, prepared, with_digest
 from cloze.data.sources import Source
-from cloze.make.distill.student import student
+from cloze.make.distill.student import build_student
 from cloze.make.extend_model import extend_model
 from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.tokenizer import prepare_tokenizer
@@ -41,7 +41,7 @@ from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
 from cloze.plot.numbers import percent
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.distributed import Team
+from cloze.train.distributed import DistributedContext
 from cloze.train.fit import Callbacks
 
 
@@ -58,13 +58,17 @@ class PretrainingSetup:
     teacher: Model | None = None  # of a distillation
     resident: CorpusSliceBatches | None = None  # where the corpus is on the device
 
-    def step(self, number: int, team: Team) -> list[PackedBatch] | list[CorpusSliceBatch]:
+    def step(
+        self, number: int, distributed: DistributedContext
+    ) -> list[PackedBatch] | list[CorpusSliceBatch]:
         """This process's batches of one step, masked unless the device masks them."""
         if self.resident is not None:
             return self._assign_objective(self.resident.step(number), self.batches.numbers(number))
         return [
             self._mask(batch, self.masking, seed=self.recipe.run.seed)
-            for batch in self.batches.step(number, rank=team.rank, world=team.world)
+            for batch in self.batches.step(
+                number, rank=distributed.rank, world=distributed.world_size
+            )
         ]
 
     def steps_per_epoch(self) -> float:
@@ -162,7 +166,7 @@ def open_setup(
     out: Path,
     recipe: Recipe,
     *,
-    team: Team,
+    distributed: DistributedContext,
     callbacks: Callbacks,
     corpus_digest: str | None = None,
 ) -> PretrainingSetup:
@@ -172,7 +176,11 @@ def open_setup(
     is read. The first process does the work on the disk while the others wait.
     """
     taught, folder = recipe.distill, recipe.corpus.folder
-    base = None if recipe.start is None else load(recipe.start, device="cpu", quiet=not team.first)
+    base = (
+        None
+        if recipe.start is None
+        else load(recipe.start, device="cpu", quiet=not distributed.is_first)
+    )
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
@@ -181,7 +189,7 @@ def open_setup(
         )
         callbacks.log(describe_corpus(made.summary))
 
-    team.ahead(make)
+    distributed.run_on_first(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(place)
     model = _build_model(recipe, tokenizer, base)
@@ -189,7 +197,7 @@ def open_setup(
     if not words:
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
     masked = words and not recipe.objective.causal
-    fast = recipe.is_fast(team.device.type, team.world) and words
+    fast = recipe.is_fast(distributed.device.type, distributed.world_size) and words
     batching = recipe.objective.shared(recipe.batch.batching())
     batches = Batches(
         opened.train,
@@ -199,9 +207,9 @@ def open_setup(
     )
     resident = None
     if fast:
-        callbacks.log(f"the corpus is moved to {team.device}")
+        callbacks.log(f"the corpus is moved to {distributed.device}")
         resident = CorpusSliceBatches(
-            DeviceCorpus(opened, tokenizer, team.device),
+            DeviceCorpus(opened, tokenizer, distributed.device),
             batches,
             max_seqlen=recipe.samples.length,
             mlm_probability=recipe.masking.rate,
@@ -269,7 +277,7 @@ def describe_corpus(summary: Summary) -> str:
 
 def _build_model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
     if recipe.distill is not None and base is not None:
-        return student(base, layers=recipe.distill.layers, family=recipe.distill.family)
+        return build_student(base, layers=recipe.distill.layers, family=recipe.distill.family)
     heads = ("mlm",) if recipe.samples.pairs == "none" else ("mlm", "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:

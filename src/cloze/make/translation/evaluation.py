@@ -12,7 +12,7 @@ from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.utils import eval_mode
 from cloze.tasks.translate import translate
-from cloze.train.evaluate import averages
+from cloze.train.evaluate import evaluate_objective
 from cloze.train.run_files import SAMPLES
 from cloze.train.state import TrainState
 
@@ -44,7 +44,7 @@ class TranslationEvaluation:
         self._samples: list[dict[str, str]] = []
 
     def __call__(self) -> dict[str, float]:
-        means = averages(self._state, self._batches) if self._batches else {}
+        means = evaluate_objective(self._state, self._batches) if self._batches else {}
         with eval_mode(self._model.module):
             found = translate(
                 self._model,
