@@ -34,7 +34,7 @@ from cloze.data.labelled.tables import read_text_examples
 from cloze.data.labelled.tags import read_tagged_examples
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
-from cloze.metrics.measures import compute_scores as measured
+from cloze.metrics.scorer import compute_scores as measured
 from cloze.plot.numbers import percent
 from common import DATA, minilm, tell, versions
 

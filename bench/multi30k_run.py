@@ -29,7 +29,12 @@ SHORT = 16  # tokens that the runs about positions learn from, at most
 EDGES = (0, 8, 10, 12, 15, 18, 1000)  # words of the source
 ASKED = "Tom chase Jerry"
 # length penalties to choose from on val: a model of smoothed labels likes to end too soon
-SEARCHES = ({"alpha": 0.6}, {"alpha": 1.0}, {"alpha": 1.5}, {"penalty": "average", "alpha": 1.0})
+SEARCHES = (
+    {"length_penalty": 0.6},
+    {"length_penalty": 1.0},
+    {"length_penalty": 1.5},
+    {"length_normalization": "average", "length_penalty": 1.0},
+)
 SEQ2SEQ = {
     "none": ["seq2seq.attention=none", "seq2seq.cell=lstm"],
     "bahdanau": ["seq2seq.attention=bahdanau", "seq2seq.cell=gru"],
@@ -234,7 +239,7 @@ def watch(name: str) -> Callbacks:
 
 
 def said_by(model: Translator, source: list[str], search: dict[str, Any]) -> list[str]:
-    found = translate(model, source, beam=BEAM, policy="head", batch_tokens=32_768, **search)
+    found = translate(model, source, beam=BEAM, truncation="head", batch_tokens=32_768, **search)
     return [one.text for one in found]
 
 

@@ -33,7 +33,7 @@ from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
 from cloze.plot.numbers import percent
-from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.inputs import batch_by_tokens
 from common import tell, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
@@ -98,7 +98,7 @@ def compare(given: argparse.Namespace) -> list[dict[str, object]]:
             row: dict[str, object] = {"stored as": name, "MB": round(size / 1e6, 2)}
             if asked is not None:
                 row |= evaluate_masks(model, *asked)
-            vectors = cloze.embed(model, texts, policy="head", normalize=True)
+            vectors = cloze.embed(model, texts, truncation="head", normalize=True)
             exact = vectors if exact is None else exact
             cosines = (vectors * exact).sum(1)
             row |= {

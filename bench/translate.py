@@ -36,7 +36,7 @@ from cloze.checkpoint.translator import Translator
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
 from cloze.plot.numbers import percent
-from cloze.tasks.batches import batch_by_tokens
+from cloze.tasks.inputs import batch_by_tokens
 from cloze.tasks.translate import pad_sequences, translate
 from common import tell, versions
 
@@ -51,9 +51,9 @@ def ours(model: Translator, tokens: int) -> Side:
             model,
             list(texts),
             beam=BEAM,
-            penalty="average",
-            alpha=ALPHA,
-            ratio=RATIO,
+            length_normalization="average",
+            length_penalty=ALPHA,
+            max_length_ratio=RATIO,
             batch_tokens=BEAM * tokens,  # which counts hypotheses
         )
         return [one.text for one in found]

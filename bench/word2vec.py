@@ -22,8 +22,13 @@ from rich.table import Table
 
 from cloze.data.sources import read_rows
 from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
-from cloze.metrics.numbers import spearman
-from cloze.metrics.words import read_pairs, read_questions, score_analogies, score_similarities
+from cloze.metrics.regression import spearman
+from cloze.metrics.word_vectors import (
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_similarities,
+)
 from cloze.models.word2vec import WordVectors
 from cloze.train.word2vec.corpus import Encoded, encode
 from cloze.train.word2vec.settings import Settings, Text

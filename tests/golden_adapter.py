@@ -209,7 +209,7 @@ def generate(model, inputs):
 def translate(model, inputs):
     texts = inputs["prompts"]
     align = getattr(model.config, "attention", "") != "none"
-    beam = cloze.translate(model, texts, best=2, align=align)
+    beam = cloze.translate(model, texts, n_best=2, align=align)
     greedy = cloze.translate(model, texts, beam=1)
     return {
         "beam": [[[c.text, c.score, c.log_probability] for c in one.candidates] for one in beam],
@@ -231,7 +231,7 @@ def similar(model, inputs):
     }
 
 
-SCORES: dict[str, str] = {}  # new name of a score: the one it had in commit 58e9c8d
+SCORES = {"brevity_penalty": "brevity"}  # new name of a score: the one it had in commit 58e9c8d
 
 
 def evaluate(model, files):

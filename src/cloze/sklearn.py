@@ -26,7 +26,8 @@ from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
 from cloze.tasks.classify import Classification, predict
-from cloze.tasks.embed import BATCH_TOKENS, Vectors, embed
+from cloze.tasks.embed import Vectors, embed
+from cloze.tasks.inference import BATCH_TOKENS
 
 try:
     from sklearn.base import (
@@ -68,8 +69,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
         layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or numbers.
         pooling: cls, mean or max; unsaid, the folder's own, else mean.
         normalize: to length one; unsaid, as the folder says.
-        policy: for texts too long: head, tail, head+tail or window; None makes them an error.
-        stride: tokens that windows share; None: a quarter.
+        truncation: for texts that are too long: head, tail, head+tail or window; None: an error.
+        overlap: tokens that two windows share; None: a quarter of the window.
         batch_tokens: computed at once.
         device: for a model that is opened here; None is the GPU where there is one.
     """
@@ -81,8 +82,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
         layers: str | Sequence[int] = "last",
         pooling: str | None = None,
         normalize: bool | None = None,
-        policy: str | None = "head",
-        stride: int | None = None,
+        truncation: str | None = "head",
+        overlap: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
         device: str | None = None,
     ) -> None:
@@ -90,8 +91,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
         self.layers = layers
         self.pooling = pooling
         self.normalize = normalize
-        self.policy = policy
-        self.stride = stride
+        self.truncation = truncation
+        self.overlap = overlap
         self.batch_tokens = batch_tokens
         self.device = device
 
@@ -121,8 +122,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
             layers=self.layers,
             pooling=self.pooling,
             normalize=self.normalize,
-            policy=self.policy,
-            stride=self.stride,
+            truncation=self.truncation,
+            overlap=self.overlap,
             batch_tokens=self.batch_tokens,
         )
 
@@ -150,7 +151,7 @@ class _Tuner(_OfTexts):
         batch: int = 32,
         transfer: str = "full",
         length: int | None = None,
-        policy: str = "head",
+        truncation: str = "head",
         hold_out: float = 0.0,
         settings: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
@@ -162,7 +163,7 @@ class _Tuner(_OfTexts):
         self.batch = batch
         self.transfer = transfer
         self.length = length
-        self.policy = policy
+        self.truncation = truncation
         self.hold_out = hold_out
         self.settings = settings
         self.random_state = random_state
@@ -180,7 +181,7 @@ class _Tuner(_OfTexts):
 
     def _recipe(self) -> FinetuneRecipe:
         flags: dict[str, dict[str, Any]] = {
-            "data": {"hold_out": self.hold_out, "length": self.length, "policy": self.policy},
+            "data": {"hold_out": self.hold_out, "length": self.length, "policy": self.truncation},
             "transfer": {"kind": self.transfer},
             "optimizer": {"lr": self.rate},
             "run": {
@@ -231,7 +232,7 @@ class Classifier(ClassifierMixin, _Tuner):  # type: ignore[misc]
         batch: examples to a step.
         transfer: what learns: full, last-N, head, or features (a regression on frozen vectors).
         length: tokens of a text, at most; None: as many as the model reads.
-        policy: for longer texts: head, tail, head+tail or window.
+        truncation: for longer texts: head, tail, head+tail or window.
         hold_out: a share of the examples to judge by after each epoch, so that the best is kept.
         settings: anything else of the recipe, such as "loss.class_weights=balanced".
         random_state: a number is the seed of the run, as of `cloze finetune --seed`.

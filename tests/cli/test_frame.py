@@ -211,7 +211,7 @@ def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.Monke
 
 
 def pieces(stdout: str) -> list[list[str]]:
-    return [json.loads(line)["pieces"][1:-1] for line in stdout.splitlines()]
+    return [json.loads(line)["tokens"][1:-1] for line in stdout.splitlines()]
 
 
 def test_texts_come_from_arguments_files_and_pipes(

@@ -86,7 +86,7 @@ def pairs(second):
 MASKED = ["a [MASK]", "[MASK] b [MASK]"]
 TWO = ["the cat", "a b"]
 TOP = [["--top", "1"], ["--top", "3"]]
-PIECES = ("ids", "pieces", "offsets", "words", "type_ids")
+PIECES = ("ids", "tokens", "offsets", "words", "type_ids")
 HOW = ["first", "none", "simple", "average"]
 
 CASES = {

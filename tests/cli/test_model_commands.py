@@ -229,9 +229,9 @@ def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path
         (["a", "--policy", "cut"], ("'cut'", "head+tail")),
         (
             ["a", "--stride", "5"],
-            ("stride", "window"),
+            ("overlap", "window"),
         ),
-        (["a", "--stride", "5", "--policy", "head"], ("stride", "window")),
+        (["a", "--stride", "5", "--policy", "head"], ("overlap", "window")),
         (["a", "--dtype", "int3"], ("dtype", "'int3'", "float32")),
         (["a", "--device", "tpu7"], ("device", "tpu7")),
         (["a", "--device", "meta"], ("device", "meta")),

@@ -13,7 +13,7 @@ def test_json_has_everything_and_equals_python(run, tokenizer_folder: Path) -> N
         "text": "The cat sat.",
         "pair": "北京 dog",
         "ids": want.ids,
-        "pieces": want.tokens,
+        "tokens": want.tokens,
         "offsets": [list(span) for span in want.offsets],
         "words": want.words,
         "type_ids": want.type_ids,

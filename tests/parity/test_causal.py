@@ -9,7 +9,7 @@ from cloze.checkpoint.model import Model
 from cloze.interop.huggingface import write_config
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.left_to_right import language_model
+from cloze.tasks.language import language_model
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity

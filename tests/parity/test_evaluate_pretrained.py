@@ -12,7 +12,7 @@ from cloze.data.packing import Batching
 from cloze.data.prepare import Options, prepare
 from cloze.data.samples import Sampling
 from cloze.interop.sentence_transformers import Pooling
-from cloze.metrics.held_out import make_evaluation_epoch, make_evaluation_masking
+from cloze.metrics.pretraining import make_evaluation_epoch, make_evaluation_masking
 from cloze.objectives.masking import Masking, mask_batch
 from helpers import scramble, tiny_model
 
@@ -33,7 +33,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     model = tiny_model(*heads, family=family)
     peer = kind.from_pretrained(model.save(tmp_path / "m")).eval()
     (tmp_path / "text.txt").write_text(STORIES)
-    made = cloze.evaluate(model, tmp_path / "text.txt", length=16)
+    made = cloze.evaluate(model, tmp_path / "text.txt", max_length=16)
     corpus = prepare(
         [tmp_path / "text.txt"], model.tokenizer, tmp_path / "c", Options(hold_out=0.0), workers=1
     )

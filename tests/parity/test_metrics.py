@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.metrics import labels, numbers
+from cloze.metrics import labels, regression
 from cloze.metrics.labels import LabelScores
-from cloze.metrics.measures import compute_scores
+from cloze.metrics.scorer import compute_scores
 from cloze.metrics.spans import score_spans
 
 metrics = pytest.importorskip("sklearn.metrics", reason="pip install scikit-learn")
@@ -78,12 +78,14 @@ measured = st.integers(-4, 4).map(float) | st.floats(-1e3, 1e3).map(lambda x: ro
 def test_correlations_are_those_of_scipy(both):
     gold, said = map(list, zip(*both, strict=True))
     if len({*gold}) == 1 or len({*said}) == 1:
-        assert numbers.pearson(gold, said) == numbers.spearman(gold, said) == 0  # theirs is NaN
+        assert (
+            regression.pearson(gold, said) == regression.spearman(gold, said) == 0
+        )  # theirs is NaN
     else:
-        assert close(numbers.pearson(gold, said), stats.pearsonr(gold, said).statistic)
-        assert close(numbers.spearman(gold, said), stats.spearmanr(gold, said).statistic)
-    assert numbers.compute_ranks(np.array(gold)).tolist() == stats.rankdata(gold).tolist()
-    assert close(numbers.mean_squared_error(gold, said), metrics.mean_squared_error(gold, said))
+        assert close(regression.pearson(gold, said), stats.pearsonr(gold, said).statistic)
+        assert close(regression.spearman(gold, said), stats.spearmanr(gold, said).statistic)
+    assert regression.compute_ranks(np.array(gold)).tolist() == stats.rankdata(gold).tolist()
+    assert close(regression.mean_squared_error(gold, said), metrics.mean_squared_error(gold, said))
 
 
 def tagged(letters):

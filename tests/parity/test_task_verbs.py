@@ -8,7 +8,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, QuestionExample, TextExample
 from cloze.tasks import answer, choose, classify
-from cloze.tasks.scoring import compute_logits
+from cloze.tasks.inference import compute_logits
 from helpers import ENCODERS, tiny_model
 
 pytestmark = pytest.mark.parity

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.vectors import export_vectors, import_vectors
-from cloze.metrics.words import read_pairs, read_questions, score_analogies, score_similarities
+from cloze.metrics.word_vectors import (
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_similarities,
+)
 from cloze.models.configs.word2vec import Grams
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import combine, odd_one_out, similar

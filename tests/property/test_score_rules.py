@@ -10,10 +10,10 @@ from cloze.metrics.labels import (
     confusion_matrix,
     matthews_correlation,
     score_labels,
+    sum_scores,
 )
-from cloze.metrics.measures import compute_scores
-from cloze.metrics.numbers import pearson, spearman
-from cloze.metrics.rates import sum_scores
+from cloze.metrics.regression import pearson, spearman
+from cloze.metrics.scorer import compute_scores
 from cloze.metrics.squad import chinese_f1, english_f1, normalize_answer, score_answer
 
 numbers = st.floats(-1e300, 1e300)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloze.data.parallel_text import TranslationBatches
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.metrics.bleu import TOKENIZERS, compute_bleu
-from cloze.tasks.pieces import join_words
+from cloze.tasks.translate import join_words
 from texts import ANY_TEXT
 from translators import translator
 

@@ -77,11 +77,11 @@ def fitted(folder):
         {},
         {"layers": "concat-last-4", "pooling": "cls"},
         {"layers": [0, -1], "pooling": "max", "normalize": True},
-        {"policy": "window", "stride": 2, "batch_tokens": 16},
+        {"truncation": "window", "overlap": 2, "batch_tokens": 16},
     ],
 )
 def test_vectors_are_those_of_embed(model, choices):
-    expected = cloze.embed(model, [*TEXTS, LONG], **{"policy": "head", **choices})
+    expected = cloze.embed(model, [*TEXTS, LONG], **{"truncation": "head", **choices})
     found = Embedder(model, **choices).fit_transform([*TEXTS, LONG])
     assert found.dtype == np.float32
     assert np.array_equal(found, expected)
@@ -134,7 +134,7 @@ def test_choices_are_checked_by_fit_and_not_before(model, tmp_path):
     wrong = [
         (Embedder(model, layers="lost"), ConfigError, "lost"),
         (Embedder(model, pooling="sum"), ConfigError, "sum"),
-        (Embedder(model, policy="fold"), ConfigError, "fold"),
+        (Embedder(model, truncation="fold"), ConfigError, "fold"),
         (Embedder(model, batch_tokens=0), ConfigError, "batch_tokens"),
         (Embedder(tmp_path / "nothing"), FolderError, "nothing"),
         (Embedder(model, pooling="none"), ConfigError, ("pooling", "none")),
@@ -148,7 +148,7 @@ def test_long_texts_are_cut_unless_they_shall_not(model):
     cut, begin = Embedder(model).fit_transform([LONG, "a b c d e f g h"])
     assert np.array_equal(cut, begin)
     with raises(InputError, "text 2", "tokens"):
-        Embedder(model, policy=None).fit_transform(["a", LONG])
+        Embedder(model, truncation=None).fit_transform(["a", LONG])
 
 
 def test_it_must_be_fitted_first(model, folder):
@@ -238,7 +238,7 @@ def test_it_is_what_finetune_makes(folder, tmp_path):
         batch=np.int64(4),
         transfer="last-1",
         length=5,
-        policy="tail",
+        truncation="tail",
         random_state=np.int64(5),
     ).fit(GOOD + BAD, [1] * 6 + [0] * 6)
     assert made.model_.task == expected.task

@@ -76,7 +76,7 @@ def answer(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.answer import predict
-    from cloze.tasks.scoring import resolve_task
+    from cloze.tasks.inference import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(resolve_task("answer", opened), policy, stride)

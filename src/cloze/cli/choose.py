@@ -62,7 +62,7 @@ def choose(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.choose import predict
-    from cloze.tasks.scoring import resolve_task
+    from cloze.tasks.inference import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(resolve_task("choose", opened), policy, None)

@@ -69,7 +69,7 @@ def classify(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.tasks.classify import predict
-    from cloze.tasks.scoring import resolve_task
+    from cloze.tasks.inference import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = with_policy(resolve_task("classify", opened), policy, stride)

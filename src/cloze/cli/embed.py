@@ -88,7 +88,7 @@ def embed(
     from cloze.checkpoint.load import load
     from cloze.data.vector_files import check_vector_format, open_vector_file
     from cloze.files import check_output_path
-    from cloze.tasks.embed_stream import embed_stream
+    from cloze.tasks.embed import embed_stream
 
     by_token = pooling == "none"
     if out is not None:
@@ -111,8 +111,8 @@ def embed(
             pooling=pooling,
             layers=layers,
             normalize=normalize,
-            policy=policy,
-            stride=stride,
+            truncation=policy,
+            overlap=stride,
             batch_tokens=batch_tokens,
             progress=show,
         ):

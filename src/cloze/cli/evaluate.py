@@ -1,6 +1,5 @@
 """`cloze evaluate`: the scores of a model on data of its kind."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from cloze.cli.common import (
     SkipBad,
     Skipped,
     Stride,
+    TagColumn,
     TextColumn,
     print_json,
     print_table,
@@ -30,12 +30,10 @@ from cloze.cli.common import (
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.evaluation import Evaluation
-    from cloze.tasks.scored import CorpusEvaluation
+    from cloze.tasks.evaluation import CorpusEvaluation, Evaluation
 
 SHOWN = 12  # labels of a confusion matrix on the screen
 LONG = 160  # letters of a text there
-WORST = 5
 
 Chinese = Annotated[
     bool | None,
@@ -61,12 +59,10 @@ def evaluate(
         ),
     ],
     *,
-    text: TextColumn = None,
-    pair: PairColumn = None,
-    label: LabelColumn = None,
-    column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of the tags; of running text.")
-    ] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    tag_column: TagColumn = None,
     scheme: Scheme = None,
     predictions: Annotated[
         Path | None,
@@ -79,12 +75,14 @@ def evaluate(
     swap: Annotated[
         bool, typer.Option("--swap", help="Ask pairs again with A and B exchanged.")
     ] = False,
-    length: Annotated[
+    max_length: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Masked words: tokens of a sample. [the model's]"),
+        typer.Option(
+            metavar="N", help="Masked LM: tokens of a sample (default: the model's limit)."
+        ),
     ] = None,
-    policy: Policy = None,
-    stride: Stride = None,
+    truncation: Policy = None,
+    overlap: Stride = None,
     chinese: Chinese = None,
     beam: Annotated[
         int | None, typer.Option(metavar="N", help="Translators: hypotheses. [4]")
@@ -100,42 +98,33 @@ def evaluate(
     """Score a model on data of its kind, and show where it goes wrong.
 
     A masked-LM head is asked for hidden words of running text; a model of vectors, or any with
-    --pair or --label, is held against scored pairs such as STS-B.
+    --pair-column or --label-column, is held against scored pairs such as STS-B.
     """
-    from cloze.checkpoint.abilities import family_of
     from cloze.checkpoint.families import load
     from cloze.tasks.evaluate import evaluate
-    from cloze.tasks.evaluate_pretrained import evaluation_kind, is_pretrained
-    from cloze.tasks.predictions import predictions_file, write_predictions
-    from cloze.tasks.scored import CorpusEvaluation
+    from cloze.tasks.evaluation import CorpusEvaluation
 
-    if predictions is not None:  # before the time is spent
-        predictions_file(predictions, force=force)
     check_report(report, force)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    own = family_of(opened) is not None
-    untaught = (
-        is_pretrained(opened) and evaluation_kind(opened, pair=pair, label=label) != "similarity"
-    )
-    if (own or untaught) and (predictions is not None or worst is not None):
-        name = "--worst" if predictions is None else "--predictions"
-        what = "a model judged by running text" if untaught else f"a {type(opened).__name__}"
-        raise typer.BadParameter(f"{what} does not know it", param_hint=name)
     title = f"{Path(model).name} on {', '.join(Path(one).name for one in data)}"
     options: dict[str, Any] = {
-        "text": text,
-        "pair": pair,
-        "label": label,
-        "column": column,
+        "name": model,
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_column": label_column,
+        "tag_column": tag_column,
         "scheme": scheme,
-        "policy": policy,
-        "stride": stride,
-        "length": length,
+        "truncation": truncation,
+        "overlap": overlap,
+        "max_length": max_length,
         "chinese": chinese,
         "swap": swap,
         "beam": beam,
         "bleu": bleu,
         "skip_bad": skip_bad,
+        "worst": worst,
+        "predictions": predictions,
+        "force": force,
     }
     with progress(quiet) as show:
         made: Evaluation | CorpusEvaluation = evaluate(opened, list(data), **options, progress=show)
@@ -144,14 +133,11 @@ def evaluate(
         skipped(error)
     skipped.tell()
     if report is not None:
-        listed = {} if worst is None else {"worst": worst}  # of our own families it is refused
-        made.save(report, title=title, **listed)
+        made.save(report, title=title)
     if isinstance(made, CorpusEvaluation):
         _show_own(made, model, as_json)
         return
-    if predictions is not None:
-        write_predictions(made, predictions, force=force)
-    _show(made, model, WORST if worst is None else worst, as_json)
+    _show(made, model, as_json)
 
 
 def check_report(path: Path | None, force: bool) -> None:
@@ -167,17 +153,16 @@ def check_report(path: Path | None, force: bool) -> None:
 
 def _show_own(made: "CorpusEvaluation", model: str, as_json: bool) -> None:
     if as_json:
-        print_json({"model": model, **made.to_dict()})
+        print_json(made.to_dict())
     else:
         print_table(("score", model), made.rows())
 
 
-def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
+def _show(made: "Evaluation", model: str, as_json: bool) -> None:
     from cloze.tasks.evaluation import shorten
 
     if as_json:
-        listed = [dataclasses.asdict(one) for one in made.worst_errors(worst)]
-        print_json({"model": model, **made.to_dict(), "worst": listed})
+        print_json(made.to_dict())
         return
     print_table(("score", model), _scores(made))
     matrix = made.confusion
@@ -187,14 +172,14 @@ def _show(made: "Evaluation", model: str, worst: int, as_json: bool) -> None:
             for name, counts in zip(matrix.labels, matrix.counts.tolist(), strict=True)
         ]
         print_table(("is \\ predicted", *matrix.labels), rows)
-    if worst and made.errors:
+    if made.listed_errors:
         errors = [
             (
                 *(shorten(text, LONG) for text in (one.text, one.gold, one.predicted)),
                 f"{one.severity:.4g}",
                 one.where,
             )
-            for one in made.worst_errors(worst)
+            for one in made.listed_errors
         ]
         title = f"the worst of {len(made.errors):,} errors"
         print_table(("text", "right", "predicted", made.severity, "where"), errors, title=title)

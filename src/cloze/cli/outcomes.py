@@ -65,7 +65,7 @@ def outcomes_of(
     quiet: bool,
 ) -> Iterator[Found]:
     """Each example with its prediction, under a bar; `cut` is where that says what was left out."""
-    from cloze.tasks.scoring import predict_each as outcomes_by
+    from cloze.tasks.inputs import predict_each as outcomes_by
 
     def found(show: Callable[[str, int, int | None], None]) -> Found:
         def verb(some: Sequence[Any]) -> Sequence[Any]:

@@ -57,7 +57,7 @@ def tag(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
     from cloze.data.labelled.examples import Origin
-    from cloze.tasks.scoring import resolve_task
+    from cloze.tasks.inference import resolve_task
     from cloze.tasks.tag import make_examples, predict
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)

@@ -59,7 +59,7 @@ def tokenize(
 def _plain(encoding: "TokenAlignment") -> dict[str, object]:
     return {
         "ids": encoding.ids,
-        "pieces": encoding.tokens,
+        "tokens": encoding.tokens,
         "offsets": encoding.offsets,
         "words": encoding.words,
         "type_ids": encoding.type_ids,

@@ -25,7 +25,7 @@ from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finet
 from cloze.make.finetune.trials import is_seed_trial
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
-from cloze.tasks.evaluate import evaluate_labelled
+from cloze.tasks.evaluate_labelled import evaluate_labelled
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import DATA_FACTS, RECIPE
 

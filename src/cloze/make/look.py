@@ -142,7 +142,7 @@ def look(source: Path, out: Path, *, device: str | None = None) -> Look:
 def neighbours(model: Model, queries: Sequence[str], texts: Sequence[str]) -> list[Near]:
     """For each query the texts whose vectors lie nearest, with their cosines."""
     # Mean vectors of a BERT share a large common part; without it the differences show.
-    vectors = embed(model, [*queries, *texts], pooling="mean", policy="head")
+    vectors = embed(model, [*queries, *texts], pooling="mean", truncation="head")
     vectors -= vectors.mean(0)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     likeness = vectors[: len(queries)] @ vectors[len(queries) :].T

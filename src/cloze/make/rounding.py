@@ -33,7 +33,7 @@ def round_weights(
     found = replace(model, module=copy.deepcopy(model.module))
     for number, block in enumerate(found.module.blocks, 1):
         with _watched(block) as squares:
-            embed(found, texts, policy="head")
+            embed(found, texts, truncation="head")
         for linear, square in squares.items():
             linear.weight.data.copy_(round_columns(linear.weight.data, square))
         if progress is not None:

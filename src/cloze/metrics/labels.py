@@ -5,7 +5,7 @@ such as a label that is never said, are scored as scikit-learn scores them with 
 """
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,10 +14,54 @@ from numpy.typing import NDArray
 
 from cloze.config import in_range
 from cloze.errors import InputError
-from cloze.metrics.rates import LabelScores
 
 Label: TypeAlias = str | int
 Counts: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelScores:
+    """How well one label, or one kind of span, was found.
+
+    P = right/found, R = right/wanted, F1 = 2·P·R/(P + R) = 2·right/(found + wanted). Where a
+    quotient has no value it is 0, as in scikit-learn and conlleval.
+    """
+
+    true_positives: int  # found where it was wanted
+    predicted: int
+    support: int
+
+    @property
+    def precision(self) -> float:
+        return _share(self.true_positives, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        return _share(self.true_positives, self.support)
+
+    @property
+    def f1(self) -> float:
+        return _share(2 * self.true_positives, self.predicted + self.support)
+
+
+def sum_scores(rates: Iterable[LabelScores]) -> LabelScores:
+    """All labels counted as one."""
+    as_list = list(rates)
+    return LabelScores(
+        true_positives=sum(one.true_positives for one in as_list),
+        predicted=sum(one.predicted for one in as_list),
+        support=sum(one.support for one in as_list),
+    )
+
+
+def macro_f1(rates: Iterable[LabelScores]) -> float:
+    """The mean of the labels' F1, in which every label counts the same; 0 of none."""
+    as_list = [one.f1 for one in rates]
+    return _share(sum(as_list), len(as_list))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
 def check_paired(gold: Sized, predicted: Sized) -> int:

@@ -150,7 +150,7 @@ MEASURES: Mapping[str, Measure] = {
             note="Of the dev sentences, by which the model is chosen.",
         ),
     ),
-    # what labelled data are scored by (cloze.metrics.measures)
+    # what labelled data are scored by (cloze.metrics.scorer)
     "accuracy": Measure(
         label="accuracy",
         write=percent,

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from cloze.data.labelled.tag_schemes import detect_tag_scheme, tags_to_spans
 from cloze.errors import InputError
-from cloze.metrics.labels import check_paired
-from cloze.metrics.rates import LabelScores, sum_scores
+from cloze.metrics.labels import LabelScores, check_paired, sum_scores
 
 Tags: TypeAlias = Sequence[str]  # of one sentence, a tag to a word
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cloze.errors import InputError
 from cloze.metrics.labels import check_paired
-from cloze.metrics.numbers import Numbers
+from cloze.metrics.regression import Numbers
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's only, in the official script too
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

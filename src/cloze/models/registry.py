@@ -165,7 +165,7 @@ for _family in (
         layout="cloze.interop.layouts:BERT",
         capabilities=encoder_capabilities,
         recipe="bert-mini",
-        language_model="cloze.tasks.left_to_right:as_language",
+        language_model="cloze.tasks.language:as_language",
     ),
     Family(
         name="distilbert",

@@ -1,14 +1,16 @@
-"""`answer`: the stretch of a context that answers a question, or none.
+"""`answer`: the span of a context that answers a question, or none.
 
 t tokens of a window, c of them the context's, l tokens of the longest answer.
 """
 
 import re
 import string
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict, Unpack, overload
 from unicodedata import category
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,52 +18,251 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import in_range
+from cloze.data.batch import Ints
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, QuestionExample
+from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
-from cloze.tasks.answer_items import AnswerItem, encode_examples
-from cloze.tasks.door import open_model
-from cloze.tasks.scoring import compute_logits, resolve_task
-from cloze.tasks.texts import check_text
+from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
+from cloze.tasks.inputs import check_texts, open_model
+from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import max_context_windows
 from cloze.text.words import IDEOGRAPHS
 
-MAX_ANSWER_TOKENS = 30  # tokens of an answer
-NUM_CANDIDATES = 20  # spans that share the probability
+MAX_ANSWER_TOKENS = 30
+MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
+NUM_CANDIDATES = 20  # spans that the probability is shared among
+CHUNK = 1024  # questions whose alignment is held at once
 
-# White space, and scripts that are written without it: ideographs, kana, and what South-East Asia
-# writes in. There a run of letters is no word but may be all of a sentence.
+# White space, and scripts that are written without it: ideographs, kana, and those of South-East
+# Asia. There a run of letters is not a word but may be a whole sentence.
 _SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-_PARTING = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
+_SEPARATOR = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
 
 _Span = tuple[float, int, int]  # score, and characters in the context
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCandidate:
-    """A stretch of the context; an empty text says that the context does not tell."""
+    """A span of the context; an empty text means that the context does not say."""
 
     text: str
     start: int
     end: int
-    logit: float  # the head's score for its first token plus that for its last
-    probability: float  # softmax over the logits of the 20 best
+    logit: float  # the start logit of its first token plus the end logit of its last
+    probability: float  # softmax over the logits of the 20 best candidates
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerResult:
-    """The answer to a question, and others that come near."""
+    """The answer to a question, and other candidates."""
 
-    text: str  # empty: the context does not tell
+    question: str
+    context: str
+    text: str  # empty: the context does not say
     start: int
     end: int
     logit: float
     probability: float
     candidates: tuple[AnswerCandidate, ...]  # best first
-    no_answer_margin: (
-        float  # of "none" over the best span, in logits; infinite where there is no span
+    no_answer_margin: float  # logit of "no answer" minus that of the best span; inf without a span
+    truncated: int = 0  # tokens of the question or context that were left out
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the question."""
+        return {
+            "question": self.question,
+            "context": self.context,
+            "answers": [asdict(one) for one in self.candidates],
+            "truncated": self.truncated,
+        }
+
+
+class AnswerOptions(TypedDict, total=False):
+    """The options of `answer`."""
+
+    top: int
+    max_answer_tokens: int
+    allow_no_answer: bool | None
+    whole_words: bool
+    truncation: str | None
+    overlap: int | None
+    batch_tokens: int | None
+    progress: ProgressCallback | None
+
+
+@overload
+def answer(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: Model | PathLike, question: str, context: str, **options: Unpack[AnswerOptions]
+) -> AnswerResult: ...
+@overload
+def answer(
+    model: Model | PathLike,
+    question: Iterable[str],
+    context: str | Iterable[str],
+    **options: Unpack[AnswerOptions],
+) -> list[AnswerResult]: ...
+def answer(
+    model: Model | PathLike,
+    question: str | Iterable[str],
+    context: str | Iterable[str],
+    *,
+    top: int = 1,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    allow_no_answer: bool | None = None,
+    whole_words: bool = True,
+    truncation: str | None = None,
+    overlap: int | None = None,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> AnswerResult | list[AnswerResult]:
+    """The span of a context that answers a question, with its offsets and probability.
+
+    Args:
+        model: a model for question answering, or its folder.
+        question: a question, or several.
+        context: the text that has the answer: one for all questions, or one for each.
+        top: number of candidates to return.
+        max_answer_tokens: tokens that an answer may have.
+        allow_no_answer: whether "the context does not say" may be the answer. Default: if the
+            model was trained for it.
+        whole_words: whether to extend answers to whole words, or leave them as the tokens that the
+            model chose.
+        truncation: for contexts that are too long: window (all of the context, in overlapping
+            windows; the default), head or tail.
+        overlap: tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: tokens in a batch; the default depends on the device.
+        progress: called with the number of sequences done.
+    """
+    model = open_model(model, "answer", Model)
+    task = with_policy(resolve_task("answer", model), truncation, overlap)
+    questions, contexts = check_texts(question, "question"), check_texts(context, "context")
+    if isinstance(context, str):
+        contexts *= len(questions)
+    elif len(questions) != len(contexts) or isinstance(question, str):
+        raise InputError(
+            f"there are {len(questions):,} questions and {len(contexts):,} contexts",
+            fix="give one context for all questions, or one for each",
+        )
+    examples = [
+        QuestionExample(question=one, context=other, origin=Origin(line=number))
+        for number, (one, other) in enumerate(zip(questions, contexts, strict=True), 1)
+    ]
+    found = predict(
+        model,
+        examples,
+        task=task,
+        top=top,
+        max_answer_tokens=max_answer_tokens,
+        allow_no_answer=allow_no_answer,
+        whole_words=whole_words,
+        batch_tokens=batch_tokens,
+        progress=progress,
     )
-    truncated: int = 0  # pieces that were not read
+    return found[0] if isinstance(question, str) else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerItem(EncodedExample):
+    """A question and a window of its context as one sequence."""
+
+    context: range  # positions of the context's tokens
+    window: range  # which tokens of the context these are
+    chars: Ints  # c 2: their character offsets in the context
+    truncated: int = 0  # tokens left out of the question, or of the context without windows
+
+
+def encode_examples(
+    model: Model, examples: Sequence[QuestionExample], task: Task
+) -> list[list[AnswerItem]]:
+    """For each example its windows, each [CLS] question [SEP] part of the context [SEP].
+
+    Every token is a position. The targets are the tokens with the first and the last character of
+    the first answer, or (0, 0), [CLS], where it is not wholly in the window. A question is
+    truncated to 64 tokens, or to half of the model's limit if that is less.
+    """
+    check_pair_support(model)
+    groups: list[list[AnswerItem]] = []
+    for first in range(0, len(examples), CHUNK):
+        chunk = examples[first : first + CHUNK]
+        questions, lost = _truncate_questions(model, [example.question for example in chunk])
+        whole = model.tokenizer.encode_batch(questions, [example.context for example in chunk])
+        for number, (example, question, cut, encoding) in enumerate(
+            zip(chunk, questions, lost, whole, strict=True), first
+        ):
+            windows = [encoding]
+            if len(encoding) > model.limit:
+                _check_truncation(task)
+                windows = encode_long(
+                    model, question, example.context, task=task, name=example.origin
+                )
+            single = len(windows) == 1
+            groups.append(
+                [
+                    _item(one, example, number, cut + (sum(one.num_truncated) if single else 0))
+                    for one in windows
+                ]
+            )
+    return groups
+
+
+def _check_truncation(task: Task) -> None:
+    if task.policy == "head+tail":
+        raise InputError(
+            "an answer could span the gap that head+tail leaves",
+            fix="use the truncation window, head or tail",
+        )
+
+
+def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
+    """The questions, and how many tokens of each were left out."""
+    room = model.limit - model.tokenizer.num_special_tokens(pair=True)
+    most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
+    kept, lost = list(questions), [0] * len(questions)
+    for number, ids in enumerate(model.tokenizer.encode_ids(questions, add_special_tokens=False)):
+        if len(ids) > most:
+            encoding = model.tokenizer.encode(questions[number], add_special_tokens=False)
+            kept[number] = questions[number][: encoding.offsets[most - 1][1]]
+            lost[number] = len(ids) - most
+    return kept, lost
+
+
+def _item(encoding: TokenAlignment, example: QuestionExample, number: int, cut: int) -> AnswerItem:
+    context = encoding.token_range(1)
+    kept = encoding.kept_ranges[1]
+    targets = _targets(encoding, example, context)
+    return AnswerItem(
+        ids=encoding.ids,
+        type_ids=encoding.type_ids,
+        positions=range(len(encoding)),
+        targets=targets,
+        example=number,
+        context=context,
+        window=kept[0] if len(kept) == 1 else range(len(context)),
+        chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
+        truncated=cut,
+    )
+
+
+def _targets(encoding: TokenAlignment, example: QuestionExample, context: range) -> tuple[int, ...]:
+    if example.answers is None:
+        return ()
+    if not example.answers:
+        return 0, 0
+    answer = next((one for one in example.answers if one.start >= 0), None)
+    if answer is None:  # the context says it in other words: there is no span to learn
+        return ()
+    start, end = answer.start, answer.start + len(answer.text)
+    inside = encoding.tokens_in_span(start, end, 1)
+    if not inside:
+        return 0, 0
+    # at an edge of the window the answer may continue beyond it
+    begun = inside.start == context.start and encoding.offsets[inside.start][0] > start
+    goes_on = inside.stop == context.stop and encoding.offsets[inside.stop - 1][1] < end
+    if encoding.num_truncated[1] and (begun or goes_on):
+        return 0, 0
+    return inside.start, inside.stop - 1
 
 
 def predict(
@@ -76,27 +277,27 @@ def predict(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[AnswerResult]:
-    """The answer of each example, in their order.
+    """The answer to each example's question, in their order.
 
-    A span scores what its first token scores as a start and its last as an end (Devlin et al. 2018,
-    section 4.2). A span may begin only in the window that shows the most around its first token, as
-    in their code, so that of the same span in two windows the better informed one counts. With
-    `whole_words` it is then widened to the words that it begins and ends in; of candidates with
-    the same text the best stays. "None" scores what [CLS] does, in the window that is least sure
-    of it; it is the answer where it leads the best span by more than the task's threshold (section
-    4.3). `none` says whether it may be; None asks the task.
+    The score of a span is the start logit of its first token plus the end logit of its last (Devlin
+    et al. 2018, section 4.2). A span may begin only in the window that shows the most context
+    around its first token, as in their code, so that of the same span in two windows the better
+    informed one counts. With `whole_words` it is then extended to the words it begins and ends in;
+    of candidates with the same text the best is kept. "No answer" has the score of [CLS], in the
+    window where it is lowest; it is the answer if it exceeds the best span by more than the task's
+    threshold (section 4.3).
     """
     in_range("top", top, 1, 1 << 10)
-    in_range("longest", max_answer_tokens, 1, 1 << 20)
+    in_range("max_answer_tokens", max_answer_tokens, 1, 1 << 20)
     task = resolve_task("answer", model, task)
     groups = encode_examples(model, examples, task)
     flat = [item for group in groups for item in group]
-    scores = compute_logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
+    logits = compute_logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
     return postprocess(
         model,
         examples,
         groups,
-        scores,
+        logits,
         task=task,
         top=top,
         max_answer_tokens=max_answer_tokens,
@@ -109,7 +310,7 @@ def postprocess(
     model: Model,
     examples: Sequence[QuestionExample],
     groups: Sequence[Sequence[AnswerItem]],
-    scores: Sequence[Tensor],
+    logits: Sequence[Tensor],
     *,
     task: Task | None = None,
     top: int = 1,
@@ -117,68 +318,32 @@ def postprocess(
     allow_no_answer: bool | None = None,
     whole_words: bool = True,
 ) -> list[AnswerResult]:
-    """What the scores of the examples' items, t 2 each, say of the examples."""
+    """The answer of each example from the logits of its items, t 2 each."""
     task = resolve_task("answer", model, task)
     allowed = task.none if allow_no_answer is None else allow_no_answer
-    limit = task.threshold if allowed else None
-    waiting = iter(scores)
+    search = _Search(
+        top=top,
+        max_answer_tokens=max_answer_tokens,
+        threshold=task.threshold if allowed else None,
+        whole_words=whole_words,
+    )
+    waiting = iter(logits)
     return [
-        _answered(
-            example.context,
+        _answer_example(
+            example,
             group,
             [next(waiting) for _ in group],
-            top=top,
-            longest=max_answer_tokens,
-            threshold=limit,
-            whole_words=whole_words,
+            search,
         )
         for example, group in zip(examples, groups, strict=True)
     ]
 
 
-def answer(
-    model: Model | PathLike,
-    question: str,
-    context: str,
-    *,
-    top: int = 1,
-    max_answer_tokens: int = MAX_ANSWER_TOKENS,
-    allow_no_answer: bool | None = None,
-    whole_words: bool = True,
-    policy: str | None = None,
-    stride: int | None = None,
-) -> AnswerResult:
-    """The stretch of a context that answers a question, with its characters and probability.
-
-    `top` is how many candidates to give, `longest` how many tokens an answer may have. `none`
-    says whether "the context does not tell" may be the answer; unsaid, it may if the model has
-    learned it. An answer is made of whole words, or without `whole_words` of the tokens that the
-    model chose, which may begin or end within a word. A context longer than the model reads is
-    read in windows that share `stride` tokens, unless another `policy` is given.
-    """
-    model = open_model(model, "answer", Model)
-    task = with_policy(resolve_task("answer", model), policy, stride)
-    example = QuestionExample(
-        question=check_text(question, "the question"),
-        context=check_text(context, "the context"),
-        origin=Origin(line=1),
-    )
-    return predict(
-        model,
-        [example],
-        task=task,
-        top=top,
-        max_answer_tokens=max_answer_tokens,
-        allow_no_answer=allow_no_answer,
-        whole_words=whole_words,
-    )[0]
-
-
 def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch with all of the words that it begins and ends in.
+    """A span, extended to the whole words that it begins and ends in.
 
-    A word is what BERT takes for one before it looks for pieces: what stands between white space
-    and punctuation, and every ideograph by itself. Scripts without spaces are left as they are.
+    Words are those of BERT's pre-tokenizer: separated by white space and punctuation, and every
+    ideograph by itself. Scripts without spaces are left as they are.
     """
     while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
         start -= 1
@@ -188,94 +353,95 @@ def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _in_word(letter: str) -> bool:
-    """Whether it is part of a longer word; BERT counts all of ASCII's marks as punctuation."""
+    """Whether a character can be part of a longer word; all ASCII symbols are punctuation."""
     mark = letter in string.punctuation or category(letter).startswith("P")
-    return not mark and not _PARTING.match(letter)
+    return not mark and not _SEPARATOR.match(letter)
 
 
-def _answered(
-    context: str,
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """How spans are searched and ranked."""
+
+    top: int
+    max_answer_tokens: int
+    threshold: float | None  # None: there is always an answer
+    whole_words: bool
+
+
+def _answer_example(
+    example: QuestionExample,
     group: Sequence[AnswerItem],
-    scores: Sequence[Tensor],
-    *,
-    top: int,
-    longest: int,
-    threshold: float | None,
-    whole_words: bool,
+    logits: Sequence[Tensor],
+    search: _Search,
 ) -> AnswerResult:
-    most = max(NUM_CANDIDATES, top)
+    context, most = example.context, max(NUM_CANDIDATES, search.top)
     owner = max_context_windows([item.window for item in group]) if len(group) > 1 else None
     found: list[_Span] = []
-    for number, (item, part) in enumerate(zip(group, scores, strict=True)):
-        own = None if owner is None else [owner[piece] == number for piece in item.window]
-        found += _spans(
-            context, item, part, own, most=most, longest=longest, whole_words=whole_words
-        )
+    for number, (item, part) in enumerate(zip(group, logits, strict=True)):
+        may_start = None if owner is None else [owner[token] == number for token in item.window]
+        found += _best_spans(context, item, part, may_start, search)
     found.sort(key=lambda span: -span[0])
     spans: dict[str, _Span] = {}
     for score, start, end in found:
         spans.setdefault(context[start:end], (score, start, end))
     best = list(spans.values())[:most]
-    null = min(float(part[0].sum()) for part in scores)
-    lead = null - best[0][0] if best else float("inf")
-    if threshold is not None or not best:
-        # it is first if it leads far enough, and else stands where its score puts it
-        silent = lead > (threshold or 0.0)
-        place = 0 if silent else 1 + sum(score > null for score, _, _ in best[1:])
-        best.insert(place, (null, 0, 0))
-    chances = torch.tensor([score for score, _, _ in best]).softmax(-1).tolist()
+    null = min(float(part[0].sum()) for part in logits)
+    margin = null - best[0][0] if best else float("inf")
+    if search.threshold is not None or not best:
+        # first if the margin is above the threshold, else where its score ranks it
+        no_answer = margin > (search.threshold or 0.0)
+        rank = 0 if no_answer else 1 + sum(score > null for score, _, _ in best[1:])
+        best.insert(rank, (null, 0, 0))
+    probabilities = torch.tensor([score for score, _, _ in best]).softmax(-1).tolist()
     candidates = tuple(
-        AnswerCandidate(
-            text=context[start:end], start=start, end=end, logit=score, probability=chance
-        )
-        for (score, start, end), chance in zip(best, chances, strict=True)
+        AnswerCandidate(text=context[start:end], start=start, end=end, logit=score, probability=one)
+        for (score, start, end), one in zip(best, probabilities, strict=True)
     )
     first = candidates[0]
     return AnswerResult(
+        question=example.question,
+        context=context,
         text=first.text,
         start=first.start,
         end=first.end,
         logit=first.logit,
         probability=first.probability,
-        candidates=candidates[:top],
-        no_answer_margin=lead,
+        candidates=candidates[: search.top],
+        no_answer_margin=margin,
         truncated=max(item.truncated for item in group),
     )
 
 
-def _spans(
+def _best_spans(
     context: str,
     item: AnswerItem,
-    scores: Tensor,
-    own: list[bool] | None,
-    *,
-    most: int,
-    longest: int,
-    whole_words: bool,
+    logits: Tensor,  # t 2
+    may_start: list[bool] | None,
+    search: _Search,
 ) -> list[_Span]:
-    """The best spans of a window, no two of one text."""
-    count = len(item.context)
-    if not count:
+    """The best spans of a window, no two with the same text."""
+    length, most = len(item.context), max(NUM_CANDIDATES, search.top)
+    if not length:
         return []
-    width = min(longest, count)
-    starts, ends = scores[item.context.start : item.context.stop].unbind(-1)  # c each
-    if own is not None:
-        starts = starts.masked_fill(~torch.tensor(own), -torch.inf)
+    width = min(search.max_answer_tokens, length)
+    starts, ends = logits[item.context.start : item.context.stop].unbind(-1)  # c each
+    if may_start is not None:
+        starts = starts.masked_fill(~torch.tensor(may_start), -torch.inf)
     # row i, column k: from token i to token i + k
     after = F.pad(ends, (0, width - 1), value=-torch.inf).unfold(0, width, 1)  # c l
     best = (starts[:, None] + after).flatten()
     possible = int(best.isfinite().sum())
     spans: dict[str, _Span] = {}
-    asked = 0
-    while len(spans) < most and asked < possible:  # several may be of the same words
-        asked = min(max(most, 4 * asked), possible)
-        values, places = best.topk(asked)
-        for score, place in zip(values.tolist(), places.tolist(), strict=True):
-            start = int(item.chars[place // width, 0])
-            end = int(item.chars[place // width + place % width, 1])
+    count = 0
+    while len(spans) < most and count < possible:  # several may have the same text
+        count = min(max(most, 4 * count), possible)
+        values, indices = best.topk(count)
+        for score, index in zip(values.tolist(), indices.tolist(), strict=True):
+            start = int(item.chars[index // width, 0])
+            end = int(item.chars[index // width + index % width, 1])
             if start >= end:
                 continue
-            if whole_words:
+            if search.whole_words:
                 start, end = expand_to_words(context, start, end)
             spans.setdefault(context[start:end], (score, start, end))
     return list(spans.values())[:most]

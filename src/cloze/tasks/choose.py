@@ -1,7 +1,8 @@
-"""`choose`: which of several options goes best with a text."""
+"""`choose`: the option that fits a text best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -12,23 +13,124 @@ from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
-from cloze.tasks.classify import TextItem
-from cloze.tasks.door import open_model
-from cloze.tasks.reading import check_pair_support, encode_long
-from cloze.tasks.scoring import compute_logits, resolve_task
-from cloze.tasks.texts import check_text, check_texts
+from cloze.tasks.inference import (
+    TextItem,
+    check_pair_support,
+    compute_logits,
+    encode_long,
+    resolve_task,
+)
+from cloze.tasks.inputs import check_text, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The option that goes best."""
+    """The best option for a text."""
 
-    option: int  # its number, from 0
+    context: str
+    question: str | None = None
+    options: tuple[str, ...]
+    option: int  # its index, from 0
     text: str
     score: float  # its probability
     scores: tuple[float, ...]  # of every option, in their order
-    truncated: int = 0  # pieces that a length policy left out, of all options together
+    truncated: int = 0  # tokens left out by truncation, of all options together
+
+    def rank_options(self) -> list[tuple[int, str, float]]:
+        """Every option with its index and probability, best first."""
+        options = zip(range(len(self.options)), self.options, self.scores, strict=True)
+        return sorted(options, key=lambda option: -option[2])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the text."""
+        return {
+            "text": self.context,
+            "question": self.question,
+            "options": list(self.options),
+            "choices": [
+                {"option": index, "text": text, "score": score}
+                for index, text, score in self.rank_options()
+            ],
+            "truncated": self.truncated,
+        }
+
+
+class ChooseOptions(TypedDict, total=False):
+    """The options of `choose`."""
+
+    truncation: str | None
+    batch_tokens: int | None
+    progress: ProgressCallback | None
+
+
+@overload
+def choose(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: Model | PathLike,
+    text: str,
+    options: Sequence[str],
+    *,
+    question: str | None = None,
+    **settings: Unpack[ChooseOptions],
+) -> Choice: ...
+@overload
+def choose(
+    model: Model | PathLike,
+    text: Iterable[str],
+    options: Iterable[Sequence[str]],
+    *,
+    question: Iterable[str | None] | None = None,
+    **settings: Unpack[ChooseOptions],
+) -> list[Choice]: ...
+def choose(
+    model: Model | PathLike,
+    text: str | Iterable[str],
+    options: Sequence[str] | Iterable[Sequence[str]],
+    *,
+    question: str | Iterable[str | None] | None = None,
+    truncation: str | None = None,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Choice | list[Choice]:
+    """The option that fits a text best, or a text and a question about it.
+
+    Args:
+        model: a model for multiple choice, or its folder.
+        text: a text, or several.
+        options: two or more options; for several texts, those of each.
+        question: a question about the text, or about each.
+        truncation: for texts that are too long: head, tail or head+tail. Default: the folder's;
+            without one such a text is an error.
+        batch_tokens: tokens in a batch; the default depends on the device.
+        progress: called with the number of sequences done.
+    """
+    model = open_model(model, "choose", Model)
+    task = with_policy(resolve_task("choose", model), truncation, None)
+    if isinstance(text, str):
+        examples = [_example(text, options, question, 1)]
+    else:
+        texts = check_texts(text)
+        questions = [None] * len(texts) if question is None else list(question)
+        several = list(options)
+        if not len(texts) == len(several) == len(questions):
+            raise InputError(
+                f"there are {len(texts):,} texts, {len(several):,} lists of options and "
+                f"{len(questions):,} questions",
+                fix="give each text a list of options and, if any has one, a question or None",
+            )
+        rows = zip(texts, several, questions, strict=True)
+        examples = [_example(*row, number) for number, row in enumerate(rows, 1)]
+    found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
+    return found[0] if isinstance(text, str) else found
+
+
+def _example(text: str, options: object, question: object, number: int) -> ChoiceExample:
+    return ChoiceExample(
+        text=text,
+        options=tuple(check_texts(options, "option")),
+        question=None if question is None else check_text(question, "the question"),
+        origin=Origin(line=number),
+    )
 
 
 def encode_examples(
@@ -36,30 +138,40 @@ def encode_examples(
 ) -> list[list[TextItem]]:
     """For each example one sequence per option: [CLS] text [SEP] question option [SEP].
 
-    What is too long is cut by the policy, first from the longer of the two: the text, as a rule.
-    The target, the number of the right option, is on the first.
+    What is too long is truncated, first the longer of the two, which is usually the text. The
+    target, the index of the right option, is on the first sequence.
     """
     check_pair_support(model)
-    rows = [(example, option) for example in examples for option in _seconds(example)]
+    rows = [(example, option) for example in examples for option in _second_texts(example)]
     sequences = iter(
         model.tokenizer.encode_ids_and_types(
             [example.text for example, _ in rows], [o for _, o in rows]
         )
     )
-    made: list[list[TextItem]] = []
+    groups: list[list[TextItem]] = []
     for number, example in enumerate(examples):
         group: list[TextItem] = []
-        for place, second in enumerate(_seconds(example)):
-            (ids, type_ids), cut = next(sequences), 0
+        for index, second in enumerate(_second_texts(example)):
+            (ids, type_ids), truncated = next(sequences), 0
             if len(ids) > model.limit:
-                encoding = _cut(model, example, second, task, len(ids))
-                ids, type_ids, cut = encoding.ids, encoding.type_ids, sum(encoding.num_truncated)
-            targets = () if example.label is None or place else (_checked(example),)
+                encoding = _truncate(model, example, second, task, len(ids))
+                ids, type_ids, truncated = (
+                    encoding.ids,
+                    encoding.type_ids,
+                    sum(encoding.num_truncated),
+                )
+            targets = () if example.label is None or index else (_target(example),)
             group.append(
-                TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number, truncated=cut)
+                TextItem(
+                    ids=ids,
+                    type_ids=type_ids,
+                    targets=targets,
+                    example=number,
+                    truncated=truncated,
+                )
             )
-        made.append(group)
-    return made
+        groups.append(group)
+    return groups
 
 
 def predict(
@@ -73,93 +185,73 @@ def predict(
     """The best option of each example, in their order."""
     groups = encode_examples(model, examples, resolve_task("choose", model, task))
     flat = [item for group in groups for item in group]
-    scores = compute_logits(
+    logits = compute_logits(
         model, flat, head="choice", batch_tokens=batch_tokens, progress=progress
     )
-    return postprocess(model, examples, groups, scores)
+    return postprocess(model, examples, groups, logits)
 
 
 def postprocess(
-    model: Model,  # noqa: ARG001 - as in the other verbs
+    model: Model,  # noqa: ARG001 - as in the other tasks
     examples: Sequence[ChoiceExample],
     groups: Sequence[Sequence[TextItem]],
-    scores: Sequence[Tensor],
+    logits: Sequence[Tensor],
 ) -> list[Choice]:
-    """What the scores of the examples' items, one each, say of the examples."""
+    """The choice of each example from the logits of its items, one each."""
     if not groups:
         return []
-    parts = torch.cat(list(scores)).flatten().split([len(group) for group in groups])
-    chosen: list[Choice] = []
+    parts = torch.cat(list(logits)).flatten().split([len(group) for group in groups])
+    choices: list[Choice] = []
     for example, group, part in zip(examples, groups, parts, strict=True):
-        chances = part.softmax(-1).tolist()
+        probabilities = part.softmax(-1).tolist()
         best = int(part.argmax())
-        chosen.append(
+        choices.append(
             Choice(
+                context=example.text,
+                question=example.question,
+                options=tuple(example.options),
                 option=best,
                 text=example.options[best],
-                score=chances[best],
-                scores=tuple(chances),
+                score=probabilities[best],
+                scores=tuple(probabilities),
                 truncated=sum(item.truncated for item in group),
             )
         )
-    return chosen
+    return choices
 
 
-def choose(
-    model: Model | PathLike,
-    text: str,
-    options: Sequence[str],
-    *,
-    question: str | None = None,
-    policy: str | None = None,
-) -> Choice:
-    """The option that goes best with a text, or with a text and a question about it.
-
-    `policy` (head, tail, head+tail) says what to cut of a text longer than the model reads; unsaid
-    it is the folder's, and a folder that has none makes such a text an error.
-    """
-    model = open_model(model, "choose", Model)
-    task = with_policy(resolve_task("choose", model), policy, None)
-    example = ChoiceExample(
-        text=check_text(text, "the text"),
-        options=tuple(check_texts(options, "option")),
-        question=None if question is None else check_text(question, "the question"),
-        origin=Origin(line=1),
-    )
-    return predict(model, [example], task=task)[0]
-
-
-def _seconds(example: ChoiceExample) -> list[str]:
+def _second_texts(example: ChoiceExample) -> list[str]:
     if not example.options:
-        raise InputError(f"{example.origin}: there is no option", fix="give two or more")
+        raise InputError(f"{example.origin}: there are no options", fix="give two or more")
     if example.question is None:
         return list(example.options)
     return [f"{example.question} {option}" for option in example.options]
 
 
-def _cut(
+def _truncate(
     model: Model, example: ChoiceExample, second: str, task: Task, count: int
 ) -> TokenAlignment:
     if task.policy is None and not model.pooling:
         raise InputError(
-            f"{example.origin}: the text has {count:,} pieces, an option and special tokens "
+            f"{example.origin}: the text has {count:,} tokens, an option and special tokens "
             f"included; the limit is {model.limit:,}",
-            fix="shorten it, or choose a length policy: head, tail, head+tail",
+            fix="shorten it, or choose a truncation: head, tail, head+tail",
         )
     if task.policy == "window":
         raise InputError(
-            "an option is read with its text in one sequence, not in windows",
-            fix="choose the policy head, tail or head+tail",
+            "multiple choice needs the text in one sequence and cannot use windows",
+            fix="use the truncation head, tail or head+tail",
         )
     (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
     return encoding
 
 
-def _checked(example: ChoiceExample) -> int:
+def _target(example: ChoiceExample) -> int:
     assert example.label is not None
     if not 0 <= example.label < len(example.options):
         raise InputError(
-            f"{example.origin}: there is no option {example.label} among {len(example.options)}",
+            f"{example.origin}: the label is {example.label}, and there are "
+            f"{len(example.options)} options",
             fix="number the options from 0",
         )
     return example.label

@@ -1,37 +1,74 @@
-"""`compare`: several models on the same data, in one table that says how sure it is."""
+"""`compare`: several models on the same data, in one table with confidence intervals."""
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
-from cloze.checkpoint.abilities import can
+from cloze.checkpoint.abilities import can, family_of
 from cloze.checkpoint.families import load
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.ngram import NGramModel
 from cloze.checkpoint.translator import Translator
-from cloze.data.sources import as_list
+from cloze.data.labelled.tag_schemes import detect_tag_scheme
+from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.metrics.bootstrap import RESAMPLES
+from cloze.metrics.perplexity import LanguageScore, score_language
+from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
-from cloze.tasks.compare_labelled import common_measures, judge_labelled
-from cloze.tasks.compare_language import LanguageComparison, compare_language, is_language
-from cloze.tasks.compare_words import score_word_vectors
-from cloze.tasks.comparison import Comparison, Judged, make_entry
-from cloze.tasks.door import resolve_model
-from cloze.tasks.evaluate import Columns, Data
-from cloze.tasks.evaluate_pretrained import evaluation_kind, is_pretrained
-from cloze.tasks.evaluate_translator import BLEU, TranslatorScores, read_parallel, score_translator
-from cloze.tasks.left_to_right import language_model
-from cloze.tasks.scored import check_options
+from cloze.tasks.comparison import (
+    Comparison,
+    LanguageComparison,
+    LanguageEntry,
+    Resampled,
+    make_entry,
+)
+from cloze.tasks.evaluate_labelled import (
+    Columns,
+    Data,
+    evaluate_labelled,
+    metric_kind,
+    read_labelled,
+    require_task,
+)
+from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored_pairs
+from cloze.tasks.evaluate_translator import (
+    BLEU,
+    TranslatorScores,
+    read_parallel,
+    score_translator,
+)
+from cloze.tasks.evaluate_word_vectors import score_word_vectors
+from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
+from cloze.tasks.inputs import resolve_model
+from cloze.tasks.language import open_language_model
+from cloze.tasks.scored_predictions import OnBadRow
+
+OPTIONS = {  # by `evaluation_kind`
+    "language": ("text_column", "skip_bad"),
+    "translator": ("truncation", "bleu", "resamples"),
+    "words": ("resamples",),
+    "similarity": (
+        *("truncation", "overlap", "skip_bad", "resamples"),
+        *("text_column", "pair_column", "label_column"),
+    ),
+    "labelled": (
+        *("truncation", "overlap", "chinese", "skip_bad", "resamples"),
+        *Columns.__annotations__,
+    ),
+}
 
 
 def compare(
     models: Mapping[str, Any] | Sequence[PathLike] | PathLike,
     data: Data,
     *,
-    policy: str | None = None,
-    stride: int | None = None,
+    truncation: str | None = None,
+    overlap: int | None = None,
     chinese: bool | None = None,
     bleu: str | None = None,
     skip_bad: bool = False,
@@ -42,79 +79,79 @@ def compare(
     progress: ProgressCallback | None = None,
     **columns: Unpack[Columns],
 ) -> Comparison | LanguageComparison:
-    """Judge models by the same examples, with intervals by the bootstrap (`evaluate.bootstrap`).
+    """Score models on the same examples, with bootstrap confidence intervals.
 
-    All must do the same task and know every label of the data. Each is held against the first.
-    Language models are compared by text, a sentence to a line (`tasks.compare_language`),
-    translators by BLEU on two files, source and target, word vectors by files of analogies and of
-    judged pairs (`tasks.compare_words`), encoders without a task by scored pairs
-    (`tasks.evaluate_similarity`). What changes nothing for the kind at hand is refused.
+    All must have the same task and know every label of the data. The difference of each to the
+    first has an interval and a p-value. Language models are compared on text with one sentence per
+    line, translators by BLEU on two files, source and target, word vectors on files of analogies
+    and of rated pairs of words, encoders without a task on rated pairs of texts. An option that
+    does not apply to the models is an error.
 
     Args:
         models: folders, or names with a model or a folder each.
         data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
             mappings with the same columns; or examples of `cloze.data.labelled`.
-        policy: for texts longer than a model reads: head, tail, head+tail or window.
-        stride: tokens that windows share.
-        chinese: score answers by CMRC's rules; left out, if most of the contexts is Chinese.
-        bleu: how BLEU finds words: 13a (unsaid), zh where the target is Chinese, none.
-        skip_bad: pass over rows that cannot be read, for all models alike.
-        resamples: draws of the bootstrap; unsaid, 1000.
-        seed: of the draws.
-        device: where folders are loaded to.
-        dtype: of the weights of folders.
-        progress: is told model, sequences done and of how many.
-        **columns: text, pair and label of tables, column and scheme of tags; see `Columns`.
+        truncation: for texts that are too long: head, tail, head+tail or window.
+        overlap: tokens that two windows share. Default: a quarter of the window.
+        chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
+        bleu: tokenizer of BLEU: 13a (the default), zh for Chinese, none.
+        skip_bad: skip rows that cannot be read, for all models alike.
+        resamples: number of bootstrap resamples. Default: 1000.
+        seed: seed of the bootstrap.
+        device: device that folders are loaded to.
+        dtype: dtype of the weights of folders.
+        progress: called with the model's name and the number of sequences done.
+        **columns: columns of tables, as in `evaluate`.
     """
-    opened = _opened(models, device, dtype)
-    kinds = {
-        name: evaluation_kind(model, pair=columns.get("pair"), label=columns.get("label"))
-        for name, model in opened.items()
-        if is_pretrained(model)
-    }
-    leader = next(iter(opened))
-    if is_language(opened[leader]) or kinds.get(leader) == "language":
-        opened |= {n: language_model(opened[n]) for n, kind in kinds.items() if kind == "language"}
-    first = opened[leader]
+    opened = _open_models(models, device, dtype)
+    first = next(iter(opened.values()))
+    can(first, "compare")
+    kinds = {name: evaluation_kind(model, **columns) for name, model in opened.items()}
+    kind = _common_kind(kinds)
     options: dict[str, Any] = {
-        "policy": policy,
-        "stride": stride,
+        "truncation": truncation,
+        "overlap": overlap,
         "chinese": chinese,
         "bleu": bleu,
         "skip_bad": skip_bad,
         "resamples": resamples,
         **columns,
     }
-    can(first, "compare")
-    if is_language(first):
-        check_options(options, "skip_bad", of=first)
-        return compare_language(opened, data, skip_bad=skip_bad, progress=progress)
-    draws = RESAMPLES if resamples is None else resamples
+    check_options(options, OPTIONS[kind], kind)
     skipped: list[InputError] = []
+    report = skipped.append if skip_bad else None
+    if kind == "language":
+        return _compare_language(opened, data, options, skipped, progress)
     unknown = 0
-    judged: Mapping[str, Judged]
-    if isinstance(first, Translator):
-        check_options(options, "policy", "bleu", "resamples", of=first)
-        judged = _translated(opened, data, policy, bleu or BLEU, progress)
-        measures = [TranslatorScores.metric]
-    elif isinstance(first, WordVectors):
-        check_options(options, "resamples", of=first)
-        asked, unknown = score_word_vectors(opened, as_list(data), progress)
-        judged, measures = asked, [*asked[leader].sets]
+    evaluations: Mapping[str, Resampled]
+    if kind == "translator":
+        evaluations = _score_translators(opened, data, truncation, bleu or BLEU, progress)
+    elif kind == "words":
+        evaluations, unknown = score_word_vectors(opened, as_list(data), progress)
     else:
-        check_options({"bleu": bleu}, of=first)
-        report = skipped.append if skip_bad else None
-        told = partial(_told, progress)
-        found = judge_labelled(opened, kinds, data, options, report, told)
-        judged, measures = found, common_measures(list(found.values()))
+        evaluations = _score_examples(opened, kind, data, options, report, progress)
+    draws = RESAMPLES if resamples is None else resamples
+    metrics = _common_metrics(list(evaluations.values()))
     entries = tuple(
-        make_entry(name, model, judged, measures, resamples=draws, seed=seed)
+        make_entry(name, count_parameters(model), evaluations, metrics, resamples=draws, seed=seed)
         for name, model in opened.items()
     )
     return Comparison(entries=entries, resamples=draws, skipped=tuple(skipped), unknown=unknown)
 
 
-def _opened(
+def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
+    """Its parameters; the n-grams of an n-gram model, the numbers of word vectors."""
+    if isinstance(model, NGramModel):
+        return sum(len(level.keys) for level in model.module.levels)
+    if isinstance(model, WordVectors):
+        grams = 0 if model.gram_vectors is None else model.gram_vectors.size
+        return model.vectors.size + grams
+    reader = model.reader if isinstance(model, Model) else None
+    modules = [model.module] if reader is None else [model.module, reader]
+    return sum(weight.numel() for part in modules for weight in part.parameters())
+
+
+def _open_models(
     models: Mapping[str, Any] | Sequence[PathLike] | PathLike, device: str | None, dtype: str
 ) -> dict[str, Any]:
     if not isinstance(models, Mapping):
@@ -123,7 +160,7 @@ def _opened(
         for one in models:
             if not isinstance(one, str | os.PathLike):
                 raise InputError(
-                    f"a {type(one).__name__} brings no name for the table",
+                    f"a {type(one).__name__} has no name for the table",
                     fix='give each model or folder one: {"mine": model, "other": "runs/other"}',
                 )
     named = models if isinstance(models, Mapping) else {str(one): one for one in models}
@@ -139,28 +176,162 @@ def _opened(
     }
 
 
-def _translated(
-    models: Mapping[str, Any],
+def _common_kind(kinds: Mapping[str, str]) -> str:
+    """How all models are evaluated; an error if they differ.
+
+    Masks are of a model's own tokens, so that two vocabularies have no examples in common: models
+    with a masked-LM head are compared as embedding models if one of them is one.
+    """
+    first = next(iter(kinds))
+    found = set(kinds.values())
+    if found <= {"similarity", "masked"} and "similarity" in found:
+        return "similarity"
+    if "masked" in found and kinds[first] == "masked":
+        raise InputError(
+            "masked tokens are those of a model's own vocabulary and cannot be compared",
+            fix="evaluate each by itself, or give rated pairs of texts: pair_column, label_column",
+        )
+    for name, kind in kinds.items():
+        if kind != kinds[first]:
+            raise InputError(
+                f"{first} is {KINDS[kinds[first]]}, and {name} is {KINDS[kind]}",
+                fix="compare models for the same task",
+            )
+    return kinds[first]
+
+
+def _score_examples(
+    models: Mapping[str, Model],
+    kind: str,
     data: Data,
-    policy: str | None,
+    options: Mapping[str, Any],
+    report: OnBadRow | None,
+    progress: ProgressCallback | None,
+) -> dict[str, Evaluation]:
+    """The scores of encoders on the same labelled examples, or rated pairs of texts."""
+    columns: Any = {
+        name: options[name]
+        for name in OPTIONS[kind]
+        if name in options and name in Columns.__annotations__
+    }
+    evaluate: Callable[..., Evaluation] = evaluate_similarity
+    if kind == "similarity":
+        examples = read_scored_pairs(data, report, **columns)
+    else:
+        _check_same_task(models)
+        examples = read_labelled(next(iter(models.values())), data, report, **columns)
+        evaluate = partial(evaluate_labelled, chinese=options["chinese"])
+    evaluations = {}
+    for name, model in models.items():
+        try:
+            evaluations[name] = evaluate(
+                model,
+                examples,
+                truncation=options["truncation"],
+                overlap=options["overlap"],
+                progress=_named_progress(progress, name),
+            )
+        except InputError as error:
+            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+    return evaluations
+
+
+def _common_metrics(evaluations: Sequence[Resampled]) -> list[str]:
+    """Scores that mean the same for all; F1 of two classes is that of a model's second label."""
+    first, *others = evaluations
+    common = [name for name in first.resampled if all(name in one.resampled for one in others)]
+    if isinstance(first, Evaluation) and first.kind == "classify":
+        labels = {one.labels for one in evaluations if isinstance(one, Evaluation)}
+        return [name for name in common if name != "f1" or len(labels) == 1]
+    return common
+
+
+def _check_same_task(models: Mapping[str, Model]) -> None:
+    """Scores can be compared if the task and the metrics are the same."""
+    first, *others = models
+    tasks = {}
+    for name, model in models.items():
+        try:
+            kind = metric_kind(require_task(model).name, model.config.problem_type)
+        except InputError as error:
+            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+        plain = kind == "tag" and detect_tag_scheme(model.labels) == "plain"
+        tasks[name] = "tag words" if plain else "predict numbers" if kind == "number" else kind
+    for name in others:
+        if tasks[name] != tasks[first]:
+            raise InputError(
+                f"{first} can {tasks[first]} and {name} can {tasks[name]}",
+                fix="compare models for the same task",
+            )
+
+
+def _score_translators(
+    models: Mapping[str, Translator],
+    data: Data,
+    truncation: str | None,
     bleu: str,
     progress: ProgressCallback | None,
 ) -> dict[str, TranslatorScores]:
     pairs = read_parallel(data)
-    for name, model in models.items():
-        if not isinstance(model, Translator):
-            raise InputError(
-                f"{name} is no translator, and {next(iter(models))} is one",
-                fix="compare models for the same task",
-            )
     return {
         name: score_translator(
-            model, pairs, policy=policy, bleu=bleu, progress=_told(progress, name)
+            model,
+            pairs,
+            truncation=truncation,
+            bleu=bleu,
+            progress=_named_progress(progress, name),
         )
         for name, model in models.items()
     }
 
 
-def _told(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
-    """The same, told of a model instead of what is counted."""
+def _compare_language(
+    models: Mapping[str, Any],
+    data: Source | Sequence[Any],
+    options: Mapping[str, Any],
+    skipped: list[InputError],
+    progress: ProgressCallback | None,
+) -> LanguageComparison:
+    """Score language models on the same text, one sentence per line."""
+    lines = read_rows(
+        as_list(data),
+        column=options.get("text_column"),
+        on_error=skipped.append if options["skip_bad"] else "raise",
+    )
+    texts = [row.text for row in lines]
+    entries = list[LanguageEntry]()
+    known: set[str] = set()
+    for name, one in models.items():
+        model = open_language_model(one, "compare")
+        known = known or set(model.words)
+        since = time.perf_counter()
+        score = score_language(model, texts)
+        # one vocabulary may be used with two ways of splitting: an ARPA file splits at white space
+        same = not entries or _token_counts(score) == _token_counts(entries[0].score)
+        entries.append(
+            LanguageEntry(
+                name=name,
+                kind=_describe_kind(one, model),
+                parameters=count_parameters(one),
+                vocabulary=len(model.words),
+                same_tokens=same and set(model.words) == known,
+                score=score,
+                seconds=time.perf_counter() - since,
+            )
+        )
+        if progress:
+            progress(name, len(texts), len(texts))
+    return LanguageComparison(entries=tuple(entries), skipped=tuple(skipped))
+
+
+def _describe_kind(opened: object, model: LanguageModel) -> str:
+    return family_of(opened) or str(getattr(model, "kind", ""))
+
+
+def _token_counts(score: LanguageScore) -> tuple[int, int]:
+    return score.tokens, score.unknown
+
+
+def _named_progress(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
+    """The same, called with the model's name instead of what is counted."""
     return progress and (lambda _, done, total: progress(name, done, total))

@@ -1,15 +1,13 @@
-"""What `compare` gives: models beside each other, with intervals by the bootstrap."""
+"""What `compare` returns: models beside each other, with bootstrap confidence intervals."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from cloze.checkpoint.model import Model
-from cloze.checkpoint.translator import Translator
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import (
     Difference,
@@ -19,15 +17,31 @@ from cloze.metrics.bootstrap import (
     bootstrap_interval,
 )
 from cloze.metrics.names import called
-from cloze.models.word2vec import WordVectors
+from cloze.metrics.perplexity import LanguageScore
+from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Table
-from cloze.tasks.compare_words import WordVectorScores
-from cloze.tasks.evaluate_translator import TranslatorScores
-from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.sizes import count_parameters
 
-Judged = Evaluation | TranslatorScores | WordVectorScores
+SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
+
+
+class Resampled(Protocol):
+    """The scores of one model, which the bootstrap can resample."""
+
+    @property
+    def metric(self) -> str:
+        """The name of the main score."""
+
+    @property
+    def count(self) -> int:
+        """Number of examples."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def resampled(self) -> Mapping[str, tuple[Metric, int]]:
+        """By name, what is resampled, and of how many examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +50,22 @@ class Entry:
 
     name: str
     parameters: int
-    evaluation: Judged
-    intervals: Mapping[str, Interval]  # of every measure
-    difference: (
-        Difference | None
-    )  # its score less the first model's, on the same draws; None: it is it
+    evaluation: Resampled
+    intervals: Mapping[str, Interval]  # of every metric
+    difference: Difference | None  # main score minus the first model's; None for the first
 
     @property
     def too_long(self) -> int:
-        """Sentences that a translator could not read."""
-        return self.evaluation.too_long if isinstance(self.evaluation, TranslatorScores) else 0
+        """Sentences that a translator could not translate."""
+        return getattr(self.evaluation, "too_long", 0)
 
     def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the model."""
         return {
             "model": self.name,
             "parameters": self.parameters,
             "scores": {name: asdict(one) for name, one in self.intervals.items()},
-            "against_first": self.difference and asdict(self.difference),
+            "difference": self.difference and asdict(self.difference),
             **({"too_long": self.too_long} if self.too_long else {}),
             "seconds": self.evaluation.seconds,
         }
@@ -69,7 +82,7 @@ class Comparison:
 
     @property
     def metric(self) -> str:
-        """The name of *the* score, by which models are held against the first."""
+        """The name of the main score, whose difference to the first model is shown."""
         return self.entries[0].evaluation.metric
 
     @property
@@ -79,11 +92,11 @@ class Comparison:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        measures = self.entries[0].intervals
-        return ("model", "parameters", *measures, "against the first", "p, two-sided", "seconds")
+        scores = self.entries[0].intervals
+        return ("model", "parameters", *scores, "difference to the first", "p-value", "seconds")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
-        """The table, a row to a model; None where the first would be held against itself."""
+        """The table, one row per model; None for the difference of the first to itself."""
         for one in self.entries:
             gap = one.difference
             yield (
@@ -91,29 +104,27 @@ class Comparison:
                 one.parameters,
                 *map(str, one.intervals.values()),
                 None if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]",
-                None if gap is None else float(f"{gap.p:.2g}"),  # 0.0 would say too much
+                None if gap is None else float(f"{gap.p:.2g}"),
                 round(one.evaluation.seconds, 1),
             )
 
     @property
     def note(self) -> str:
-        """How to read it."""
-        left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        """How to read the table."""
+        left = f", {len(self.skipped):,} rows skipped" if self.skipped else ""
         if self.unknown:
-            left += f", {self.unknown:,} with words that not every model knows left out"
+            left += f", {self.unknown:,} left out because a model lacks one of the words"
         for one in self.entries:
             if one.too_long:
-                left += f", {one.too_long:,} too long for {one.name} and counted as blank"
+                left += f", {one.too_long:,} too long for {one.name} and counted as empty"
         return (
-            f"{self.count:,} examples{left}. In brackets: where 95 % of the scores lie in "
-            f"{self.resamples:,} draws of as many examples. Against the first: "
-            f"{called(self.metric)} less that of the first model on the same draws; p, two-sided: "
-            "twice the share of draws on the rarer side of no difference, the data themselves "
-            "being one draw more."
+            f"{self.count:,} examples{left}. In brackets: 95 % bootstrap confidence intervals from "
+            f"{self.resamples:,} resamples. Difference: {called(self.metric)} minus that of the "
+            "first model on the same resamples; p-value: two-sided bootstrap p-value."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON could hold it."""
+        """The JSON object."""
         return {
             "metric": self.metric,
             "examples": self.count,
@@ -128,9 +139,95 @@ class Comparison:
         scores = self.entries[0].intervals
         table = Table(
             columns=[called(name) if name in scores else name for name in self.columns],
-            rows=[[name, *map(_stacked, cells)] for name, *cells in self.rows()],
+            rows=[[name, *map(_stack_interval, cells)] for name, *cells in self.rows()],
         )
-        return Page(title=title, note=self.note, sections=[Section(title="Models", parts=[table])])
+        return _make_page(title, self.note, table)
+
+    def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
+        """The page as one file."""
+        return self.page(title).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page()._repr_html_()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEntry:
+    """One language model among several."""
+
+    name: str
+    kind: str
+    parameters: int  # of an n-gram model, its n-grams
+    vocabulary: int
+    same_tokens: bool  # as the first model: the vocabulary, and how it splits the text
+    score: LanguageScore
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the model."""
+        return {
+            "model": self.name,
+            "kind": self.kind,
+            "parameters": self.parameters,
+            "vocabulary": self.vocabulary,
+            "same_tokens": self.same_tokens,
+            "scores": {name: getattr(self.score, name) for name in SCORES},
+            "counts": asdict(self.score),
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageComparison:
+    """Language models beside each other, in the order they were given."""
+
+    entries: tuple[LanguageEntry, ...]
+    skipped: tuple[InputError, ...] = field(default=(), repr=False)
+
+    columns = (
+        *("model", "kind", "parameters", "vocabulary", "unknown"),
+        *("perplexity", "word perplexity", "bits per byte", "seconds"),
+    )
+
+    def rows(self) -> Iterator[tuple[Cell, ...]]:
+        """The table; no perplexity for a model whose tokens differ from the first one's."""
+        for one in self.entries:
+            yield (
+                one.name,
+                one.kind,
+                one.parameters,
+                one.vocabulary,
+                percent(one.score.unknown / one.score.tokens, 2),
+                f"{one.score.perplexity:.2f}" if one.same_tokens else None,
+                f"{one.score.word_perplexity:.2f}",
+                f"{one.score.bits_per_byte:.4f}",
+                round(one.seconds, 1),
+            )
+
+    @property
+    def note(self) -> str:
+        """How to read the table."""
+        first = self.entries[0].score
+        return (
+            f"{first.texts:,} lines, {first.words:,} words including ends of lines, "
+            f"{first.bytes:,} bytes. Perplexity is per token, and shown only for models with the "
+            "tokens of the first: the same vocabulary, and as many tokens and unknown tokens. Word "
+            "perplexity is per word between white space. Bits per byte compare any two models, but "
+            "an unknown word costs only its <unk>. An LSTM reads the lines as one text, the others "
+            "each line by itself."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "metric": "bits_per_byte",
+            "skipped": [error.problem for error in self.skipped],
+            "models": [one.to_dict() for one in self.entries],
+        }
+
+    def page(self, title: str = "Comparison") -> Page:
+        """The table as a page."""
+        return _make_page(title, self.note, Table(columns=self.columns, rows=list(self.rows())))
 
     def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
         """The page as one file."""
@@ -142,44 +239,39 @@ class Comparison:
 
 def make_entry(
     name: str,
-    model: Model | Translator | WordVectors,
-    judged: Mapping[str, Judged],
-    measures: Sequence[str],
+    parameters: int,
+    evaluations: Mapping[str, Resampled],
+    metrics: Sequence[str],
     *,
     resamples: int,
     seed: int,
 ) -> Entry:
-    """A row: the intervals of a model's measures, and its score less that of the first."""
-    one, first = judged[name], next(iter(judged.values()))
+    """A row: confidence intervals of a model's scores, and the difference to the first model."""
+    one, first = evaluations[name], next(iter(evaluations.values()))
 
-    def draws() -> np.random.Generator:
-        return np.random.default_rng(seed)  # the same for every model and measure
+    def new_rng() -> np.random.Generator:
+        return np.random.default_rng(seed)  # the same resamples for every model and metric
 
-    against = None
+    difference = None
     if one is not first:
-        (ours, count), (theirs, _) = _drawn(one), _drawn(first)
-        against = bootstrap_difference(ours, theirs, count, rng=draws(), resamples=resamples)
+        (ours, count), (theirs, _) = one.resampled[one.metric], first.resampled[first.metric]
+        difference = bootstrap_difference(ours, theirs, count, rng=new_rng(), resamples=resamples)
     return Entry(
         name=name,
-        parameters=count_parameters(model),
+        parameters=parameters,
         evaluation=one,
         intervals={
-            measure: bootstrap_interval(*_drawn(one, measure), rng=draws(), resamples=resamples)
-            for measure in measures
+            metric: bootstrap_interval(*one.resampled[metric], rng=new_rng(), resamples=resamples)
+            for metric in metrics
         },
-        difference=against,
+        difference=difference,
     )
 
 
-def _drawn(one: Judged, measure: str | None = None) -> tuple[Metric, int]:
-    """What the bootstrap draws from, and how many examples it has."""
-    if isinstance(one, WordVectorScores):
-        return one.sets[measure or one.metric]
-    if isinstance(one, TranslatorScores):
-        return one.score_subset, one.count
-    return one.result.scorer.metric(measure), one.count
+def _make_page(title: str, note: str, table: Table) -> Page:
+    return Page(title=title, note=note, sections=[Section(title="Models", parts=[table])])
 
 
-def _stacked(cell: Cell) -> Cell:
-    """A number over its interval, so that many columns have room on a page."""
+def _stack_interval(cell: Cell) -> Cell:
+    """A number above its interval, so that many columns fit on a page."""
     return cell.replace(" [", "\n[") if isinstance(cell, str) and cell.endswith("]") else cell

@@ -1,10 +1,11 @@
-"""`embed`: vectors of texts, or of their tokens.
+"""`embed`: embeddings of texts, or of their tokens.
 
-n tokens of a packed batch, b sequences, t tokens of one, d width of the joined layers.
+n tokens of a packed batch, b sequences, t tokens of one, d width of the selected layers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -15,49 +16,47 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
+from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
-from cloze.tasks.batches import batch_by_tokens
-from cloze.tasks.door import open_model
-from cloze.tasks.layers import LayerSelection, select_layers
-from cloze.tasks.reading import EncodedText, OnTruncated, encode_texts
-from cloze.tasks.texts import OnError, check_texts
+from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
+from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
+from cloze.tasks.inputs import OnError, batch_by_tokens, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import max_context_windows
 
 Vectors = NDArray[np.float32]
-
-BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
+CHUNK = 20_000  # texts of a stream that are sorted by length and embedded together
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenVectors:
-    """The vectors of one text's tokens, special ones included, and where each token stands."""
+    """The vectors of one text's tokens, special ones included, and the alignment of the tokens."""
 
     vectors: Vectors  # t d
     encoding: TokenAlignment
 
 
 class EmbedOptions(TypedDict, total=False):
-    """The choices of `embed` beside its pooling."""
+    """The options of `embed` except its pooling."""
 
     layers: str | int | Sequence[int]
     normalize: bool | None
-    policy: str | None
-    stride: int | None
+    truncation: str | None
+    overlap: int | None
     batch_tokens: int
     progress: ProgressCallback | None
     on_error: OnError | None
-    on_cut: OnTruncated | None
+    on_truncated: OnTruncated | None
 
 
 @overload
-def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first one that fits counts
+def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first that fits is taken
     model: Model | PathLike,
-    texts: str | Sequence[str],
+    texts: str | Iterable[str],
     *,
     pooling: Literal["none"],
     **options: Unpack[EmbedOptions],
@@ -65,7 +64,7 @@ def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first o
 @overload
 def embed(
     model: Model | PathLike,
-    texts: str | Sequence[str],
+    texts: str | Iterable[str],
     *,
     pooling: str | None = None,
     **options: Unpack[EmbedOptions],
@@ -73,29 +72,37 @@ def embed(
 @torch.inference_mode()
 def embed(
     model: Model | PathLike,
-    texts: str | Sequence[str],
+    texts: str | Iterable[str],
     *,
     pooling: str | None = None,
     layers: str | int | Sequence[int] = "last",
     normalize: bool | None = None,
-    policy: str | None = None,
-    stride: int | None = None,
+    truncation: str | None = None,
+    overlap: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
-    on_cut: OnTruncated | None = None,
+    on_truncated: OnTruncated | None = None,
 ) -> Vectors | list[TokenVectors | None]:
-    """One vector per text (b d); with `pooling="none"` one per token.
+    """One vector per text (b d), or with `pooling="none"` one per token.
 
-    `layers`: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or numbers to
-    lay side by side. `pooling`: cls, mean, max or none; or what some folders ask for:
-    mean_sqrt_len_tokens, weightedmean, lasttoken. Pooling and normalising that are unsaid are the
-    folder's own, else mean and none.
-    `policy` says what happens to a text longer than the model reads: head, tail, head+tail, or
-    window (overlapping windows, each token taken where it has the most context). Unsaid, such a
-    text is cut as its folder says, else is an error; with `on_error` it is reported, its row is
-    NaN (None with "none"), and the others go on. `on_cut` is told the number of each text that was
-    cut, and how many of its pieces were left out.
+    Args:
+        model: an encoder, or its folder.
+        texts: a text, or several.
+        pooling: cls, mean, max or none; sentence-transformers folders also use
+            mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the folder's, else mean.
+        layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or layer
+            numbers to concatenate.
+        normalize: whether to L2-normalise the vectors. Default: the folder's setting, else not.
+        truncation: for texts that are too long: head, tail, head+tail, or window (overlapping
+            windows, each token taken from the one with the most context). By default such a text
+            is truncated as its folder says, else it is an error.
+        overlap: tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: tokens in a batch.
+        progress: called with the number of sequences done.
+        on_error: called for a text that is too long; its row is NaN (None with "none"), and the
+            others go on. Without it the error is raised.
+        on_truncated: called with the number of each truncated text and how many tokens it lost.
     """
     model = open_model(model, "embed", Model)
     rows = check_texts(texts)
@@ -108,84 +115,89 @@ def embed(
     chosen = select_layers(layers, len(model.module.blocks))
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
-    readings = encode_texts(
-        model, rows, policy=policy, stride=stride, aligned=by_token, on_error=on_error
+    encoded = encode_texts(
+        model, rows, truncation=truncation, overlap=overlap, aligned=by_token, on_error=on_error
     )
-    _tell_cuts(readings, on_cut)
+    _report_truncated(encoded, on_truncated)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
-    kept: dict[Key, Tensor] = {}  # token by token, where a text's vector cannot be made yet
-    for keys, vectors in _rectangles(model, readings, chosen, batch_tokens, progress):
-        whole = [n for n, (row, _) in enumerate(keys) if not (by_token or readings[row].windows)]
+    kept: dict[_Key, Tensor] = {}  # token vectors, where a text's vector cannot be made yet
+    for keys, vectors in _embed_batches(model, encoded, chosen, batch_tokens, progress):
+        whole = [n for n, (row, _) in enumerate(keys) if not (by_token or encoded[row].windows)]
         if whole:
             out[[keys[n][0] for n in whole]] = pool(vectors[whole], modes, unit).cpu()
         if len(whole) < len(keys):
             kept.update(zip(keys, vectors.float().cpu(), strict=True))
     if by_token:
-        return [_token_vectors(row, readings, kept, unit) for row in range(len(rows))]
-    for row, reading in readings.items():
-        if reading.windows:
-            out[row] = pool(_merge(row, reading, kept)[None], modes, unit)
+        return [_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
+    for row, one in encoded.items():
+        if one.windows:
+            out[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)
     return out.numpy()
 
 
-Key = tuple[int, int]  # number of the text, number of the window in it
-
-
-def _tell_cuts(readings: dict[int, EncodedText], on_cut: OnTruncated | None) -> None:
-    for row, reading in readings.items():
-        if on_cut and reading.truncated:
-            on_cut(row, reading.truncated)
-
-
-def check_pooling(model: Model, modes: Sequence[str]) -> None:
-    """Raise where a text's vector would say nothing of the text."""
-    if model.module.is_causal and "cls" in modes:
-        raise InputError(
-            "this model reads left to right: its [CLS] comes first and sees nothing of the text",
-            fix="pool by mean or max",
-        )
-
-
-def pool(vectors: Tensor, modes: Sequence[str], unit: bool) -> Tensor:
-    """One vector from those of a sequence's tokens: b t d -> b (modes·d)."""
-    length = vectors.shape[1]
-    made: dict[str, Callable[[], Tensor]] = {
-        "cls": lambda: vectors[:, 0].float(),
-        "max": lambda: vectors.amax(1).float(),
-        "mean": lambda: vectors.mean(1, dtype=torch.float32),
-        "mean_sqrt_len_tokens": lambda: vectors.sum(1, dtype=torch.float32) / length**0.5,
-        "weightedmean": lambda: _rising(length, vectors.device) @ vectors.float(),
-        "lasttoken": lambda: vectors[:, -1].float(),
-    }
-    pooled = torch.cat([made[mode]() for mode in modes], dim=-1)
-    return F.normalize(pooled, dim=-1) if unit else pooled
-
-
-def _rising(length: int, device: torch.device) -> Tensor:
-    """Shares of tokens of which a later one has more: 1, 2, 3 … by their sum (t)."""
-    places = torch.arange(1, length + 1, dtype=torch.float32, device=device)
-    return places / places.sum()
-
-
-def _rectangles(
+def embed_stream(
     model: Model,
-    readings: dict[int, EncodedText],
+    texts: Iterable[str],
+    *,
+    pooling: str | None = None,
+    chunk: int = CHUNK,
+    **options: Unpack[EmbedOptions],
+) -> Iterator[list[EmbeddingRecord]]:
+    """Embed more texts than fit into memory: records in order, in chunks.
+
+    The record of a text that fails holds its error.
+    """
+    waiting = iter(texts)
+    while batch := list(islice(waiting, chunk)):
+        errors: dict[int, InputError] = {}
+        truncated: dict[int, int] = {}
+        options["on_error"] = errors.__setitem__
+        options["on_truncated"] = truncated.__setitem__
+        found = embed(model, batch, pooling=pooling, **options)
+        yield [
+            EmbeddingRecord(text=text, error=errors[number])
+            if number in errors
+            else _record(text, found[number], truncated.get(number, 0))
+            for number, text in enumerate(batch)
+        ]
+
+
+def _record(text: str, found: Vectors | TokenVectors | None, truncated: int) -> EmbeddingRecord:
+    if isinstance(found, TokenVectors):
+        return EmbeddingRecord(
+            text=text, vectors=found.vectors, encoding=found.encoding, truncated=truncated
+        )
+    return EmbeddingRecord(text=text, vectors=found, truncated=truncated)
+
+
+_Key = tuple[int, int]  # number of the text, number of the window in it
+
+
+def _report_truncated(encoded: dict[int, EncodedText], on_truncated: OnTruncated | None) -> None:
+    for row, one in encoded.items():
+        if on_truncated and one.truncated:
+            on_truncated(row, one.truncated)
+
+
+def _embed_batches(
+    model: Model,
+    encoded: dict[int, EncodedText],
     layers: LayerSelection,
     batch_tokens: int,
     progress: ProgressCallback | None,
-) -> Iterator[tuple[list[Key], Tensor]]:
-    """Sequences of one length and their token vectors (b t d), until all are done."""
-    keys = [(row, n) for row, reading in readings.items() for n in range(len(reading.sequences))]
-    sequences = [readings[row].sequences[n] for row, n in keys]
+) -> Iterator[tuple[list[_Key], Tensor]]:
+    """Sequences of equal length and their token vectors (b t d), until all are done."""
+    keys = [(row, n) for row, one in encoded.items() for n in range(len(one.sequences))]
+    sequences = [encoded[row].sequences[n] for row, n in keys]
     done = 0
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
         packed = Packed.of((len(sequences[n]) for n in batch), model.device)
         flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
-        joined = layers.join(model.module.hidden_states(flat, packed))  # n d
+        combined = layers.combine(model.module.hidden_states(flat, packed))  # n d
         first = 0
         for start, count, length in packed.runs:
-            rectangle = joined[start : start + count * length].unflatten(0, (count, length))
-            yield [keys[n] for n in batch[first : first + count]], rectangle
+            vectors = combined[start : start + count * length].unflatten(0, (count, length))
+            yield [keys[n] for n in batch[first : first + count]], vectors
             first += count
         done += len(batch)
         if progress:
@@ -193,40 +205,40 @@ def _rectangles(
 
 
 def _token_vectors(
-    row: int, readings: dict[int, EncodedText], kept: dict[Key, Tensor], unit: bool
+    row: int, encoded: dict[int, EncodedText], kept: dict[_Key, Tensor], unit: bool
 ) -> TokenVectors | None:
-    if row not in readings:
+    if row not in encoded:
         return None
-    reading = readings[row]
-    assert reading.encoding is not None
-    vectors = _merge(row, reading, kept) if reading.windows else kept[row, 0]
+    one = encoded[row]
+    assert one.encoding is not None
+    vectors = _merge_windows(row, one, kept) if one.windows else kept[row, 0]
     if unit:
         vectors = F.normalize(vectors, dim=-1)
-    return TokenVectors(vectors=vectors.numpy(), encoding=reading.encoding)
+    return TokenVectors(vectors=vectors.numpy(), encoding=one.encoding)
 
 
-def _merge(row: int, reading: EncodedText, kept: dict[Key, Tensor]) -> Tensor:
+def _merge_windows(row: int, encoded: EncodedText, kept: dict[_Key, Tensor]) -> Tensor:
     """A text's token vectors from those of its windows (t d).
 
-    Each piece is taken from the window that shows the most around it; the special tokens, which
-    stand in every window, are averaged.
+    Each token is taken from the window that shows the most context around it; the special tokens,
+    which are in every window, are averaged.
     """
-    assert reading.encoding is not None
-    parts = [kept[row, n] for n in range(len(reading.windows))]
-    spans = [window.kept_ranges[0][0] for window in reading.windows]
-    special = torch.tensor(reading.encoding.special_tokens_mask)
-    merged = parts[0].new_empty(len(reading.encoding), parts[0].shape[-1])
+    assert encoded.encoding is not None
+    parts = [kept[row, n] for n in range(len(encoded.windows))]
+    spans = [window.kept_ranges[0][0] for window in encoded.windows]
+    special = torch.tensor(encoded.encoding.special_tokens_mask)
+    merged = parts[0].new_empty(len(encoded.encoding), parts[0].shape[-1])
     merged[special] = torch.stack(
         [
             part[torch.tensor(w.special_tokens_mask)]
-            for part, w in zip(parts, reading.windows, strict=True)
+            for part, w in zip(parts, encoded.windows, strict=True)
         ]
     ).mean(0)
-    pieces = [
+    tokens = [
         part[~torch.tensor(w.special_tokens_mask)]
-        for part, w in zip(parts, reading.windows, strict=True)
+        for part, w in zip(parts, encoded.windows, strict=True)
     ]
     merged[~special] = torch.stack(
-        [pieces[n][piece - spans[n].start] for piece, n in enumerate(max_context_windows(spans))]
+        [tokens[n][token - spans[n].start] for token, n in enumerate(max_context_windows(spans))]
     )
     return merged

@@ -1,9 +1,9 @@
-"""`evaluate` for models of vectors: their cosines beside how alike people found two texts."""
+"""`evaluate` for embedding models: cosine similarities against human similarity ratings."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,63 +13,69 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_text_examples
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
-from cloze.metrics.measures import make_scorer
+from cloze.metrics.scorer import make_scorer
 from cloze.progress import ProgressCallback
-from cloze.tasks.embed import BATCH_TOKENS, embed
+from cloze.tasks.embed import embed
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.judge import ScoredPredictions, gold_label
-
-Report: TypeAlias = Callable[[InputError], object]
+from cloze.tasks.inference import BATCH_TOKENS
+from cloze.tasks.scored_predictions import OnBadRow, ScoredPredictions, gold_label
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairSimilarity:
-    """How alike a model finds two texts."""
+    """The similarity of two texts."""
 
-    score: float  # the cosine of their vectors
-    truncated: int = 0  # pieces that a length policy left out
+    score: float  # the cosine of their embeddings
+    truncated: int = 0  # tokens left out by truncation
 
 
 def evaluate_similarity(
     model: Model,
     data: Source | Sequence[Any],
     *,
-    text: str | int | None = None,
-    pair: str | int | None = None,
-    label: str | int | None = None,
-    policy: str | None = None,
-    stride: int | None = None,
+    text_column: str | int | None = None,
+    pair_column: str | int | None = None,
+    label_column: str | int | None = None,
+    truncation: str | None = None,
+    overlap: int | None = None,
     skip_bad: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Hold the cosines of a model's own vectors against how alike people found the texts."""
+    """Correlate the cosines of a model's embeddings with ratings of how similar the texts are."""
     skipped: list[InputError] = []
     report = skipped.append if skip_bad else None
-    examples = read_scored_pairs(data, report, text=text, pair=pair, label=label)
+    examples = read_scored_pairs(
+        data,
+        report,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+    )
     since = time.perf_counter()
-    found = _cosines(
+    found = _compute_cosines(
         model,
         examples,
         report,
-        policy=policy,
-        stride=stride,
+        truncation=truncation,
+        overlap=overlap,
         batch_tokens=batch_tokens,
         progress=progress,
     )
     kept = [example for example, one in zip(examples, found, strict=True) if one is not None]
-    told = [one for one in found if one is not None]
-    if not told:
-        raise InputError("there are no scored pairs to judge by", fix="check what the data hold")
-    gold, said = [float(one.label) for one in kept], [one.score for one in told]
+    predictions = [one for one in found if one is not None]
+    if not predictions:
+        raise InputError("there are no scored pairs", fix="check the data")
+    gold = [float(one.label) for one in kept]
+    predicted = [one.score for one in predictions]
     return Evaluation(
-        kind="similarity",
         result=ScoredPredictions(
+            kind="similarity",
             examples=kept,
-            predictions=told,
+            predictions=predictions,
             gold=gold,
-            predicted=said,
-            scorer=make_scorer("similarity", gold, said),
+            predicted=predicted,
+            scorer=make_scorer("similarity", gold, predicted),
         ),
         labels=(),
         skipped=tuple(skipped),
@@ -79,24 +85,24 @@ def evaluate_similarity(
 
 def read_scored_pairs(
     data: Source | Sequence[Any],
-    report: Report | None,
+    report: OnBadRow | None,
     *,
-    text: str | int | None = None,
-    pair: str | int | None = None,
-    label: str | int | None = None,
+    text_column: str | int | None = None,
+    pair_column: str | int | None = None,
+    label_column: str | int | None = None,
 ) -> list[Any]:
-    """Two texts and a number each; they may be examples already. What is none is reported."""
+    """Pairs of texts with a number each, which may be examples already; bad ones are reported."""
     given = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], TextExample)
     read: Any = data
     if not given:
-        asked = {"text": text, "pair": pair, "label": label}
+        columns = {"text": text_column, "pair": pair_column, "label": label_column}
         read = read_text_examples(
-            as_list(data), **asked, number=True, on_error=report or _explained
+            as_list(data), **columns, number=True, on_error=report or _raise_error
         )
     kept = []
     for example in read:
         try:
-            _check_scored(example)
+            _check_scored_pair(example)
         except InputError as error:
             if report is None:
                 raise
@@ -106,48 +112,48 @@ def read_scored_pairs(
     return kept
 
 
-def _explained(error: InputError) -> None:
+def _raise_error(error: InputError) -> None:
     raise InputError(
         error.problem,
-        fix=f"{error.fix}; a model that was trained for no task is judged by two texts and a "
-        "number, and by labels once it is fine-tuned",
+        fix=f"{error.fix}; a model without a task is evaluated on pairs of texts with a number, "
+        "and on labels once it is fine-tuned",
     )
 
 
-def _check_scored(example: TextExample) -> None:
+def _check_scored_pair(example: TextExample) -> None:
     if example.pair is None:
         raise InputError(
-            f"{example.origin}: one text, and vectors are judged by pairs of texts with a score",
+            f"{example.origin}: there is one text; embeddings are evaluated on pairs of texts",
             fix="give a table of two texts and a number, or a model with a masked-LM head",
         )
     score = gold_label("number", example)
     if isinstance(score, str):
         raise InputError(
             f"{example.origin}: the score is {score!r}",
-            fix="give a number: the more, the more alike",
+            fix="give a number: the higher, the more similar",
         )
 
 
-def _cosines(
+def _compute_cosines(
     model: Model,
     examples: Sequence[TextExample],
-    report: Report | None,
+    report: OnBadRow | None,
     *,
-    policy: str | None,
-    stride: int | None,
+    truncation: str | None,
+    overlap: int | None,
     batch_tokens: int,
     progress: ProgressCallback | None,
 ) -> list[PairSimilarity | None]:
     """None for a pair that cannot be read."""
     sides = [(one.text, one.pair or "") for one in examples]
-    places: dict[str, int] = {}
-    first: list[TextExample] = []  # that has a text: who reads an error wants to find it
+    numbers: dict[str, int] = {}
+    first: list[TextExample] = []  # the first example with each text, which an error names
     for example, both in zip(examples, sides, strict=True):
         for one in both:
-            if one not in places:
-                places[one] = len(places)
+            if one not in numbers:
+                numbers[one] = len(numbers)
                 first.append(example)
-    cut: dict[int, int] = {}
+    truncated: dict[int, int] = {}
     failed: set[int] = set()
 
     def on_error(number: int, error: InputError) -> None:
@@ -159,19 +165,19 @@ def _cosines(
 
     vectors: NDArray[np.float64] = embed(
         model,
-        list(places),
-        policy=policy,
-        stride=stride,
+        list(numbers),
+        truncation=truncation,
+        overlap=overlap,
         batch_tokens=batch_tokens,
         progress=progress,
         on_error=on_error,
-        on_cut=cut.__setitem__,
+        on_truncated=truncated.__setitem__,
     ).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     found: list[PairSimilarity | None] = []
     for one, other in sides:
-        a, b = places[one], places[other]
-        left_out = cut.get(a, 0) + cut.get(b, 0)
+        a, b = numbers[one], numbers[other]
+        lost = truncated.get(a, 0) + truncated.get(b, 0)
         cosine = float(vectors[a] @ vectors[b])
-        found.append(None if failed & {a, b} else PairSimilarity(score=cosine, truncated=left_out))
+        found.append(None if failed & {a, b} else PairSimilarity(score=cosine, truncated=lost))
     return found

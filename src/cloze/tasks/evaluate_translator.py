@@ -1,4 +1,4 @@
-"""`evaluate` for translators: BLEU of what they make of the source, as a whole and by length."""
+"""`evaluate` for translators: BLEU, overall and by the length of the source."""
 
 import time
 from collections.abc import Sequence
@@ -14,27 +14,33 @@ from cloze.data.parallel_text import ParallelText, load_parallel_text
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
+from cloze.metrics.bootstrap import Metric
 from cloze.plot.chart import LineChart, Series
 from cloze.progress import ProgressCallback
-from cloze.tasks.scored import CorpusEvaluation
+from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.translate import translate
 
-EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of a source sentence
+LENGTH_EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of the source
 _PAIR = 2
 BEAM, BLEU = 4, "13a"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TranslatorScores:
-    """How a translator did, line by line."""
+    """The scores of a translator, line by line."""
 
     counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
     tokenize: str
-    too_long: int  # sentences that were left blank
-    empty: int  # other sentences of which it says nothing
+    too_long: int  # sentences that were not translated
+    empty: int  # other sentences whose translation is empty
     seconds: float
 
     metric = "bleu"
+
+    @property
+    def resampled(self) -> dict[str, tuple[Metric, int]]:
+        """What a bootstrap resamples, and of how many examples."""
+        return {self.metric: (self.score_subset, self.count)}
 
     @property
     def count(self) -> int:
@@ -42,31 +48,33 @@ class TranslatorScores:
         return len(self.counts)
 
     def score_subset(self, chosen: NDArray[np.intp]) -> float:
-        """BLEU of the lines with these numbers."""
+        """BLEU of the lines with these indices."""
         return bleu_from_counts(self.counts[chosen], tokenize=self.tokenize).score
 
 
 def evaluate_translator(
     model: Translator,
     data: Source | Sequence[Any],
-    progress: ProgressCallback | None,
     *,
     beam: int = BEAM,
     bleu: str = BLEU,
-    policy: str | None = None,
+    truncation: str | None = None,
+    progress: ProgressCallback | None = None,
 ) -> CorpusEvaluation:
     """BLEU of a translator on two files, source and target."""
     since, pairs = time.perf_counter(), read_parallel(data)
-    made = score_translator(model, pairs, beam=beam, bleu=bleu, policy=policy, progress=progress)
+    made = score_translator(
+        model, pairs, beam=beam, bleu=bleu, truncation=truncation, progress=progress
+    )
     found = bleu_from_counts(made.counts, tokenize=bleu)
     lengths = [len(source.split()) for source in pairs.source]
-    by_length = bleu_by_length(made.counts, lengths, EDGES, tokenize=bleu)
+    by_length = bleu_by_length(made.counts, lengths, LENGTH_EDGES, tokenize=bleu)
     middles = [
         (sum(some) / len(some), one.score)
-        for (low, high), one in zip(pairwise(EDGES), by_length, strict=True)
+        for (low, high), one in zip(pairwise(LENGTH_EDGES), by_length, strict=True)
         if one is not None and (some := [size for size in lengths if low <= size < high])
     ]
-    picture = LineChart(
+    chart = LineChart(
         title="BLEU by length of the source",
         x_label="words",
         y_label="BLEU",
@@ -78,7 +86,7 @@ def evaluate_translator(
         scores={
             "bleu": found.score,
             **{f"precision_{n}": one for n, one in enumerate(found.precisions, 1)},
-            "brevity": found.brevity_penalty,
+            "brevity_penalty": found.brevity_penalty,
         },
         counts={
             "sentences": len(pairs),
@@ -87,18 +95,18 @@ def evaluate_translator(
             "empty_translations": made.empty,
         },
         notes={"signature": found.signature, "beam": str(beam)},
-        charts=(picture,),
+        charts=(chart,),
         seconds=time.perf_counter() - since,
     )
 
 
 def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
-    """The sentences that translators are judged by."""
+    """The sentence pairs of two files, source and target."""
     sides = as_list(data)
     if len(sides) != _PAIR:
         raise InputError(
-            f"a translator is judged by two files, and {len(sides)} were named",
-            fix="name the source, then its translation",
+            f"a translator is evaluated on two files, and {len(sides)} were given",
+            fix="give the source file, then the file with its translation",
         )
     return load_parallel_text(*sides)
 
@@ -109,28 +117,28 @@ def score_translator(
     *,
     beam: int = BEAM,
     bleu: str = BLEU,
-    policy: str | None = None,
+    truncation: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> TranslatorScores:
-    """What a translator makes of the source, held against the target.
+    """Translate the source and count the n-grams shared with the target.
 
-    A sentence that is too long counts as one that was left blank.
+    A sentence that is too long counts as an empty translation.
     """
     since, failed = time.perf_counter(), list[InputError]()
-    told = translate(
+    translations = translate(
         model,
         list(pairs.source),
         beam=beam,
-        policy=policy,
+        truncation=truncation,
         on_error=lambda _, error: failed.append(error),
         progress=progress,
     )
-    counts = count_ngrams([one.text for one in told], pairs.target, tokenize=bleu)
+    counts = count_ngrams([one.text for one in translations], pairs.target, tokenize=bleu)
     seconds = time.perf_counter() - since
     return TranslatorScores(
         counts=counts,
         tokenize=bleu,
         too_long=len(failed),
-        empty=sum(not one.text.strip() for one in told) - len(failed),
+        empty=sum(not one.text.strip() for one in translations) - len(failed),
         seconds=seconds,
     )

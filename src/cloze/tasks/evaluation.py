@@ -1,41 +1,63 @@
-"""What came of asking a model about labelled examples: scores, pictures, the worst errors."""
+"""What `evaluate` returns: scores, charts, the worst errors, as a page and as JSON."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cloze.checkpoint.abilities import can
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator
 from cloze.errors import InputError
+from cloze.metrics.bootstrap import Metric
+from cloze.metrics.charts import format_scores, plot_calibration, plot_confusion_matrix
 from cloze.metrics.labels import (
     Calibration,
     Counts,
+    LabelScores,
     compute_calibration,
     confusion_matrix,
     score_labels,
     unique_labels,
 )
-from cloze.metrics.measures import PLAIN
 from cloze.metrics.names import called
-from cloze.metrics.pictures import format_scores, plot_calibration, plot_confusion_matrix
-from cloze.metrics.rates import LabelScores
+from cloze.metrics.scorer import PLAIN
 from cloze.metrics.spans import score_spans
+from cloze.models.word2vec import WordVectors
+from cloze.plot.chart import LineChart
 from cloze.plot.numbers import percent
 from cloze.plot.page import Page, Section
 from cloze.plot.parts import Cell, Fact, Facts, Grid, Part, Table
-from cloze.tasks.judge import ScoredPredictions
-from cloze.tasks.mistakes import SEVERITIES, PredictionError, confidences, find_errors, label_pairs
+from cloze.tasks.scored_predictions import (
+    SEVERITIES,
+    PredictionError,
+    ScoredPredictions,
+    confidences,
+    find_errors,
+    label_pairs,
+)
 
-_DRAWN = 40  # labels that a matrix can show
-_LISTED = 50  # errors on a page, if nobody says how many
-_LONG = 300  # letters of a text there
+PRETRAINING_HEADS = {"mlm", "nsp"}
+KINDS = {  # how models are evaluated, and what such a model is
+    "labelled": "a fine-tuned model",
+    "similarity": "an embedding model",
+    "masked": "a masked language model",
+    "language": "a language model",
+    "translator": "a translator",
+    "words": "a set of word vectors",
+}
+MAX_MATRIX_LABELS = 40
+PAGE_ERRORS = 50  # as_list on a page by default
+JSON_ERRORS = 5  # as_list in JSON and on a terminal by default
+MAX_TEXT = 300  # characters of a text on a page
 _RATES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """How often each label (row) was taken for each (column)."""
+    """How often each label (row) was predicted as each label (column)."""
 
     labels: tuple[str, ...]
     counts: Counts
@@ -43,33 +65,47 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class SwapResult:
-    """Pairs asked once more, with A and B exchanged."""
+    """Predictions for pairs with the two texts swapped."""
 
-    agreement: float | None  # the share with the same label; None of numbers
-    difference: float  # mean, of the probability of the label said first; or of the number
+    agreement: float | None  # fraction with the same label as before; None for numbers
+    difference: float  # mean difference of the first label's probability, or of the number
     scores: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation:
-    """How a model did on labelled examples."""
+    """Scores of a model on labelled examples."""
 
-    kind: str  # classify, number, similarity, tag, answer or choose
     result: ScoredPredictions
     labels: tuple[str, ...]
-    scheme: str | None = None  # of tags
-    chinese: bool = False  # answers were scored by CMRC's rules
-    skipped: tuple[InputError, ...] = ()  # rows that were passed over
+    model: str | None = None
+    skipped: tuple[InputError, ...] = ()  # rows that could not be read
     seconds: float = 0.0
     swapped: SwapResult | None = None
+    worst: int | None = None  # errors as_list in JSON (default 5) and on the page (default 50)
 
     def __repr__(self) -> str:
         scores = {name: round(value, 4) for name, value in self.scores.items()}
         return f"Evaluation(kind={self.kind!r}, count={self.count}, scores={scores})"
 
     @property
+    def kind(self) -> str:
+        """One of classify, number, similarity, tag, answer and choose."""
+        return self.result.kind
+
+    @property
+    def scheme(self) -> str | None:
+        """The tag scheme."""
+        return self.result.scheme
+
+    @property
+    def chinese(self) -> bool:
+        """Whether answers are scored by CMRC's rules."""
+        return self.result.chinese
+
+    @property
     def scores(self) -> dict[str, float]:
-        """By name, *the* score first."""
+        """By name, the main score first."""
         return self.result.scores
 
     @property
@@ -78,8 +114,13 @@ class Evaluation:
 
     @property
     def metric(self) -> str:
-        """The name of *the* score."""
+        """The name of the main score."""
         return self.result.scorer.main
+
+    @property
+    def resampled(self) -> dict[str, tuple[Metric, int]]:
+        """By name, what a bootstrap resamples, and of how many examples."""
+        return {name: (self.result.scorer.metric(name), self.count) for name in self.scores}
 
     @property
     def examples(self) -> Sequence[Any]:
@@ -96,30 +137,28 @@ class Evaluation:
 
     @property
     def truncated(self) -> int:
-        """Examples of which a length policy left something out."""
-        return sum(
-            bool(getattr(one, "untagged" if self.kind == "tag" else "truncated"))
-            for one in self.predictions
-        )
+        """Number of examples that were truncated."""
+        name = "untagged" if self.kind == "tag" else "truncated"
+        return sum(bool(getattr(one, name)) for one in self.predictions)
 
     @cached_property
     def errors(self) -> list[PredictionError]:
         """All errors, the worst first."""
-        return find_errors(self.kind, self.result, scheme=self.scheme, chinese=self.chinese)
+        return find_errors(self.result)
 
-    def worst_errors(self, most: int = 10) -> list[PredictionError]:
-        """The worst errors: see `mistakes`."""
-        return self.errors[:most]
+    def worst_errors(self, count: int = 10) -> list[PredictionError]:
+        """The worst errors: see `find_errors`."""
+        return self.errors[:count]
 
     @property
     def severity(self) -> str:
-        """What makes an error worse than another."""
+        """What errors are ranked by."""
         return SEVERITIES["tag, plain" if self.scheme == PLAIN else self.kind]
 
     @cached_property
     def confusion(self) -> Confusion | None:
-        """Of classes, and of the kinds of words that tags tell; None where there are no labels."""
-        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
+        """The confusion matrix of labels, and of the tags of words; None for other tasks."""
+        sides = label_pairs(self.result)
         if sides is None or not sides[0]:
             return None
         known = self.labels if self.kind == "classify" else [*map(str, unique_labels(*sides))]
@@ -127,24 +166,30 @@ class Evaluation:
 
     @cached_property
     def label_scores(self) -> Mapping[str, LabelScores]:
-        """Precision, recall and F1 of each label; of tags those of spans."""
+        """Precision, recall and F1 of each label; for tags those of spans."""
         if self.kind == "tag" and self.scheme != PLAIN:
             return score_spans(self.result.gold, self.result.predicted, self.scheme).by_label
-        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
+        sides = label_pairs(self.result)
         if sides is None or not sides[0]:
             return {}
         return {str(label): one for label, one in score_labels(*sides).items()}
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """Whether it is right as often as it is sure; None of numbers."""
-        told = confidences(self.kind, self.result, chinese=self.chinese)
-        return None if told is None or not told[0] else compute_calibration(*told)
+        """Confidence against accuracy; None for numbers."""
+        found = confidences(self.result)
+        return None if found is None or not found[0] else compute_calibration(*found)
+
+    @property
+    def listed_errors(self) -> list[PredictionError]:
+        """The worst errors, as many as JSON lists."""
+        return self.worst_errors(JSON_ERRORS if self.worst is None else self.worst)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the predictions, as JSON could hold it."""
+        """The JSON object: everything but the predictions."""
         matrix, curve = self.confusion, self.calibration
         return {
+            "model": self.model,
             "task": self.kind,
             "metric": self.metric,
             "score": self.score,
@@ -154,101 +199,191 @@ class Evaluation:
             "skipped": [error.problem for error in self.skipped],
             "seconds": self.seconds,
             "labels": {
-                label: {
-                    **asdict(one),
-                    **{n: getattr(one, n) for n in ("precision", "recall", "f1")},
-                }
+                label: {**asdict(one), **{name: getattr(one, name) for name in _RATES}}
                 for label, one in self.label_scores.items()
             },
             "confusion": matrix and {"labels": matrix.labels, "counts": matrix.counts.tolist()},
             "calibration": curve and asdict(curve),
             "swapped": self.swapped and asdict(self.swapped),
+            "worst": [asdict(one) for one in self.listed_errors],
         }
 
-    def page(self, title: str = "Evaluation", *, worst: int = _LISTED) -> Page:
-        """Scores, pictures and so many of the worst errors."""
-        return Page(title=title, note=self._summary(), sections=list(self._sections(worst)))
+    def page(self, title: str = "Evaluation", *, worst: int | None = None) -> Page:
+        """Scores, charts and so many of the worst errors."""
+        given = (count for count in (worst, self.worst) if count is not None)
+        sections = list(self._sections(next(given, PAGE_ERRORS)))
+        return Page(title=title, note=self._summary(), sections=sections)
 
-    def save(
-        self, path: str | os.PathLike[str], title: str = "Evaluation", *, worst: int = _LISTED
-    ) -> Path:
+    def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
         """The page as one file."""
-        return self.page(title, worst=worst).save(path)
+        return self.page(title).save(path)
 
     def _repr_html_(self) -> str:
         return self.page()._repr_html_()
 
     def _summary(self) -> str:
-        cut = f", {self.truncated:,} of them cut" if self.truncated else ""
-        left = f", {len(self.skipped):,} rows passed over" if self.skipped else ""
+        truncated = f", {self.truncated:,} truncated" if self.truncated else ""
+        skipped = f", {len(self.skipped):,} rows skipped" if self.skipped else ""
         rules = " Scored by CMRC's rules." if self.chinese else ""
-        return f"{self.count:,} examples{cut}{left}, in {self.seconds:.1f} s.{rules}"
+        return f"{self.count:,} examples{truncated}{skipped}, {self.seconds:.1f} s.{rules}"
 
     def _sections(self, worst: int) -> Iterator[Section]:
         facts = format_scores(self.scores)
         if self.swapped is not None:
             facts += _swap_facts(self.swapped)
         yield Section(title="Scores", parts=[Facts(facts)])
-        pictures = list(self._pictures())
-        if pictures:
-            wide = [part for part in pictures if getattr(part, "wide", False)]
-            narrow = [part for part in pictures if part not in wide]
-            yield Section(title="Labels and sureness", parts=[*wide, Grid(parts=narrow)])
+        charts = list(self._charts())
+        if charts:
+            wide = [part for part in charts if getattr(part, "wide", False)]
+            narrow = [part for part in charts if part not in wide]
+            title = "Confusion matrix and calibration" if len(charts) > 1 else "Calibration"
+            yield Section(title=title, parts=[*wide, Grid(parts=narrow)])
         if self.label_scores:
-            yield Section(title="Label by label", parts=[self._rates_table()])
+            yield Section(title="Scores by label", parts=[self._label_table()])
         if self.errors and worst:
-            yield self._worst_section(worst)
+            yield self._error_section(worst)
         if self.skipped:
-            rows = [[error.problem, error.fix] for error in self.skipped[:_LISTED]]
-            note = f"{len(self.skipped):,} rows were passed over."
-            table = Table(columns=["what was wrong", "what to do"], rows=rows)
-            yield Section(title="Passed over", note=note, parts=[table])
+            rows = [[error.problem, error.fix] for error in self.skipped[:PAGE_ERRORS]]
+            note = f"{len(self.skipped):,} rows could not be read."
+            table = Table(columns=["problem", "fix"], rows=rows)
+            yield Section(title="Skipped rows", note=note, parts=[table])
 
-    def _pictures(self) -> Iterator[Part]:
-        sides = label_pairs(self.kind, self.result, scheme=self.scheme)
-        matrix = self.confusion
-        if sides is not None and matrix is not None and len(matrix.labels) <= _DRAWN:
+    def _charts(self) -> Iterator[Part]:
+        sides, matrix = label_pairs(self.result), self.confusion
+        if sides is not None and matrix is not None and len(matrix.labels) <= MAX_MATRIX_LABELS:
             what = "words" if self.kind == "tag" else "examples"
             yield replace(
                 plot_confusion_matrix(*sides, matrix.labels),
                 note=f"{int(matrix.counts.sum()):,} {what}, {int(matrix.counts.trace()):,} of them "
-                "right: the diagonal. The shade is the share of the row.",
+                "correct (the diagonal). The shade is the fraction of the row.",
             )
         if self.calibration is not None:
             yield plot_calibration(self.calibration)
 
-    def _rates_table(self) -> Table:
+    def _label_table(self) -> Table:
         rows: list[list[Cell]] = [
             [label, *(round(getattr(one, name), 4) for name in _RATES), one.support, one.predicted]
             for label, one in self.label_scores.items()
         ]
-        columns = ["label", *map(called, _RATES), "there are", "said"]
+        columns = ["label", *map(called, _RATES), "support", "predicted"]
         return Table(columns=columns, rows=rows)
 
-    def _worst_section(self, most: int) -> Section:
+    def _error_section(self, count: int) -> Section:
         rows: list[list[Cell]] = [
             [
-                *(shorten(text, _LONG) for text in (one.text, one.gold, one.predicted)),
+                *(shorten(text, MAX_TEXT) for text in (one.text, one.gold, one.predicted)),
                 round(one.severity, 4),
                 Path(one.where).name,
             ]
-            for one in self.worst_errors(most)
+            for one in self.worst_errors(count)
         ]
-        columns = ["text", "right", "predicted", self.severity, "where"]
-        shown = "" if len(self.errors) <= most else f"The worst {most:,} of "
-        note = f"{shown}{len(self.errors):,} errors, by {self.severity}."
+        columns = ["text", "gold", "predicted", self.severity, "source"]
+        shown = "" if len(self.errors) <= count else f"The worst {count:,} of "
+        note = f"{shown}{len(self.errors):,} errors, ranked by {self.severity}."
         return Section(title="Worst errors", note=note, parts=[Table(columns=columns, rows=rows)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class CorpusEvaluation:
+    """Scores of a model on a whole text, a parallel text or word questions."""
+
+    kind: str  # language, masked, translate or words
+    scores: Mapping[str, float]  # the main score first
+    counts: Mapping[str, int]  # what the scores are means over, and what was left out
+    notes: Mapping[str, str]  # such as BLEU's signature
+    model: str | None = None
+    charts: tuple[LineChart, ...] = field(default=(), repr=False)
+    skipped: tuple[InputError, ...] = field(default=(), repr=False)  # rows that cannot be read
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "model": self.model,
+            "kind": self.kind,
+            "scores": dict(self.scores),
+            "counts": dict(self.counts),
+            **self.notes,
+            "skipped": [error.problem for error in self.skipped],
+            "seconds": self.seconds,
+        }
+
+    def rows(self) -> list[tuple[str, str | int]]:
+        """The table: every score, count and note."""
+        return [
+            *((called(name), f"{value:.4f}") for name, value in self.scores.items()),
+            *((called(name), count) for name, count in self.counts.items()),
+            *self.notes.items(),
+            ("time", f"{self.seconds:.1f} s"),
+        ]
+
+    def page(self, title: str = "Evaluation") -> Page:
+        """The scores, the counts and the charts as a page."""
+        counts = [
+            Fact(label=called(name), text=f"{count:,}", value=count)
+            for name, count in self.counts.items()
+        ]
+        scores: list[Part] = [Facts(format_scores(self.scores)), *self.charts]
+        notes = [f"{name} {text}" for name, text in self.notes.items()]
+        return Page(
+            title=title,
+            note=" · ".join([*notes, f"{self.seconds:.1f} s"]),
+            sections=[
+                Section(title="Scores", parts=scores),
+                Section(title="Data", parts=[Facts(counts)]),
+            ],
+        )
+
+    def save(self, path: str | os.PathLike[str], title: str = "Evaluation") -> Path:
+        """The page as one file."""
+        return self.page(title).save(path)
+
+
+def evaluation_kind(
+    model: object, *, pair_column: object = None, label_column: object = None, **_: object
+) -> str:
+    """How a model is evaluated; with a pair or label column an encoder has rated pairs of texts."""
+    can(model, "evaluate")
+    if isinstance(model, Translator):
+        return "translator"
+    if isinstance(model, WordVectors):
+        return "words"
+    if not isinstance(model, Model):
+        return "language"
+    if not is_pretrained(model):
+        return "labelled"
+    has_lm_head = "mlm" in model.heads and model.pooling is None
+    if not has_lm_head or pair_column is not None or label_column is not None:
+        return "similarity"
+    return "language" if model.module.is_causal else "masked"
+
+
+def is_pretrained(model: object) -> bool:
+    """Whether this is an encoder that was not fine-tuned for a task."""
+    return isinstance(model, Model) and model.task is None and set(model.heads) <= PRETRAINING_HEADS
+
+
+def check_options(options: Mapping[str, Any], allowed: Sequence[str], kind: str) -> dict[str, Any]:
+    """The options that were given, if the model takes them; False is as good as not given."""
+    given = {name: one for name, one in options.items() if one is not None}
+    for name, value in given.items():
+        if name not in allowed and value is not False:
+            raise InputError(
+                f"{name} does not apply to {KINDS[kind]}",
+                fix=f"leave it out; it takes {', '.join(allowed)}" if allowed else "leave it out",
+            )
+    return {name: value for name, value in given.items() if name in allowed}
+
+
 def shorten(text: str, most: int) -> str:
-    """In one line of so many letters."""
+    """On one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _swap_facts(swapped: SwapResult) -> list[Fact]:
-    same = swapped.agreement
-    facts = [Fact(label="difference, exchanged", text=f"{swapped.difference:.4f}")]
-    if same is not None:
-        facts.insert(0, Fact(label="same answer, A and B exchanged", text=percent(same, 2)))
+    facts = [Fact(label="difference after swapping", text=f"{swapped.difference:.4f}")]
+    if swapped.agreement is not None:
+        text = percent(swapped.agreement, 2)
+        facts.insert(0, Fact(label="agreement after swapping", text=text))
     return facts

@@ -11,7 +11,7 @@ from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.door import resolve_model
+from cloze.tasks.inputs import resolve_model
 
 
 @dataclass(frozen=True)

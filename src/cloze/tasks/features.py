@@ -1,22 +1,127 @@
-"""Vectors of a frozen body as a reader takes them, and what the reader says.
+"""Vectors of a frozen encoder: which layers make them, how they are pooled, what a reader predicts.
 
-n tokens of a packed batch, p places of an item, d width of the joined layers, c labels.
+Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the top.
+n tokens of a packed batch, b sequences, t tokens of one, p positions of an item, d width of the
+selected layers, c labels.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import index
+from reprlib import repr as short
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
+from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
+from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
-from cloze.tasks.batches import batch_by_tokens
-from cloze.tasks.embed import check_pooling, pool
-from cloze.tasks.layers import select_layers
+from cloze.tasks.inputs import batch_by_tokens
+
+
+@dataclass(frozen=True)
+class LayerSelection:
+    """The layers to use, and whether they are added or concatenated."""
+
+    numbers: tuple[int, ...]
+    add: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Width of the result in multiples of the hidden size."""
+        return 1 if self.add else len(self.numbers)
+
+    def combine(self, layers: Iterable[Tensor]) -> Tensor:
+        """One tensor from an encoder's layers; those that are not selected are freed at once."""
+        kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
+        chosen = [kept[number] for number in self.numbers]
+        if len(chosen) == 1:
+            return chosen[0]
+        return torch.stack(chosen).sum(0) if self.add else torch.cat(chosen, dim=-1)
+
+
+# For a model of n blocks; the feature-based table of Devlin et al. 2018, whose sum of all layers
+# leaves the embeddings out.
+LAYER_CHOICES = {
+    "embeddings": lambda n: LayerSelection((0,)),  # noqa: ARG005
+    "second-to-last": lambda n: LayerSelection((n - 1,)),
+    "last": lambda n: LayerSelection((n,)),
+    "sum-last-4": lambda n: LayerSelection((n - 3, n - 2, n - 1, n), add=True),
+    "concat-last-4": lambda n: LayerSelection((n - 3, n - 2, n - 1, n)),
+    "sum-all": lambda n: LayerSelection(tuple(range(1, n + 1)), add=True),
+}
+
+
+def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSelection:
+    """The layers that a name, a number, or several numbers to concatenate, select."""
+    if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
+        choice = [int(number) for number in choice.split(",")]
+    if isinstance(choice, int):
+        choice = [choice]
+    if not isinstance(choice, str):
+        try:
+            choice = [index(number) for number in choice]
+        except TypeError:
+            raise ConfigError(
+                f"layers is {short(choice)}",
+                fix=f"give numbers, or one of {', '.join(LAYER_CHOICES)}",
+            ) from None
+        if not choice:
+            raise ConfigError("layers is empty", fix=f"choose from {', '.join(LAYER_CHOICES)}")
+        return LayerSelection(tuple(_layer_number(number, num_layers) for number in choice))
+    layers = LAYER_CHOICES[one_of("layer choice", choice, LAYER_CHOICES)](num_layers)
+    if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
+        raise InputError(
+            f"{choice} needs more layers than the {num_layers} of this model",
+            fix="choose last, or give layer numbers",
+        )
+    return layers
+
+
+def _layer_number(number: int, num_layers: int) -> int:
+    if not -num_layers - 1 <= number <= num_layers:
+        raise InputError(
+            f"there is no layer {number} in a model of {num_layers} layers",
+            fix=f"use 0 (embeddings) to {num_layers}, or -1 (last) to {-num_layers - 1}",
+        )
+    return number % (num_layers + 1)
+
+
+def pool(vectors: Tensor, modes: Sequence[str], normalize: bool) -> Tensor:
+    """One vector from those of a sequence's tokens: b t d -> b (modes·d)."""
+    length = vectors.shape[1]
+    pooled: dict[str, Callable[[], Tensor]] = {
+        "cls": lambda: vectors[:, 0].float(),
+        "max": lambda: vectors.amax(1).float(),
+        "mean": lambda: vectors.mean(1, dtype=torch.float32),
+        "mean_sqrt_len_tokens": lambda: vectors.sum(1, dtype=torch.float32) / length**0.5,
+        "weightedmean": lambda: _rising_weights(length, vectors.device) @ vectors.float(),
+        "lasttoken": lambda: vectors[:, -1].float(),
+    }
+    found = torch.cat([pooled[mode]() for mode in modes], dim=-1)
+    return F.normalize(found, dim=-1) if normalize else found
+
+
+def _rising_weights(length: int, device: torch.device) -> Tensor:
+    """Weights in proportion to the position, 1, 2, 3 …, that sum to one (t)."""
+    positions = torch.arange(1, length + 1, dtype=torch.float32, device=device)
+    return positions / positions.sum()
+
+
+def check_pooling(model: Model, modes: Sequence[str]) -> None:
+    """Reject a pooling whose vector would not depend on the text."""
+    if model.module.is_causal and "cls" in modes:
+        raise InputError(
+            "this model is causal: its [CLS] comes first and attends to nothing of the text",
+            fix="use the pooling mean or max",
+        )
 
 
 @torch.inference_mode()
@@ -29,7 +134,7 @@ def extract_features(
     batch_tokens: int,
     progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
-    """The vectors of each item, in order: one of all its tokens (1 d), or one a place (p d)."""
+    """The features of each item, in order: one pooled vector (1 d), or one per position (p d)."""
     if pooled:
         check_pooling(model, (spec.pooling,))
     layers = select_layers(spec.layers, len(model.module.blocks))
@@ -38,11 +143,11 @@ def extract_features(
         packed = Packed.of((len(items[n].ids) for n in batch), model.device)
         ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
-        joined = layers.join(model.module.hidden_states(ids, packed, types))  # n d
+        combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d
         for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
-            vectors = joined[start : start + length]  # t d
+            vectors = combined[start : start + length]  # t d
             if pooled:
-                found[n] = pool(vectors[None], (spec.pooling,), False).cpu()
+                found[n] = pool(vectors[None], (spec.pooling,), normalize=False).cpu()
             else:
                 found[n] = vectors[list(items[n].positions)].float().cpu()
         if progress:
@@ -52,7 +157,7 @@ def extract_features(
 
 @torch.inference_mode()
 def apply_reader(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
-    """What the model's reader says about each item's vectors (p c)."""
+    """What the model's reader predicts from each item's features (p c)."""
     assert model.reader is not None
     if not vectors:
         return []

@@ -15,8 +15,8 @@ from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.tasks.door import open_language_model
-from cloze.tasks.texts import check_texts
+from cloze.tasks.inputs import check_texts
+from cloze.tasks.language import open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,7 @@ def _encoder(folder: Path) -> Info:
 def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
     if {"sequence", "token"} & set(heads):
         return labels
-    from cloze.tasks.scoring import NSP_LABELS
+    from cloze.tasks.inference import NSP_LABELS
 
     return NSP_LABELS if "nsp" in heads else ()
 

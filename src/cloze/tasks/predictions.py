@@ -1,10 +1,10 @@
 """Predictions as a file: one row for each example, in their order.
 
-| ending | holds |
+| suffix | contents |
 |---|---|
-| .jsonl | everything, an object to an example, which names its file and line |
-| .tsv | the main things, a line to an example; of tags a word to a line, as conlleval reads it |
-| .json | answers alone: {id: text}, as SQuAD's own script reads it |
+| .jsonl | everything: an object per example, with its file and line |
+| .tsv | the most important: a line per example; for tags a line per word, as conlleval reads it |
+| .json | answers only: {id: text}, as SQuAD's official script reads it |
 """
 
 import json
@@ -17,32 +17,33 @@ from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path, write_text
 from cloze.tasks.evaluation import Evaluation
 
-ENDINGS = (".jsonl", ".tsv", ".json")
+SUFFIXES = (".jsonl", ".tsv", ".json")
+INPUTS = {"answer": ("question", "context"), "choose": ("context", "question", "options")}
 COLUMNS = ("file", "line", "gold", "predicted", "score", "text", "pair")
 
 
-def predictions_file(path: PathLike, *, force: bool = False) -> Path:
-    """A place for predictions, if its ending says what to write there."""
-    if Path(path).suffix not in ENDINGS:
+def check_predictions_path(path: PathLike, *, force: bool = False) -> Path:
+    """The path, if predictions can be written there."""
+    if Path(path).suffix not in SUFFIXES:
         raise InputError(
-            f"{path}: predictions are not written to such a file",
-            fix=f"end its name in one of {', '.join(ENDINGS)}",
+            f"{path}: the suffix is none of those for predictions",
+            fix=f"use one of {', '.join(SUFFIXES)}",
         )
     return check_output_path(path, force, file=True)
 
 
-def write_predictions(made: Evaluation, path: PathLike, *, force: bool = False) -> Path:
-    """All predictions of an evaluation, whole or not at all."""
-    place = predictions_file(path, force=force)
+def write_predictions(evaluation: Evaluation, path: PathLike, *, force: bool = False) -> Path:
+    """Write all predictions of an evaluation, the whole file or none."""
+    place = check_predictions_path(path, force=force)
     if place.suffix == ".json":
-        return write_text(place, _by_id(made))
-    rows = _objects(made) if place.suffix == ".jsonl" else _table(made)
+        return write_text(place, _by_id(evaluation))
+    rows = _json_rows(evaluation) if place.suffix == ".jsonl" else _table_rows(evaluation)
     return write_text(place, "".join(f"{row}\n" for row in rows))
 
 
-def _objects(made: Evaluation) -> Iterator[str]:
-    judged = made.result
-    sides = zip(judged.examples, judged.gold, judged.predictions, strict=True)
+def _json_rows(evaluation: Evaluation) -> Iterator[str]:
+    result = evaluation.result
+    sides = zip(result.examples, result.gold, result.predictions, strict=True)
     for example, gold, prediction in sides:
         origin = asdict(example.origin)
         yield json.dumps(
@@ -50,78 +51,82 @@ def _objects(made: Evaluation) -> Iterator[str]:
                 **({} if origin["id"] is None else {"id": origin["id"]}),
                 "file": origin["file"],
                 "line": origin["line"],
-                **_asked(made.kind, example),
+                **_input_fields(evaluation.kind, example),
                 "gold": gold,
-                "predicted": _predicted(made.kind, prediction),
+                "predicted": _prediction_fields(evaluation.kind, prediction),
             },
             ensure_ascii=False,
         )
 
 
-def _predicted(kind: str, prediction: Any) -> dict[str, Any]:  # noqa: ANN401
-    """All of it; a word that was never read has no score, which tells it from a certain O."""
-    found = asdict(prediction)
+def _prediction_fields(kind: str, prediction: Any) -> dict[str, Any]:  # noqa: ANN401
+    """All but the inputs; a word that was truncated has no score, unlike one tagged O."""
+    inputs = INPUTS.get(kind, ("text", "pair"))
+    found = {name: one for name, one in asdict(prediction).items() if name not in inputs}
     if kind == "tag":
         found["scores"] = [score or None for score in found["scores"]]
     return found
 
 
-def _asked(kind: str, example: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What the model was asked; contexts, which many questions share, are left to the data."""
+def _input_fields(kind: str, example: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The inputs, except contexts, which many questions share."""
     names = {"answer": ("question",), "choose": ("text", "question", "options")}
     found = {name: getattr(example, name, None) for name in names.get(kind, ("text", "pair"))}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _table(made: Evaluation) -> Iterator[str]:
-    if made.kind == "tag":
-        yield from _words(made)
+def _table_rows(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.kind == "tag":
+        yield from _word_rows(evaluation)
         return
     yield "\t".join(COLUMNS)
-    judged = made.result
-    for example, gold, said, one in zip(
-        judged.examples, judged.gold, judged.predicted, judged.predictions, strict=True
+    result = evaluation.result
+    for example, gold, predicted, one in zip(
+        result.examples, result.gold, result.predicted, result.predictions, strict=True
     ):
-        asked = _asked(made.kind, example)
+        inputs = _input_fields(evaluation.kind, example)
         cells = (
             example.origin.file,
             example.origin.line,
-            " / ".join(dict.fromkeys(gold)) if made.kind == "answer" else gold,
-            said,
-            one.probability if made.kind == "answer" else one.score,
-            asked.get("text", asked.get("question", "")),
-            asked.get("pair", ""),
+            " / ".join(dict.fromkeys(gold)) if evaluation.kind == "answer" else gold,
+            predicted,
+            one.probability if evaluation.kind == "answer" else one.score,
+            inputs.get("text", inputs.get("question", "")),
+            inputs.get("pair", ""),
         )
-        yield "\t".join(_cell(cell) for cell in cells)
+        yield "\t".join(_format_cell(cell) for cell in cells)
 
 
-def _words(made: Evaluation) -> Iterator[str]:
-    judged = made.result
-    for example, gold, said in zip(judged.examples, judged.gold, judged.predicted, strict=True):
-        for (start, end), right, told in zip(example.words, gold, said, strict=True):
-            # conlleval parts columns by white space, and a word may hold some
-            yield f"{'_'.join(example.text[start:end].split())}\t{right}\t{told}"
+def _word_rows(evaluation: Evaluation) -> Iterator[str]:
+    result = evaluation.result
+    for example, gold, predicted in zip(
+        result.examples, result.gold, result.predicted, strict=True
+    ):
+        for (start, end), *tags in zip(example.words, gold, predicted, strict=True):
+            # conlleval splits columns at white space, which a word may contain
+            word = "_".join(example.text[start:end].split())
+            yield "\t".join([word, *tags])
         yield ""
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """A tab or a line break would make another cell."""
     return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
-def _by_id(made: Evaluation) -> str:
-    if made.kind != "answer":
+def _by_id(evaluation: Evaluation) -> str:
+    if evaluation.kind != "answer":
         raise InputError(
             "only answers are written as {id: text}", fix="use a file that ends in .jsonl or .tsv"
         )
-    judged = made.result
+    result = evaluation.result
     found: dict[str, str] = {}
-    for example, said in zip(judged.examples, judged.predicted, strict=True):
+    for example, predicted in zip(result.examples, result.predicted, strict=True):
         name = example.origin.id
         if name is None or name in found:
-            what = "it has no id" if name is None else f"the id {name!r} stands there twice"
+            what = "it has no id" if name is None else f"the id {name!r} occurs twice"
             raise InputError(
                 f"{example.origin}: {what}", fix="use a file that ends in .jsonl: it needs none"
             )
-        found[name] = said
+        found[name] = predicted
     return json.dumps(found, ensure_ascii=False) + "\n"

@@ -17,8 +17,7 @@ from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.plot.cells import Cells
 from cloze.plot.numbers import percent
 from cloze.plot.scatter import Dot, Scatter
-from cloze.tasks.door import open_model
-from cloze.tasks.texts import OnError, check_texts
+from cloze.tasks.inputs import OnError, check_texts, open_model
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 _SCORES = 1 << 25  # cosines that are held at a time

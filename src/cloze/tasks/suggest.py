@@ -10,8 +10,8 @@ from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.tasks.door import open_language_model
-from cloze.tasks.texts import check_texts
+from cloze.tasks.inputs import check_texts
+from cloze.tasks.language import open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 from cloze.checkpoint.abilities import can, no_model
 from cloze.checkpoint.body import body_folder
 from cloze.checkpoint.source import builtin, existing, model_in
-from cloze.tasks.texts import check_pairs
+from cloze.tasks.inputs import check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 

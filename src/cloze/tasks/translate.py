@@ -1,8 +1,9 @@
-"""`translate`: sentences in another language.  b sentences, s source tokens, t target tokens."""
+"""`translate`: translations of sentences.  b sentences, s source tokens, t target tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
+from unicodedata import east_asian_width
 
 import numpy as np
 import torch
@@ -19,31 +20,38 @@ from cloze.files import PathLike
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.progress import ProgressCallback
-from cloze.tasks.batches import batch_by_tokens
-from cloze.tasks.door import open_model
-from cloze.tasks.pieces import join_words
-from cloze.tasks.texts import OnError, check_texts
+from cloze.tasks.inputs import OnError, batch_by_tokens, check_texts, open_model
+from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS, truncate
 
-BATCH_TOKENS = 4096  # of source, with all hypotheses: read at once
+BATCH_TOKENS = 4096  # of the source, times the beam
 END = "⏎"  # how the end of a sentence is shown
-# Tokens of a source where the model itself sets no end. Far beyond any sentence: what is longer is
-# a line that was never split, and would be searched for minutes.
+# Where the model itself has no limit. Far beyond any sentence: a longer line was never split into
+# sentences, and would be searched for minutes.
 MAX_SOURCE_TOKENS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:
-    """How much of each source word went into each word of the translation."""
+    """How much each word of the translation attends to each source word."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    weights: NDArray[np.float32]  # target words × source words; a row sums to 1
+    weights: NDArray[np.float32]  # target words × source words; rows sum to 1
 
     @property
     def hard(self) -> tuple[int, ...]:
-        """For each target word the source word it looks at most."""
+        """For each target word the source word with the largest weight."""
         return tuple(int(n) for n in self.weights.argmax(1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the alignment."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "weights": [[round(float(x), 6) for x in row] for row in self.weights],
+            "hard": self.hard,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,110 +59,128 @@ class TranslationCandidate:
     """One translation."""
 
     text: str
-    score: float  # the log-probability by the length penalty
+    score: float  # the log-probability divided by the length penalty
     log_probability: float
-    finished: bool  # False: it was cut off at the most tokens a translation may have
+    finished: bool  # False: it reached the maximum length
     alignment: Alignment | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the translation."""
+        return {
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "finished": self.finished,
+            "alignment": self.alignment and self.alignment.to_dict(),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translation:
-    """A sentence and its translations, best first; none where it could not be translated."""
+    """A sentence and its translations, best first; none if it is too long."""
 
     source: str
     candidates: tuple[TranslationCandidate, ...]
-    truncated: int = 0  # tokens of the source that a length policy left out
+    truncated: int = 0  # tokens of the source left out by truncation
 
     @property
     def text(self) -> str:
         """The best one."""
         return self.candidates[0].text if self.candidates else ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the sentence."""
+        return {
+            "source": self.source,
+            "translations": [one.to_dict() for one in self.candidates],
+            "truncated": self.truncated,
+        }
 
-class Options(TypedDict, total=False):
-    """The choices of `translate`."""
+
+class TranslateOptions(TypedDict, total=False):
+    """The options of `translate`."""
 
     beam: int
-    best: int
-    penalty: str
-    alpha: float
-    no_repeat: int
-    ratio: float
+    n_best: int
+    length_penalty: float
+    length_normalization: str
+    no_repeat_ngram_size: int
+    max_length_ratio: float
     align: bool
-    policy: str | None
+    truncation: str | None
     batch_tokens: int
     on_error: OnError | None
     progress: ProgressCallback | None
 
 
 @overload
-def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
-    model: Translator | PathLike, texts: str, **options: Unpack[Options]
+def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: Translator | PathLike, texts: str, **options: Unpack[TranslateOptions]
 ) -> Translation: ...
 @overload
 def translate(
-    model: Translator | PathLike, texts: Sequence[str], **options: Unpack[Options]
+    model: Translator | PathLike, texts: Iterable[str], **options: Unpack[TranslateOptions]
 ) -> list[Translation]: ...
 @torch.inference_mode()
 def translate(
     model: Translator | PathLike,
-    texts: str | Sequence[str],
+    texts: str | Iterable[str],
     *,
     beam: int = 4,
-    best: int = 1,
-    penalty: str = "wu",
-    alpha: float = 0.6,
-    no_repeat: int = 0,
-    ratio: float = 2.0,
+    n_best: int = 1,
+    length_penalty: float = 0.6,
+    length_normalization: str = "wu",
+    no_repeat_ngram_size: int = 0,
+    max_length_ratio: float = 2.0,
     align: bool = False,
-    policy: str | None = None,
+    truncation: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
     on_error: OnError | None = None,
     progress: ProgressCallback | None = None,
 ) -> Translation | list[Translation]:
-    """The likeliest translations of a sentence, or of each of several.
+    """The best translations of a sentence, or of each of several, by beam search.
 
-    As many come back as were given: a blank line gives a blank translation. Characters that were
-    never seen are spelled in bytes. A sentence longer than learned positions reach is an error, or
-    is cut by `policy` (head, tail, head+tail); with `on_error` it is reported, has no candidates,
-    and the others go on. For sinusoidal positions and recurrent nets, which have no end of their
-    own, it is `LONGEST`, or the longest sentence that the model learned from.
+    A blank line gives a blank translation. Unseen characters are spelled in bytes. A sentence that
+    is longer than the learned positions is an error; sinusoidal positions and recurrent networks
+    have no limit of their own, there it is `MAX_SOURCE_TOKENS` or the longest sentence of the
+    training data.
 
     Args:
-        model: a translator, of either kind, or its folder.
+        model: a translator, or its folder.
         texts: a sentence, or several.
-        beam: hypotheses that are followed; 1 is greedy.
-        best: translations to give back, at most `beam`.
-        penalty: of length: wu or average.
-        alpha: its strength; 0: none.
-        no_repeat: no n-gram of so many pieces comes twice; 0: any may.
-        ratio: a translation has at most this many times its source's tokens, and 10 more.
-        align: say which words each word came from.
-        policy: for sentences that are too long.
-        batch_tokens: source tokens, with all hypotheses, that are read at once.
-        on_error: who is told of a sentence that is too long.
-        progress: who is told how many are done.
+        beam: number of hypotheses of the beam search; 1 is greedy.
+        n_best: number of translations to return, at most `beam`.
+        length_penalty: strength of the length penalty; 0 disables it.
+        length_normalization: form of the length penalty: wu (Wu et al. 2016) or average.
+        no_repeat_ngram_size: no n-gram of this size occurs twice; 0 allows all.
+        max_length_ratio: maximum number of output tokens per source token, plus 10.
+        align: also return how much each word attends to each source word.
+        truncation: for sentences that are too long: head, tail or head+tail.
+        batch_tokens: source tokens, times the beam, in a batch.
+        on_error: called for a sentence that is too long; it has no candidates, and the others go
+            on. Without it the error is raised.
+        progress: called with the number of sentences done.
     """
     search = BeamConfig(
         size=beam,
-        n_best=best,
-        length_normalization=penalty,  # type: ignore[arg-type]
-        length_penalty=alpha,
-        no_repeat_ngram_size=no_repeat,
+        n_best=n_best,
+        length_penalty=length_penalty,
+        length_normalization=length_normalization,  # type: ignore[arg-type]
+        no_repeat_ngram_size=no_repeat_ngram_size,
     )
-    number("ratio", ratio, 0.0, 1e3)
+    number("max_length_ratio", max_length_ratio, 0.0, 1e3)
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
     model = open_model(model, "translate", Translator)
     if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
         raise InputError("this model has no attention to align by", fix="train one with attention")
     alone = isinstance(texts, str)
     rows = check_texts(texts)
-    sources, cut = _read(model, rows, policy, None if alone else on_error)
+    sources, truncated = _encode_sources(model, rows, truncation, None if alone else on_error)
     found: dict[int, tuple[TranslationCandidate, ...]] = {}
-    said, done = list(sources), 0
+    order, done = list(sources), 0
     for batch in batch_by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
-        numbers = [said[n] for n in batch]
-        some = _searched(model, [sources[n] for n in numbers], search, ratio)
+        numbers = [order[n] for n in batch]
+        some = _search(model, [sources[n] for n in numbers], search, max_length_ratio)
         for row, hypotheses in zip(numbers, some, strict=True):
             found[row] = tuple(
                 _candidate(model, sources[row], one, align=align) for one in hypotheses
@@ -163,55 +189,53 @@ def translate(
         if progress:
             progress("sentences", done, len(sources))
     blank = TranslationCandidate(text="", score=0.0, log_probability=0.0, finished=True)
-    made = [
+    translations = [
         Translation(
             source=text,
             candidates=found.get(row, () if text.strip() else (blank,)),
-            truncated=cut.get(row, 0),
+            truncated=truncated.get(row, 0),
         )
         for row, text in enumerate(rows)
     ]
-    return made[0] if alone else made
+    return translations[0] if alone else translations
 
 
-def _read(
-    model: Translator, texts: Sequence[str], policy: str | None, on_error: OnError | None
+def _encode_sources(
+    model: Translator, texts: Sequence[str], truncation: str | None, on_error: OnError | None
 ) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """The ids of each sentence that says something, and what was cut of them."""
-    if policy is not None:
-        one_of("length policy", policy, TRUNCATIONS)
-    told = [row for row, text in enumerate(texts) if text.strip()]
-    found = dict(zip(told, model.encode([texts[row] for row in told]), strict=True))
-    cut: dict[int, int] = {}
+    """The ids of each sentence that is not blank, and how many tokens of it were truncated."""
+    if truncation is not None:
+        one_of("truncation", truncation, TRUNCATIONS)
+    filled = [row for row, text in enumerate(texts) if text.strip()]
+    found = dict(zip(filled, model.encode([texts[row] for row in filled]), strict=True))
+    truncated: dict[int, int] = {}
     most = model.limit or max(MAX_SOURCE_TOKENS, model.longest)
     for row, ids in list(found.items()):
         if len(ids) <= most:
             continue
-        if policy is not None:
-            spans = truncate(policy, len(ids) - 1, most - 1)
+        if truncation is not None:
+            spans = truncate(truncation, len(ids) - 1, most - 1)
             found[row] = [ids[n] for span in spans for n in span] + ids[-1:]
-            cut[row] = len(ids) - len(found[row])
+            truncated[row] = len(ids) - len(found[row])
             continue
         error = InputError(
             f"sentence {row + 1:,} has {len(ids):,} tokens, its end included; "
-            + (
-                f"the model has {most:,} positions" if model.limit else f"{most:,} are read at most"
-            ),
-            fix="split it, or choose a length policy: head, tail, head+tail",
+            + (f"the model has {most:,} positions" if model.limit else f"the limit is {most:,}"),
+            fix="split it, or choose a truncation: head, tail, head+tail",
         )
         if on_error is None:
             raise error
         on_error(row, error)
         del found[row]
-    return found, cut
+    return found, truncated
 
 
-def _searched(
-    model: Translator, sources: Sequence[Sequence[int]], search: BeamConfig, ratio: float
+def _search(
+    model: Translator, sources: Sequence[Sequence[int]], search: BeamConfig, max_length_ratio: float
 ) -> list[list[Hypothesis]]:
     config, most = model.config, model.limit or 1 << 30
     source, real = pad_sequences(sources, model.device)
-    limits = [min(int(ratio * len(ids)) + 10, most) for ids in sources]
+    limits = [min(int(max_length_ratio * len(ids)) + 10, most) for ids in sources]
     first = torch.full((len(sources),), config.bos_id, device=model.device)
     state = model.module.init_state(source, real)
     return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
@@ -242,11 +266,11 @@ def _candidate(
 def align_words(
     model: Translator, source: Sequence[int], target: Sequence[int], *, ended: bool = True
 ) -> Alignment:
-    """Which source words each word of a translation came from, both given as ids.
+    """How much each word of a translation attends to each source word, both given as ids.
 
-    Of a Transformer the mean over the heads of the layer before the last, where cross-attention is
-    nearest to an alignment (Garg et al. 2019). Pieces of a source word add up; those of a target
-    word are averaged. A translation that has not ended says no end, and has no row for it.
+    For a Transformer the mean over the heads of the layer before the last, whose cross-attention is
+    closest to an alignment (Garg et al. 2019). Weights of the tokens of a source word are added,
+    those of a target word averaged. An unfinished translation has no row for its end.
     """
     ids, real = pad_sequences([source], model.device)
     before = target if ended else target[:-1]  # what stood there when each token was said
@@ -272,3 +296,30 @@ def _words(model: Translator, ids: Sequence[int], *, ended: bool) -> Iterator[tu
     yield from join_words(model.tokenizer, ids)
     if ended:
         yield END, len(ids), len(ids) + 1
+
+
+def join_words(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+    """The words of byte-level tokens, each with its first token and the one after its last.
+
+    A word begins at a space, between letters and symbols, and, in scripts without spaces, at each
+    token; a token that ends within a character is joined to the next.
+    """
+    first, word = 0, ""
+    for at in range(len(ids)):
+        grown = tokenizer.decode(ids[first : at + 1])
+        piece = grown[len(word) :]
+        if word and _begins(word[-1], piece[:1]):
+            yield word.strip(), first, at
+            first, grown = at, tokenizer.decode(ids[at : at + 1])
+        word = grown
+    if len(ids) > first:
+        yield word.strip(), first, len(ids)
+
+
+def _begins(before: str, letter: str) -> bool:
+    if letter.isspace():
+        return True
+    if not letter or before == "�":  # a character goes on
+        return False
+    wide = east_asian_width(before) in "WF" or east_asian_width(letter) in "WF"
+    return wide or before.isalnum() != letter.isalnum()

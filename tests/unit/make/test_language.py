@@ -11,7 +11,7 @@ import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.language_model.job import pretrain_language, resume_language
 from cloze.make.language_model.recipe import LanguageRun, language_recipe
-from cloze.metrics.language import score_language
+from cloze.metrics.perplexity import score_language
 from cloze.train.fit import Callbacks
 from grams import TEXT
 from helpers import raises

@@ -6,7 +6,7 @@ import cloze
 from cloze.data.sources import read_rows
 from cloze.errors import ConfigError, InputError
 from cloze.make.ngram import train_ngram
-from cloze.metrics.language import score_language
+from cloze.metrics.perplexity import score_language
 from grams import TEXT
 from helpers import files_of, raises
 

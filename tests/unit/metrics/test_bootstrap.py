@@ -5,7 +5,7 @@ from scipy import stats
 from cloze.errors import ConfigError, InputError
 from cloze.metrics import bootstrap
 from cloze.metrics.bootstrap import bootstrap_difference, bootstrap_interval
-from cloze.metrics.measures import make_scorer
+from cloze.metrics.scorer import make_scorer
 from helpers import raises
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cloze.metrics.glue import GLUE, find_glue_files, mean_score
-from cloze.metrics.measures import METRICS
+from cloze.metrics.scorer import METRICS
 
 
 def test_every_metric_is_one_that_its_task_is_scored_by():

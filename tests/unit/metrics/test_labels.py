@@ -7,13 +7,15 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.metrics.labels import (
+    LabelScores,
     check_paired,
     compute_calibration,
     confusion_matrix,
+    macro_f1,
     matthews_correlation,
     score_labels,
+    sum_scores,
 )
-from cloze.metrics.rates import LabelScores, macro_f1, sum_scores
 from helpers import raises
 
 GOLD = ["cat", "cat", "cat", "dog", "dog", "eel"]

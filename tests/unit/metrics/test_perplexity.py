@@ -1,11 +1,75 @@
-"""Perplexity of any loss."""
+"""Perplexity and bits per byte, and what they count."""
 
 import math
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.metrics.perplexity import perplexity
+from cloze.errors import InputError
+from cloze.metrics.perplexity import LanguageScore, perplexity, score_language
+from grams import text_model
+from helpers import raises
+
+
+class Coin:
+    """Foretells every token with one half."""
+
+    unknown = 0
+
+    def sequences(self, texts):
+        return [[1, *(0 if word == "?" else 3 for word in text.split()), 2] for text in texts]
+
+    def log_probs(self, sequences):
+        return [np.full(len(one) - 1, math.log(0.5), dtype=np.float32) for one in sequences]
+
+
+def test_what_is_counted():
+    found = score_language(Coin(), ["é b", "", "  ", "? c d"])
+    assert (found.texts, found.tokens, found.words, found.unknown) == (2, 7, 7, 1)
+    assert found.bytes == len("é b\n? c d\n".encode())
+    assert found.perplexity == pytest.approx(2)
+    assert found.bits_per_byte == pytest.approx(7 / 11)
+
+
+def test_lines_of_a_file_are_texts():
+    texts = ["a b", "", "c"]
+    assert score_language(Coin(), [text + "\n" for text in texts]) == score_language(Coin(), texts)
+
+
+def test_words_and_pieces_are_told_apart():
+    found = LanguageScore(
+        texts=1, tokens=10, words=5, bytes=20, unknown=0, log_p=10 * math.log(0.5)
+    )
+    assert found.perplexity == pytest.approx(2)
+    assert found.word_perplexity == pytest.approx(4)
+    assert found.bits_per_byte == pytest.approx(0.5)
+
+
+def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
+    model = text_model(3)
+    seen = score_language(model, ["the cat sat on the mat"])
+    other = score_language(model, ["mat the on sat cat the"])
+    assert seen.perplexity < other.perplexity
+    assert seen.bytes == other.bytes
+
+
+def test_many_texts_are_scored_as_one_by_one():
+    model = text_model(3)
+    lines = ["the cat sat", "a dog"] * 700  # more than one batch
+    one, two = (score_language(model, [line]).log_p for line in lines[:2])
+    assert score_language(model, lines).log_p == pytest.approx(700 * (one + two))
+
+
+def test_what_is_impossible_is_infinite():
+    found = LanguageScore(texts=1, tokens=1, words=1, bytes=1, unknown=0, log_p=-1e9)
+    assert found.perplexity == math.inf
+
+
+def test_no_text():
+    with raises(InputError, "text", fix="blank"):
+        score_language(Coin(), ["", " "])
 
 
 @given(st.floats(max_value=709.0), st.floats(min_value=709.0))

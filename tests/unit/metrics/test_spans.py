@@ -1,7 +1,7 @@
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.rates import LabelScores
+from cloze.metrics.labels import LabelScores
 from cloze.metrics.spans import detect_scheme, score_spans
 from helpers import raises
 

@@ -8,8 +8,7 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_question_examples
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.answer import expand_to_words, predict
-from cloze.tasks.answer_items import encode_examples
+from cloze.tasks.answer import encode_examples, expand_to_words, predict
 from helpers import raises, tiny_model
 
 WINDOW = Task(name="answer", policy="window")
@@ -83,7 +82,7 @@ def test_the_best_spans_of_all_windows(family, context, stride, longest, whole):
         context,
         top=8,
         max_answer_tokens=longest,
-        stride=stride,
+        overlap=stride,
         whole_words=whole,
     )
     assert [(c.start, c.end) for c in found.candidates] == [(s, e) for _, s, e in expected[:8]]
@@ -218,11 +217,11 @@ def test_a_long_question_is_cut_and_it_is_said(model):
 
 @pytest.mark.parametrize("policy", ["head", "tail"])
 def test_other_policies_cut_the_context(model, policy):
-    found = cloze.answer(model, "the cat", LONG, policy=policy)
+    found = cloze.answer(model, "the cat", LONG, truncation=policy)
     assert found.truncated == len(model.tokenizer.encode("the cat", LONG)) - 24
     assert LONG[found.start : found.end] == found.text
     with raises(InputError, "head+tail", fix="window"):
-        cloze.answer(model, "the cat", LONG, policy="head+tail")
+        cloze.answer(model, "the cat", LONG, truncation="head+tail")
 
 
 def test_order_and_count(model):
@@ -240,7 +239,7 @@ def test_order_and_count(model):
 def test_mistakes(model):
     with raises(ConfigError, "top", "0"):
         cloze.answer(model, "a", "b", top=0)
-    with raises(ConfigError, "longest", "0"):
+    with raises(ConfigError, "max_answer_tokens", "0"):
         cloze.answer(model, "a", "b", max_answer_tokens=0)
     where = Origin(file="dev.json", line=2)
     with raises(InputError, "dev.json:2"):

@@ -63,7 +63,7 @@ def test_examples_with_different_numbers_of_options(model):
 def test_long_texts(model):
     with raises(InputError, "1: ", "45", fix="head+tail"):
         cloze.choose(model, LONG, ["the cat", "sat"])
-    found = cloze.choose(model, LONG, ["the cat", "sat"], policy="tail")
+    found = cloze.choose(model, LONG, ["the cat", "sat"], truncation="tail")
     assert found.truncated == 21 + 20
     example = ChoiceExample(text=LONG, options=("the cat", "sat"))
     ((first, _),) = encode_examples(model, [example], Task(name="choose", policy="tail"))
@@ -71,7 +71,7 @@ def test_long_texts(model):
         first.ids == model.tokenizer.encode(LONG, "the cat", max_length=24, truncation="tail").ids
     )
     with raises(InputError, "window", fix=("head", "tail", "head+tail")):
-        cloze.choose(model, LONG, ["the cat", "sat"], policy="window")
+        cloze.choose(model, LONG, ["the cat", "sat"], truncation="window")
 
 
 def test_mistakes(model):

@@ -11,7 +11,7 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.tasks.classify import encode_examples, predict
-from cloze.tasks.scoring import compute_logits
+from cloze.tasks.inference import compute_logits
 from helpers import raises, tiny_model
 
 LONG = "a b c d e f g h i j " * 4  # 42 tokens, the models have 24
@@ -86,7 +86,7 @@ def test_labels_each_for_itself(labels, problem):
 
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
 def test_long_texts_are_cut_and_it_is_said(model, policy):
-    found = cloze.classify(model, ["a", LONG], policy=policy)
+    found = cloze.classify(model, ["a", LONG], truncation=policy)
     assert [one.truncated for one in found] == [0, 18]
     (item,) = encode_examples(
         model, [TextExample(text=LONG)], Task(name="classify", policy=policy)
@@ -101,7 +101,7 @@ def test_windows_count_by_their_mean_score(model):
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [item.targets for item in group] == [(1,)] * len(group)
     mean = torch.cat(compute_logits(model, group, head="sequence")).mean(0).softmax(-1)
-    found = cloze.classify(model, LONG, policy="window", stride=4)
+    found = cloze.classify(model, LONG, truncation="window", overlap=4)
     assert found.truncated == 0
     assert [found.scores[label] for label in model.labels] == pytest.approx(mean.tolist())
 
@@ -122,7 +122,7 @@ def test_too_long_without_a_policy(model):
     own = tiny_model("sequence", task=Task(name="classify", policy="head"))
     assert cloze.classify(own, LONG).truncated == 18  # the folder's own policy
     with raises(ConfigError, "cut", "head+tail"):
-        cloze.classify(model, "a", policy="cut")
+        cloze.classify(model, "a", truncation="cut")
     with raises(InputError, "x:3", "22", "30"):
         predict(
             model,
@@ -183,7 +183,7 @@ def test_another_head():
 def test_a_model_of_pairs_tells_whether_one_text_follows():
     model = tiny_model("mlm", "nsp", labels=("zero", "one", "two"), problem="number")
     pairs = ["a b c", "the cat", LONG]
-    found = cloze.classify(model, ["the cat", "a", "b"], pairs, policy="head")
+    found = cloze.classify(model, ["the cat", "a", "b"], pairs, truncation="head")
     for one in found:
         assert set(one.scores) == {"next", "not next"}
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-6)

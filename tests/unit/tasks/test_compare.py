@@ -87,7 +87,7 @@ def test_folders_and_files(tmp_path, examples):
     )
     assert [entry.name for entry in made.entries] == [str(folder) for folder in folders]
     assert len(made.skipped) == 1
-    assert "1 rows passed over" in made.note
+    assert "1 rows skipped" in made.note
     assert (str(folders[1]), 60, 60) in seen
 
 
@@ -96,7 +96,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     made = compare(models, examples, resamples=DRAWS)
     rows = list(made.rows())
     assert made.columns[:3] == ("model", "parameters", "accuracy")
-    assert made.columns[-3:] == ("against the first", "p, two-sided", "seconds")
+    assert made.columns[-3:] == ("difference to the first", "p-value", "seconds")
     assert {len(row) for row in rows} == {len(made.columns)}
     assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
     assert rows[0][-3:-1] == (None, None)
@@ -111,7 +111,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     assert made._repr_html_().startswith("<iframe")
     found = json.loads(json.dumps(made.to_dict()))
     assert [model["model"] for model in found["models"]] == ["<one>", "two"]
-    assert found["models"][1]["against_first"]["p"] == made.entries[1].difference.p
+    assert found["models"][1]["difference"]["p"] == made.entries[1].difference.p
 
 
 def test_measures_that_mean_another_thing_are_left_out(examples):

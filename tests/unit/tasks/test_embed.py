@@ -13,8 +13,8 @@ from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.batches import batch_by_tokens
-from cloze.tasks.layers import LAYER_CHOICES, select_layers
+from cloze.tasks.features import LAYER_CHOICES, select_layers
+from cloze.tasks.inputs import batch_by_tokens
 from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
@@ -164,9 +164,9 @@ def test_the_others_are_finished_where_errors_are_taken(model):
 def test_policies(model, policy, left):
     # head+tail: 20 pieces are beyond 800/510 of the 8 that fit, so half and half
     np.testing.assert_allclose(
-        cloze.embed(model, LONG, policy=policy), cloze.embed(model, left), atol=1e-6
+        cloze.embed(model, LONG, truncation=policy), cloze.embed(model, left), atol=1e-6
     )
-    (tokens,) = cloze.embed(model, LONG, policy=policy, pooling="none")
+    (tokens,) = cloze.embed(model, LONG, truncation=policy, pooling="none")
     assert tokens.encoding.num_truncated == (12, 0)
     assert [LONG[a:b] for a, b in tokens.encoding.offsets[1:-1]] == left.split()
 
@@ -176,13 +176,13 @@ def test_what_was_cut_is_told_where_someone_asks(model):
     cuts: dict[int, int] = {}
     for pooling in ("mean", "none"):
         cuts.clear()
-        cloze.embed(model, texts, pooling=pooling, policy="head", on_cut=cuts.__setitem__)
+        cloze.embed(model, texts, pooling=pooling, truncation="head", on_truncated=cuts.__setitem__)
         assert cuts == {1: 12, 3: 13}
     cuts.clear()
-    cloze.embed(model, texts, policy="window", on_cut=cuts.__setitem__)
+    cloze.embed(model, texts, truncation="window", on_truncated=cuts.__setitem__)
     assert cuts == {}
     own = model_with(Pooling(modes=("mean",), limit=6))
-    cloze.embed(own, texts, on_cut=cuts.__setitem__)
+    cloze.embed(own, texts, on_truncated=cuts.__setitem__)
     assert cuts == {1: 16, 3: 17}
 
 
@@ -197,7 +197,7 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
 
 
 def test_windows_take_each_token_where_it_has_the_most_context(model):
-    (tokens,) = cloze.embed(model, LONG, policy="window", stride=4, pooling="none")
+    (tokens,) = cloze.embed(model, LONG, truncation="window", overlap=4, pooling="none")
     assert tokens.encoding == model.tokenizer.encode(LONG)
     pieces = LONG.split()
     windows = [pieces[start : start + 8] for start in (0, 4, 8, 12)]
@@ -207,16 +207,16 @@ def test_windows_take_each_token_where_it_has_the_most_context(model):
     np.testing.assert_allclose(tokens.vectors[1 + 7], vectors[1][1 + 3], atol=1e-5)
     np.testing.assert_allclose(tokens.vectors[1 + 19], vectors[3][1 + 7], atol=1e-5)
     np.testing.assert_allclose(tokens.vectors[0], np.mean([v[0] for v in vectors], 0), atol=1e-5)
-    mean = cloze.embed(model, LONG, policy="window", stride=4)[0]
+    mean = cloze.embed(model, LONG, truncation="window", overlap=4)[0]
     np.testing.assert_allclose(mean, tokens.vectors.mean(0), atol=1e-5)
 
 
 def test_windows_and_plain_texts_in_one_call(model):
     texts = ["a b", LONG, "c", LONG + " a"]
-    together = cloze.embed(model, texts, policy="window", pooling="max")
+    together = cloze.embed(model, texts, truncation="window", pooling="max")
     for text, vector in zip(texts, together, strict=True):
         np.testing.assert_allclose(
-            vector, cloze.embed(model, text, policy="window", pooling="max")[0], atol=1e-5
+            vector, cloze.embed(model, text, truncation="window", pooling="max")[0], atol=1e-5
         )
 
 
@@ -232,7 +232,7 @@ def test_windows_and_plain_texts_in_one_call(model):
         ({"layers": "1,,2"}, ConfigError, ("layer", "1,,2")),
         ({"layers": []}, ConfigError, "layer"),
         ({"pooling": "average"}, ConfigError, ("pooling", "average")),
-        ({"policy": "middle"}, ConfigError, ("middle", "head+tail")),
+        ({"truncation": "middle"}, ConfigError, ("middle", "head+tail")),
         ({"batch_tokens": 0}, ConfigError, ("batch_tokens", "0")),
     ],
 )

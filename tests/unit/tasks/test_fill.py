@@ -77,8 +77,23 @@ def test_a_continuation_joins_the_word_before():
 
 
 def test_a_list_of_texts(model):
-    texts = ["the [MASK]", "[MASK] sat"]
-    assert cloze.fill(model, texts) == [cloze.fill(model, text) for text in texts]
+    texts = ["the [MASK]", "[MASK] sat", "a [MASK] c [MASK] e", "[MASK]", "cat [MASK]"]
+    for options in ({}, {"candidates": ["cats", "cat"]}):
+        expected = [cloze.fill(model, text, **options) for text in texts]
+        for tokens in (1, 9, None):
+            given = iter(texts) if tokens == 9 else texts
+            found = cloze.fill(model, given, batch_tokens=tokens, **options)
+            for one, other in zip(found, expected, strict=True):
+                check_same(one, other)
+
+
+def check_same(one, other):
+    """Sequences that are computed together differ by rounding."""
+    assert (one.text, one.truncated) == (other.text, other.truncated)
+    for mask, alone in zip(one.masks, other.masks, strict=True):
+        scores = [{p.word: p.score for p in each.predictions} for each in (mask, alone)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+        assert (mask.start, mask.end) == (alone.start, alone.end)
 
 
 def test_a_candidate_of_several_pieces_is_a_chain(model):
@@ -127,11 +142,13 @@ def test_of_a_long_text_the_model_sees_what_is_around_the_blanks(model, text, re
     """12 positions, of which two are [CLS] and [SEP]."""
     found, expected = cloze.fill(model, text, top=25), cloze.fill(model, read, top=25)
     assert (found.truncated, expected.truncated) == (len(text.split()) - 10, 0)
-    for one, other in zip(found.blanks, expected.blanks, strict=True):
+    for one, other in zip(found.masks, expected.masks, strict=True):
         assert text[one.start : one.end] == "[MASK]"
-        scores = [{g.word: g.score for g in blank.guesses} for blank in (one, other)]
+        scores = [{g.word: g.score for g in blank.predictions} for blank in (one, other)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-6)
-        assert one.guesses[0].text == insert_word(text, one.start, one.end, one.guesses[0].word)
+        assert one.predictions[0].text == insert_word(
+            text, one.start, one.end, one.predictions[0].word
+        )
 
 
 def test_long_candidates_have_room(model):

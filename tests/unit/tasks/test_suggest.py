@@ -76,7 +76,7 @@ def test_any_language_model_will_do():
         ("yes", (), None),
         ("no", (), None),
     ]
-    assert found.unknown == 0
+    assert found.unk_probability == 0
 
 
 def test_what_is_no_language_model():

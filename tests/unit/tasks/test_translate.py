@@ -9,8 +9,7 @@ import torch
 import cloze
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.pieces import join_words
-from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words
+from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words, join_words
 from helpers import raises
 from translators import TEXTS, translator
 
@@ -46,7 +45,7 @@ def test_small_batches_change_nothing(model):
 
 
 def test_the_best_come_first_and_are_those_of_the_search(model):
-    found = cloze.translate(model, TEXTS[3], beam=4, best=3)
+    found = cloze.translate(model, TEXTS[3], beam=4, n_best=3)
     scores = [one.score for one in found.candidates]
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
@@ -64,7 +63,7 @@ def test_the_best_come_first_and_are_those_of_the_search(model):
 def test_no_more_tokens_than_the_ratio_allows(model):
     text = TEXTS[4]
     most = int(0.5 * len(model.encode([text])[0])) + 10
-    for one in cloze.translate(model, text, ratio=0.5, beam=2, best=2).candidates:
+    for one in cloze.translate(model, text, max_length_ratio=0.5, beam=2, n_best=2).candidates:
         assert len(model.encode([one.text])[0]) <= 4 * most  # a piece may be a single byte
         assert one.finished or one.log_probability < 0
 
@@ -132,7 +131,9 @@ def test_only_what_ended_has_a_row_for_its_end():
 
 
 def test_a_translation_as_long_as_learned_positions_is_aligned(learned):
-    found = cloze.translate(learned, " ".join(TEXTS[:9]), policy="head", align=True, ratio=9.0)
+    found = cloze.translate(
+        learned, " ".join(TEXTS[:9]), truncation="head", align=True, max_length_ratio=9.0
+    )
     (one,) = found.candidates
     assert (one.finished, one.alignment.target[-1] == END) == (False, False)
 
@@ -143,10 +144,10 @@ def test_a_line_that_was_never_split_is_no_sentence(variety):
     line = "ein " * MAX_SOURCE_TOKENS
     with raises(InputError, "sentence 1", "1,024"):
         cloze.translate(model, line)
-    found = cloze.translate(model, line, policy="head", ratio=0.0, beam=1)
+    found = cloze.translate(model, line, truncation="head", max_length_ratio=0.0, beam=1)
     assert found.truncated == len(model.encode([line])[0]) - MAX_SOURCE_TOKENS
     learned = replace(model, longest=2 * MAX_SOURCE_TOKENS)  # from lines as long
-    assert cloze.translate(learned, line, ratio=0.0, beam=1).truncated == 0
+    assert cloze.translate(learned, line, max_length_ratio=0.0, beam=1).truncated == 0
 
 
 def test_a_sentence_too_long_for_learned_positions(learned):
@@ -158,31 +159,31 @@ def test_a_sentence_too_long_for_learned_positions(learned):
     found = cloze.translate(
         learned, [long, TEXTS[0]], on_error=lambda row, error: told.append((row, error.fix))
     )
-    assert told == [(0, "split it, or choose a length policy: head, tail, head+tail")]
+    assert told == [(0, "split it, or choose a truncation: head, tail, head+tail")]
     assert found[0].candidates == ()
     assert found[0].text == ""
     assert found[1].text == cloze.translate(learned, TEXTS[0]).text
-    cut = cloze.translate(learned, long, policy="head")
+    cut = cloze.translate(learned, long, truncation="head")
     assert cut.truncated == count - 24
     assert (
         cut.text
         == cloze.translate(
-            learned, learned.decode(learned.encode([long])[0][:23]), policy="head"
+            learned, learned.decode(learned.encode([long])[0][:23]), truncation="head"
         ).text
     )
     with raises(ConfigError, "window"):
-        cloze.translate(learned, long, policy="window")
+        cloze.translate(learned, long, truncation="window")
     assert cloze.translate(translator(), long, beam=1).candidates  # waves have no end
 
 
 def test_what_a_user_can_get_wrong(model):
     for changes, message in (
         ({"beam": 0}, "beam is 0"),
-        ({"best": 9}, "best is 9"),
-        ({"penalty": "x"}, "length_normalization 'x' is unknown"),
-        ({"ratio": -1.0}, "ratio is -1.0"),
+        ({"n_best": 9}, "best is 9"),
+        ({"length_normalization": "x"}, "length_normalization 'x' is unknown"),
+        ({"max_length_ratio": -1.0}, "ratio is -1.0"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
-        ({"policy": "middle"}, "length policy 'middle' is unknown"),
+        ({"truncation": "middle"}, "truncation 'middle' is unknown"),
     ):
         with raises(ConfigError, message):
             cloze.translate(model, "ein", **changes)

@@ -38,10 +38,9 @@ from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import LinearReader
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, correct
-from cloze.tasks.features import apply_reader, extract_features
-from cloze.tasks.judge import ScoredPredictions, compute_metrics
-from cloze.tasks.layers import select_layers
-from cloze.tasks.task_functions import TASK_FUNCTIONS
+from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
+from cloze.tasks.features import apply_reader, extract_features, select_layers
+from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.forward_context import seed_rng
 from cloze.train.optim import build_optimizer

@@ -34,8 +34,7 @@ from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
 from cloze.report.page import write_report
 from cloze.tasks.answer import predict
-from cloze.tasks.judge import score_predictions
-from cloze.tasks.task_functions import TASK_FUNCTIONS
+from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
 from cloze.train.run_files import DATA_FACTS, METRICS, append_metrics

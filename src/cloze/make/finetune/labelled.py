@@ -25,9 +25,9 @@ from cloze.data.sources import check_row_source
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.make.finetune.recipe import FinetuneRecipe
-from cloze.tasks.judge import ScoredPredictions, gold_label, main_metric_of, metric_kind
-from cloze.tasks.scoring import label_index
-from cloze.tasks.task_functions import TASK_FUNCTIONS
+from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind
+from cloze.tasks.inference import label_index
+from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
 
 EXAMPLES = {
     "classify": TextExample,

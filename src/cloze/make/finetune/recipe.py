@@ -10,7 +10,7 @@ from cloze.errors import ConfigError
 from cloze.files import PathLike
 from cloze.make.pretrain.recipe import completed
 from cloze.make.recipe.run import UNITS, SelectingRun
-from cloze.tasks.layers import LAYER_CHOICES
+from cloze.tasks.features import LAYER_CHOICES
 from cloze.text.truncation import Truncation
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule

@@ -39,8 +39,7 @@ from cloze.make.run_folder import (
     start_run,
 )
 from cloze.make.sources import check_can_reread, name_sources, resolve_sources
-from cloze.metrics.language import score_language
-from cloze.metrics.perplexity import perplexity
+from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode

@@ -32,8 +32,8 @@ from cloze.make.pretrain.setup import PretrainingSetup, open_setup
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, find_run_recipe, lock_folder
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
-from cloze.metrics.held_out import majority_baseline, unigram_baseline
 from cloze.metrics.perplexity import perplexity
+from cloze.metrics.pretraining import majority_baseline, unigram_baseline
 from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report

@@ -23,7 +23,7 @@ from cloze.make.pretrain.recipe import Recipe
 from cloze.make.pretrain.tokenizer import prepare_tokenizer
 from cloze.make.run_folder import CORPUS, TOKENIZER
 from cloze.make.sources import check_can_reread
-from cloze.metrics.held_out import (
+from cloze.metrics.pretraining import (
     EVALUATION_MLM_PROBABILITY,
     EVALUATION_SEED,
     make_evaluation_epoch,

@@ -12,9 +12,8 @@ from cloze.checkpoint.ngram import load_arpa
 from cloze.checkpoint.vectors import WordModel, import_vectors
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.ngram import train_ngram
-from cloze.metrics.language import score_language
+from cloze.metrics.perplexity import score_language
 from cloze.plot.numbers import percent
-from cloze.tasks.evaluate_own import evaluate_own
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
 from languages import language_model
@@ -45,9 +44,8 @@ def test_a_language_model(text, tmp_path):
     assert made.counts["texts"] == len(TEXT)
     assert made.to_dict()["kind"] == "language"
     assert "perplexity" in made.save(tmp_path / "page.html").read_text(encoding="utf-8")
-    with raises(InputError, "NeuralModel") as error:
-        cloze.evaluate(model, text, policy="head")
-    assert error.value.fix == "choose skip_bad, or leave it out"
+    with raises(InputError, "truncation", "language model", fix="skip_bad"):
+        cloze.evaluate(model, text, truncation="head")
 
 
 def test_a_language_model_passes_over_what_cannot_be_read(tmp_path):
@@ -64,9 +62,13 @@ def test_a_translator_by_length_too(tmp_path):
     for side in ("en", "de"):
         (tmp_path / f"test.{side}").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     files = [tmp_path / "test.en", tmp_path / "test.de"]
-    made = cloze.evaluate(translator("transformer"), files, beam=1, swap=False, stride=None)
+    made = cloze.evaluate(translator("transformer"), files, beam=1, swap=False, overlap=None)
     assert made.notes["beam"] == "1"
-    assert made.scores.keys() == {"bleu", "brevity", *(f"precision_{n}" for n in range(1, 5))}
+    assert made.scores.keys() == {
+        "bleu",
+        "brevity_penalty",
+        *(f"precision_{n}" for n in range(1, 5)),
+    }
     assert made.counts == {
         "sentences": 60,
         "blank_pairs_left_out": 0,
@@ -79,7 +81,7 @@ def test_a_translator_by_length_too(tmp_path):
     assert "<dt>precision, 1-grams</dt>" in page
     assert "precision_1" not in page
     with raises(InputError, "translator", "1"):
-        evaluate_own(translator("transformer"), files[:1])
+        cloze.evaluate(translator("transformer"), files[:1])
 
 
 def test_a_translator_that_says_nothing_is_found_out():
@@ -97,7 +99,7 @@ def test_translators_side_by_side():
     pairs = [TEXTS[:20], [text.upper() for text in TEXTS[:20]]]
     made = cloze.compare(models, pairs, resamples=50)
     for entry in made.entries:
-        alone = evaluate_own(models[entry.name], pairs)
+        alone = cloze.evaluate(models[entry.name], pairs)
         assert entry.intervals["bleu"].value == alone.scores["bleu"]
         assert entry.intervals["bleu"].low <= alone.scores["bleu"] <= entry.intervals["bleu"].high
     assert made.entries[0].difference is None
@@ -114,24 +116,27 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
     assert alone.counts["too_long"] == made.entries[0].too_long == 1
     assert made.entries[0].intervals["bleu"].value == alone.scores["bleu"]
     assert made.to_dict()["models"][0]["too_long"] == 1
-    assert "1 too long for t and counted as blank" in made.note
-    assert alone.counts["empty_translations"] == 0  # that one is not counted twice
-    assert cloze.evaluate(model, pairs, policy="head").counts["too_long"] == 0
-    assert cloze.compare({"t": model}, pairs, policy="head", resamples=5).entries[0].too_long == 0
+    assert "1 too long for t and counted as empty" in made.note
+    empty = sum(not one.text.strip() for one in cloze.translate(model, TEXTS[:4]))
+    assert alone.counts["empty_translations"] == empty  # the long one is not counted twice
+    assert cloze.evaluate(model, pairs, truncation="head").counts["too_long"] == 0
+    assert (
+        cloze.compare({"t": model}, pairs, truncation="head", resamples=5).entries[0].too_long == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "options", "problem"),
     [
-        (text_model(2), {"policy": "head"}, "NGramModel"),
-        (text_model(2), {"resamples": 9}, "NGramModel"),
-        (text_model(2), {"text": "a"}, "NGramModel"),
-        (text_model(2), {"bleu": "13a"}, "NGramModel"),
-        (translator("learned"), {"stride": 2}, ("stride", "Translator")),
+        (text_model(2), {"truncation": "head"}, "truncation"),
+        (text_model(2), {"resamples": 9}, "resamples"),
+        (text_model(2), {"tag_column": "a"}, "tag_column"),
+        (text_model(2), {"bleu": "13a"}, "bleu"),
+        (translator("learned"), {"overlap": 2}, ("overlap", "translator")),
         (translator("learned"), {"skip_bad": True}, "skip_bad"),
-        (translator("learned"), {"label": 2}, ("label", "Translator")),
+        (translator("learned"), {"label_column": 2}, ("label_column", "translator")),
         (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "bleu"),
-        (VECTORS, {"bleu": "13a"}, "WordModel"),
+        (VECTORS, {"bleu": "13a"}, "word vectors"),
     ],
 )
 def test_compare_refuses_what_changes_nothing(model, options, problem):
@@ -141,7 +146,7 @@ def test_compare_refuses_what_changes_nothing(model, options, problem):
 
 @pytest.mark.parametrize("options", [{"beam": 2}, {"bleu": "13a"}, {"skip_bad": True}])
 def test_word_vectors_leave_nothing_to_choose(options):
-    with raises(InputError, "WordModel"):
+    with raises(InputError, "word vectors"):
         cloze.evaluate(VECTORS, ["questions.txt"], **options)
 
 
@@ -151,14 +156,14 @@ def test_words(tmp_path):
         ": family\nman king woman queen\nman king dog bitch\n: odd\nman king queen cat\n"
     )
     pairs.write_text("word1,word2,score\nman,woman,9\nking,queen,10\nman,cat,2\n")
-    made = evaluate_own(VECTORS, [questions, pairs])
+    made = cloze.evaluate(VECTORS, [questions, pairs])
     assert made.scores["questions accuracy"] == 0.5
     assert made.scores["questions: family"] == 1.0
     assert made.scores["questions: odd"] == 0.0
     assert made.scores["pairs spearman"] == 1.0
     assert made.counts["questions unknown"] == 1
     with raises(InputError, "no such file"):
-        evaluate_own(VECTORS, [tmp_path / "nowhere"])
+        cloze.evaluate(VECTORS, [tmp_path / "nowhere"])
 
 
 def test_word_vectors_side_by_side(tmp_path):
@@ -168,7 +173,7 @@ def test_word_vectors_side_by_side(tmp_path):
     fewer = replace(VECTORS, words=[*VECTORS.words[:-1], "DOG"])  # and no cat
     assert VECTORS.words[-1] == "cat"
     made = cloze.compare({"one": VECTORS, "two": VECTORS}, [questions, pairs], resamples=50)
-    alone = evaluate_own(VECTORS, [questions, pairs])
+    alone = cloze.evaluate(VECTORS, [questions, pairs])
     for entry in made.entries:
         assert list(entry.intervals) == ["questions accuracy", "pairs spearman"]
         for measure, found in entry.intervals.items():
@@ -183,7 +188,7 @@ def test_word_vectors_side_by_side(tmp_path):
     # what one does not know is asked of none
     other = cloze.compare({"one": VECTORS, "two": fewer}, questions, resamples=50)
     assert (other.count, other.unknown, other.to_dict()["unknown"]) == (18, 9, 9)
-    assert "9 with words that not every model knows left out" in other.note
+    assert "9 left out" in other.note
     assert other.entries[0].intervals["questions accuracy"].value == 1.0
     pairs.write_text("man,woman,9\nman,cat,2\n")
     with raises(InputError, "pairs.csv", "2", "1"):

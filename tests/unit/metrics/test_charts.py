@@ -3,8 +3,8 @@ import re
 import pytest
 
 from cloze.errors import InputError
+from cloze.metrics.charts import plot_calibration, plot_confusion_matrix
 from cloze.metrics.labels import compute_calibration
-from cloze.metrics.pictures import plot_calibration, plot_confusion_matrix
 from helpers import raises
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.numbers import compute_ranks, mean_squared_error, pearson, spearman
+from cloze.metrics.regression import compute_ranks, mean_squared_error, pearson, spearman
 from helpers import raises
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cloze.tasks.aggregate import TaggedUnit, aggregate_tokens, join_spans, labels_single_words
+from cloze.tasks.aggregation import TaggedUnit, aggregate_tokens, join_spans, labels_single_words
 
 # three words of 2, 1 and 3 pieces; three labels
 CHANCES = np.array(
@@ -53,8 +53,8 @@ def test_tags_without_b_and_i():
 
 def test_words_apart():
     tags = ["NOUN", "NOUN", "VERB", "-LRB-"]
-    assert found(tags, apart=True) == list(zip("abcd", tags, strict=True))
-    assert found(tags[:3], words=[0, 0, 1], apart=True) == [("ab", "NOUN"), ("c", "VERB")]
+    assert found(tags, single_words=True) == list(zip("abcd", tags, strict=True))
+    assert found(tags[:3], words=[0, 0, 1], single_words=True) == [("ab", "NOUN"), ("c", "VERB")]
 
 
 @pytest.mark.parametrize(

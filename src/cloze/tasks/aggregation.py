@@ -1,10 +1,11 @@
-"""From the scores of pieces to tags of words and spans of text.
+"""From the probabilities of tokens to tags of words and labelled spans of text.
 
-The five ways of the token-classification pipeline of transformers, with words that are really
-words: it guesses them from the lengths of pieces. And where every word has a label, parts of speech
-say, words stay apart: it joins two nouns that are neighbours.
+The five strategies of the token-classification pipeline of transformers, with two differences:
+words are those of the tokenizer, where the pipeline guesses them from the lengths of tokens; and
+where every word has a label, such as its part of speech, words are not joined, where the pipeline
+joins two neighbouring nouns.
 
-m pieces, w words, c labels.
+m tokens, w words, c labels.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,17 +18,17 @@ from numpy.typing import NDArray
 from cloze.data.labelled.tag_schemes import OUTSIDE, detect_tag_scheme
 
 AGGREGATIONS = {
-    "none": "every piece for itself",
-    "simple": "pieces, joined to spans",
-    "first": "words, tagged by their first piece",
-    "average": "words, tagged by the mean of their pieces",
-    "max": "words, tagged by their surest piece",
+    "none": "every token by itself",
+    "simple": "tokens, joined to spans",
+    "first": "words, tagged by their first token",
+    "average": "words, tagged by the mean of their tokens",
+    "max": "words, tagged by their most confident token",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A stretch of a text and what it is."""
+    """A part of a text and its label."""
 
     text: str
     label: str
@@ -38,7 +39,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TaggedUnit:
-    """A word or a piece with its tag."""
+    """A word or a token with its tag."""
 
     word: int
     tag: str
@@ -48,19 +49,19 @@ class TaggedUnit:
 
 
 def aggregate_tokens(
-    probabilities: NDArray[Any], starts: Sequence[int], how: str
+    probabilities: NDArray[Any], starts: Sequence[int], strategy: str
 ) -> tuple[list[int], list[float]]:
-    """For each word the label and its probability, from those of its pieces (m c).
+    """For each word the label and its probability, from those of its tokens (m c).
 
-    Words begin at `starts` and fill the rows. Of `none`, `simple` and `first` the first piece
-    speaks for the word.
+    Words begin at `starts` and fill the rows. With `none`, `simple` and `first` the first token of
+    a word decides.
     """
     if not len(starts):
         return [], []
-    if how == "average":
+    if strategy == "average":
         counts = np.diff([*starts, len(probabilities)])
         chosen = np.add.reduceat(probabilities, starts, axis=0) / counts[:, None]  # w c
-    elif how == "max":
+    elif strategy == "max":
         top = probabilities.max(-1)
         ends = [*starts[1:], len(top)]
         pairs = zip(starts, ends, strict=True)
@@ -72,22 +73,22 @@ def aggregate_tokens(
 
 
 def labels_single_words(labels: Collection[str]) -> bool:
-    """Whether labels are of single words: none spells a span (B-PER), and no word is outside.
+    """Whether labels are of single words: no label is of a span (B-PER), and there is no O.
 
-    With an O there are spans: of O, PER and LOC the neighbours of one label are one.
+    With an O there are spans: with O, PER and LOC, neighbours of one label are one span.
     """
     return OUTSIDE not in labels and detect_tag_scheme(labels) == "plain"
 
 
 def join_spans(
-    text: str, units: Iterable[TaggedUnit], *, join: bool, apart: bool = False
+    text: str, units: Iterable[TaggedUnit], *, join: bool, single_words: bool = False
 ) -> tuple[Span, ...]:
-    """The spans that tags make, those of "O" left out; without `join` every unit is one.
+    """The spans of the tags other than "O"; without `join` every unit is a span.
 
-    With `apart` none has more than one word, and tags are whole labels.
+    With `single_words` no span has more than one word, and tags are whole labels.
     """
-    groups = _groups(units, apart) if join else ([unit] for unit in units)
-    whole = apart or not join
+    groups = _groups(units, single_words) if join else ([unit] for unit in units)
+    whole = single_words or not join
     return tuple(
         Span(
             text=text[group[0].start : group[-1].end],
@@ -101,9 +102,9 @@ def join_spans(
     )
 
 
-def _groups(units: Iterable[TaggedUnit], apart: bool) -> Iterator[list[TaggedUnit]]:
-    """Neighbours of one kind, until a B- begins another; a word that was not read parts them."""
-    reach = 0 if apart else 1  # words from one unit to the next
+def _groups(units: Iterable[TaggedUnit], single_words: bool) -> Iterator[list[TaggedUnit]]:
+    """Neighbours of one kind, until a B- begins another; an untagged word separates them."""
+    reach = 0 if single_words else 1  # words from one unit to the next
     group: list[TaggedUnit] = []
     for unit in units:
         if group:
@@ -117,5 +118,5 @@ def _groups(units: Iterable[TaggedUnit], apart: bool) -> Iterator[list[TaggedUni
 
 
 def _kind(tag: str) -> tuple[bool, str]:
-    """Whether a tag says that a span begins, and of what kind it is."""
+    """Whether a tag begins a span, and the label of the span."""
     return tag.startswith("B-"), tag[2:] if tag.startswith(("B-", "I-")) else tag

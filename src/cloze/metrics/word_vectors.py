@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.metrics.numbers import pearson, spearman
+from cloze.metrics.regression import pearson, spearman
 from cloze.models.word2vec import WordVectors
 
 RESTRICT = 300_000

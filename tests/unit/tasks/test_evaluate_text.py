@@ -13,8 +13,8 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain.job import pretrain_encoder
-from cloze.metrics.numbers import pearson, spearman
-from cloze.tasks.left_to_right import language_model
+from cloze.metrics.regression import pearson, spearman
+from cloze.tasks.language import language_model
 from grams import text_model
 from helpers import raises, tiny_model
 from smallruns import SMALL, stories
@@ -54,13 +54,13 @@ def test_hidden_words_of_running_text(text, tmp_path):
     assert list(made.scores) == ["mlm_accuracy", "unigram_accuracy", "mlm_loss", "perplexity"]
     assert made.scores["perplexity"] == pytest.approx(math.exp(made.scores["mlm_loss"]))
     assert 0 < made.scores["unigram_accuracy"] < 1
-    assert (made.counts["documents"], made.notes["length"]) == (7, "24")
+    assert (made.counts["documents"], made.notes["max_length"]) == (7, "24")
     assert told[-1] == ("samples", made.counts["samples"], made.counts["samples"])
     assert "MLM accuracy" in made.save(tmp_path / "page.html").read_text()
     again = cloze.evaluate(tiny_model("mlm"), text, batch_tokens=24)  # other batches, same masks
     assert again.counts == made.counts
     assert again.scores == pytest.approx(made.scores, rel=1e-5)
-    assert cloze.evaluate(tiny_model("mlm"), text, length=12).counts["samples"] > 10
+    assert cloze.evaluate(tiny_model("mlm"), text, max_length=12).counts["samples"] > 10
 
 
 @pytest.mark.parametrize("pairs", ["none", "nsp"])
@@ -71,7 +71,7 @@ def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
     kept = [documents[number] for number in Corpus.open(out / "corpus").held_out.documents]
     held = tmp_path / "held.txt"
     held.write_text("\n\n".join(kept))
-    scores = dict(cloze.evaluate(cloze.load(out, quiet=True), held, length=32).scores)
+    scores = dict(cloze.evaluate(cloze.load(out, quiet=True), held, max_length=32).scores)
     del scores["unigram_accuracy"]  # here of this text, there of the text that was learned
     assert len(scores) == (3 if pairs == "none" else 6)
     assert scores == pytest.approx({name: ended.scores[name] for name in scores}, rel=1e-5)
@@ -91,19 +91,19 @@ def test_what_cannot_be_asked_of_running_text(text, scored, tmp_path):
     model = tiny_model("mlm")
     with raises(InputError, "swap", "masked") as error:
         cloze.evaluate(model, text, swap=True)
-    assert error.value.fix.startswith("choose length, column, skip_bad, batch_tokens")
+    assert "max_length, text_column, skip_bad, batch_tokens" in error.value.fix
     for length in (7, 25):
         with raises(ConfigError, "length", length, fix=("8", "24")):
-            cloze.evaluate(model, text, length=length)
+            cloze.evaluate(model, text, max_length=length)
     with raises(InputError, "score", fix="column="):
         cloze.evaluate(model, scored)
-    assert cloze.evaluate(model, scored, column="sentence1").counts["documents"] == len(PAIRS)
+    assert cloze.evaluate(model, scored, text_column="sentence1").counts["documents"] == len(PAIRS)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
     with raises(InputError, "text"):
         cloze.evaluate(model, empty)
-    with raises(InputError, "NGramModel"):
-        cloze.evaluate(text_model(2), text, length=12)
+    with raises(InputError, "max_length", "language model"):
+        cloze.evaluate(text_model(2), text, max_length=12)
 
 
 def test_rows_that_cannot_be_read_are_listed(tmp_path):
@@ -194,8 +194,11 @@ def test_the_cosine_of_its_own_vectors_on_scored_pairs(pooling, scored, tmp_path
 
 
 def test_a_head_for_words_gives_vectors_where_pairs_are_named(scored):
-    made = cloze.evaluate(tiny_model("mlm"), scored, label="score")
-    assert made.scores == cloze.evaluate(tiny_model("mlm"), scored, pair=2, text=1).scores
+    made = cloze.evaluate(tiny_model("mlm"), scored, label_column="score")
+    assert (
+        made.scores
+        == cloze.evaluate(tiny_model("mlm"), scored, pair_column=2, text_column=1).scores
+    )
     assert made.kind == "similarity"
 
 
@@ -209,8 +212,8 @@ def test_what_is_no_scored_pair(text, tmp_path):
         cloze.evaluate(model, path)
     made = cloze.evaluate(model, path, skip_bad=True)
     assert (made.count, len(made.skipped)) == (3, 1)
-    with raises(InputError, "length", "vectors"):
-        cloze.evaluate(model, path, length=12)
+    with raises(InputError, "max_length", "embedding"):
+        cloze.evaluate(model, path, max_length=12)
     named = [TextExample(text="a", pair="b", label="yes", origin=Origin(file="f", line=3))]
     with raises(InputError, "f:3", "yes"):
         cloze.evaluate(model, named)
@@ -223,7 +226,7 @@ def test_a_text_too_long_for_its_vector(tmp_path):
         cloze.evaluate(tiny_model(), path)
     made = cloze.evaluate(tiny_model(), path, skip_bad=True)
     assert (made.count, len(made.skipped), made.truncated) == (2, 1, 0)
-    cut = cloze.evaluate(tiny_model(), path, policy="head")
+    cut = cloze.evaluate(tiny_model(), path, truncation="head")
     assert (cut.count, cut.truncated) == (3, 1)
 
 
@@ -232,13 +235,13 @@ def test_vectors_side_by_side(scored):
     made = cloze.compare(models, scored, resamples=50)
     assert made.metric == "spearman"
     for entry in made.entries:
-        alone = cloze.evaluate(models[entry.name], scored, label="score")
+        alone = cloze.evaluate(models[entry.name], scored, label_column="score")
         assert entry.intervals["pearson"].value == alone.scores["pearson"]
     assert made.entries[1].difference is not None
     with raises(InputError, "compare"):
         cloze.compare({"a": tiny_model("mlm"), "b": tiny_model("mlm")}, scored)
-    with raises(InputError, "chinese", "vectors"):
+    with raises(InputError, "chinese", "embedding"):
         cloze.compare(models, scored, chinese=True)
     tagger = tiny_model("sequence")
-    with raises(InputError, "one:", "task"):
+    with raises(InputError, "one", "embedding", fix="task"):
         cloze.compare({"one": tiny_model(), "two": tagger}, scored)

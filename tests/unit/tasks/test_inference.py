@@ -11,7 +11,8 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.scoring import compute_logits, label_index, predict_each, resolve_task
+from cloze.tasks.inference import compute_logits, label_index, resolve_task
+from cloze.tasks.inputs import predict_each
 from helpers import PIECES, raises, tiny_model, tiny_tokenizer
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.metrics import labels, numbers, spans
-from cloze.metrics.measures import METRICS, compute_scores, main_metric, make_scorer
+from cloze.metrics import labels, regression, spans
+from cloze.metrics.scorer import METRICS, compute_scores, main_metric, make_scorer
 from helpers import raises
 
 GOLD = {
@@ -124,9 +124,9 @@ def test_a_part_without_any_of_a_kind_says_so():
 def test_numbers_are_scored_as_numbers_are():
     gold, said = GOLD["number"], SAID["number"]
     assert compute_scores("number", gold, said) == {
-        "pearson": numbers.pearson(gold, said),
-        "spearman": numbers.spearman(gold, said),
-        "squared_error": numbers.mean_squared_error(gold, said),
+        "pearson": regression.pearson(gold, said),
+        "spearman": regression.spearman(gold, said),
+        "squared_error": regression.mean_squared_error(gold, said),
     }
 
 

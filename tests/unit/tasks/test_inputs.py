@@ -212,7 +212,7 @@ def test_what_holds_arrays_can_be_compared():
 
 def test_help_shows_the_choices_of_evaluate():
     shown = inspect.signature(cloze.evaluate).parameters
-    assert {"policy", "stride", "chinese", "swap", "beam", "bleu", "skip_bad"} < set(shown)
+    assert {"truncation", "overlap", "chinese", "swap", "beam", "bleu", "skip_bad"} < set(shown)
     assert all(f"{name}:" in inspect.getdoc(cloze.evaluate) for name in shown)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import InputError
-from cloze.metrics.words import (
+from cloze.metrics.word_vectors import (
     Question,
     read_pairs,
     read_questions,

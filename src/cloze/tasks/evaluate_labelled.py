@@ -1,0 +1,296 @@
+"""`evaluate` for fine-tuned models: labelled examples to scores, and where the model is wrong."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from cloze.checkpoint.abilities import can
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task, with_policy
+from cloze.data.labelled.batch import EncodedExample
+from cloze.data.labelled.choices import read_choice_examples
+from cloze.data.labelled.examples import (
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.labelled.tables import read_text_examples
+from cloze.data.labelled.tag_schemes import detect_tag_scheme
+from cloze.data.labelled.tags import read_tagged_examples
+from cloze.data.sources import Source
+from cloze.errors import InputError
+from cloze.metrics.scorer import main_metric, make_scorer
+from cloze.metrics.squad import is_chinese
+from cloze.progress import ProgressCallback
+from cloze.tasks import answer, choose, classify, tag
+from cloze.tasks.evaluation import Evaluation, SwapResult
+from cloze.tasks.inputs import predict_each
+from cloze.tasks.scored_predictions import OnBadRow, ScoredPredictions, gold_label
+
+Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFunctions:
+    """What one task consists of, beside the head of the model."""
+
+    example: type
+    read: Callable[..., Iterator[Any]]  # files to examples
+    encode_examples: Callable[[Model, Sequence[Any], Task], Sequence[Sequence[EncodedExample]]]
+    predict: Callable[..., Sequence[Any]]  # examples to predictions, in their order
+    postprocess: Callable[..., Sequence[Any]]  # the same from the logits of the items
+    columns: dict[str, str]  # options of `Columns` by the names that `read` has for them
+
+
+TASK_FUNCTIONS: dict[str, TaskFunctions] = {
+    "classify": TaskFunctions(
+        example=TextExample,
+        read=read_text_examples,
+        encode_examples=classify.encode_examples,
+        predict=classify.predict,
+        postprocess=classify.postprocess,
+        columns={"text_column": "text", "pair_column": "pair", "label_column": "label"},
+    ),
+    "tag": TaskFunctions(
+        example=TaggedExample,
+        read=read_tagged_examples,
+        encode_examples=tag.encode_examples,
+        predict=tag.predict,
+        postprocess=tag.postprocess,
+        columns={"tag_column": "column", "scheme": "scheme"},
+    ),
+    "answer": TaskFunctions(
+        example=QuestionExample,
+        read=read_question_examples,
+        encode_examples=answer.encode_examples,
+        predict=answer.predict,
+        postprocess=answer.postprocess,
+        columns={},
+    ),
+    "choose": TaskFunctions(
+        example=ChoiceExample,
+        read=read_choice_examples,
+        encode_examples=choose.encode_examples,
+        predict=choose.predict,
+        postprocess=choose.postprocess,
+        columns={},
+    ),
+}
+
+
+class Columns(TypedDict, total=False):
+    """Columns of tables, by name or 1-based number; detected by default."""
+
+    text_column: str | int | None
+    pair_column: str | int | None
+    label_column: str | int | None
+    tag_column: str | int | None
+    scheme: str | None  # of the tags
+
+
+def evaluate_labelled(
+    model: Model,
+    data: Data,
+    *,
+    truncation: str | None = None,
+    overlap: int | None = None,
+    chinese: bool | None = None,
+    swap: bool = False,
+    skip_bad: bool = False,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+    **columns: Unpack[Columns],
+) -> Evaluation:
+    """Score a fine-tuned model on labelled examples; options as in `evaluate`."""
+    task = with_policy(require_task(model), truncation, overlap)
+    skipped: list[InputError] = []
+    examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
+    if skip_bad:
+        examples = _drop_unusable(model, task, examples, skipped.append)
+    kind = metric_kind(task.name, model.config.problem_type)
+    if not examples:
+        raise InputError("there are no examples to score", fix="check the data")
+    for example in examples:  # before the time is spent
+        gold_label(kind, example)
+    if swap:
+        _check_all_pairs(examples)
+    if chinese and kind != "answer":
+        raise InputError("CMRC's rules are for answers", fix="leave chinese out")
+    since = time.perf_counter()
+    result = score_predictions(
+        model,
+        examples,
+        task=task,
+        chinese=chinese,
+        batch_tokens=batch_tokens,
+        progress=progress,
+    )
+    seconds = time.perf_counter() - since
+    return Evaluation(
+        result=result,
+        labels=model.labels,
+        skipped=tuple(skipped),
+        seconds=seconds,
+        swapped=_swap_pairs(model, task, result, batch_tokens) if swap else None,
+    )
+
+
+def read_labelled(
+    model: Model, data: Data, on_error: OnBadRow | None = None, **columns: Unpack[Columns]
+) -> list[Any]:
+    """The examples of a model's task in the data, which may be examples already."""
+    task = require_task(model)
+    functions = TASK_FUNCTIONS[task.name]
+    options: dict[str, Any] = {"on_error": on_error or "raise"}
+    for name, value in columns.items():
+        if value is not None:
+            if name not in functions.columns:
+                raise InputError(
+                    f"the data of `{task.name}` have no {name}",
+                    fix=f"use {', '.join(functions.columns)}"
+                    if functions.columns
+                    else "leave it out",
+                )
+            options[functions.columns[name]] = value
+    kinds = tuple(one.example for one in TASK_FUNCTIONS.values())
+    if isinstance(data, list | tuple) and data and isinstance(data[0], kinds):
+        if not isinstance(data[0], functions.example):
+            raise InputError(
+                f"a model for `{task.name}` cannot use a {type(data[0]).__name__}",
+                fix=f"give examples of type {functions.example.__name__}",
+            )
+        return list(data)
+    if task.name == "classify":
+        options["number"] = model.config.problem_type == "number"
+    return list(functions.read(list(data) if isinstance(data, tuple) else data, **options))
+
+
+def score_predictions(
+    model: Model,
+    examples: Sequence[Any],
+    *,
+    task: Task | None = None,
+    chinese: bool | None = None,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> ScoredPredictions:
+    """Predict every example and compare the predictions with the gold labels.
+
+    Answers are scored by CMRC's rules if `chinese` says so or most of the contexts are Chinese.
+    """
+    task = task or require_task(model)
+    if chinese is None:
+        chinese = task.name == "answer" and is_chinese(example.context for example in examples)
+    predictions = TASK_FUNCTIONS[task.name].predict(
+        model, examples, task=task, batch_tokens=batch_tokens, progress=progress
+    )
+    return compute_metrics(model, task, examples, predictions, chinese=chinese)
+
+
+def compute_metrics(
+    model: Model,
+    task: Task,
+    examples: Sequence[Any],
+    predictions: Sequence[Any],
+    *,
+    chinese: bool = False,
+) -> ScoredPredictions:
+    """Predictions beside the gold labels, and their scores."""
+    kind = metric_kind(task.name, model.config.problem_type)
+    scheme = detect_tag_scheme(model.labels) if kind == "tag" else None
+    gold = [gold_label(kind, example) for example in examples]
+    predicted = [_predicted_label(kind, prediction) for prediction in predictions]
+    return ScoredPredictions(
+        kind=kind,
+        examples=examples,
+        predictions=predictions,
+        gold=gold,
+        predicted=predicted,
+        scorer=make_scorer(
+            kind,
+            gold,
+            predicted,
+            labels=model.labels if kind == "classify" else None,
+            scheme=scheme,
+            chinese=chinese,
+        ),
+        scheme=scheme,
+        chinese=chinese,
+    )
+
+
+def require_task(model: Model) -> Task:
+    """The task a model was fine-tuned for, or an error."""
+    can(model, "do a task")
+    if model.task is None:
+        raise InputError(
+            f"this model was not fine-tuned for a task: its head is {model.head or 'missing'}",
+            fix="fine-tune it first: cloze finetune TASK MODEL",
+        )
+    return model.task
+
+
+def metric_kind(task: str, problem: str | None) -> str:
+    """Which metrics a task has: its name, or `number` for regression."""
+    return "number" if task == "classify" and problem == "number" else task
+
+
+def main_metric_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
+    """The name of the main score."""
+    scheme = detect_tag_scheme(labels) if task == "tag" else None
+    return main_metric(metric_kind(task, problem), scheme=scheme)
+
+
+def _predicted_label(kind: str, prediction: Any) -> Any:  # noqa: ANN401
+    names = {"classify": "label", "number": "score", "tag": "tags", "answer": "text"}
+    return getattr(prediction, names.get(kind, "option"))
+
+
+def _drop_unusable(
+    model: Model, task: Task, examples: Sequence[Any], report: OnBadRow
+) -> list[Any]:
+    """The examples that the model can encode and that have a label; the others are reported."""
+    kind = metric_kind(task.name, model.config.problem_type)
+
+    def encode(some: Sequence[Any]) -> Sequence[Any]:
+        for example in some:
+            gold_label(kind, example)
+        return TASK_FUNCTIONS[task.name].encode_examples(model, some, task)
+
+    good = []
+    for example, outcome in predict_each(encode, examples):
+        if isinstance(outcome, InputError):
+            report(outcome)
+        else:
+            good.append(example)
+    return good
+
+
+def _check_all_pairs(examples: Sequence[Example]) -> None:
+    single = next((one for one in examples if getattr(one, "pair", None) is None), None)
+    if single is not None:
+        raise InputError(
+            f"{single.origin}: there is no pair to swap", fix="use swap only if all are pairs"
+        )
+
+
+def _swap_pairs(
+    model: Model, task: Task, result: ScoredPredictions, batch_tokens: int | None
+) -> SwapResult:
+    turned = [replace(one, text=one.pair, pair=one.text) for one in result.examples]
+    predictions = TASK_FUNCTIONS[task.name].predict(
+        model, turned, task=task, batch_tokens=batch_tokens
+    )
+    scored = compute_metrics(model, task, turned, predictions)
+    both = list(zip(result.predictions, predictions, strict=True))
+    number = model.config.problem_type == "number"
+    return SwapResult(
+        agreement=None if number else fmean(one.label == other.label for one, other in both),
+        difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),
+        scores=scored.scores,
+    )

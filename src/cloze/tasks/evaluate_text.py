@@ -1,0 +1,150 @@
+"""`evaluate` on running text: masked tokens for encoders, perplexity for language models."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cloze.checkpoint.model import Model
+from cloze.config import in_range
+from cloze.data.batch import Ints, PackedBatch
+from cloze.data.packing import Batching, Epoch
+from cloze.data.prepare import Options, prepare
+from cloze.data.samples import SHORTEST, Sampling
+from cloze.data.sources import Source, as_list, read_rows
+from cloze.errors import InputError
+from cloze.metrics.perplexity import perplexity, score_language
+from cloze.metrics.pretraining import (
+    EVALUATION_MLM_PROBABILITY,
+    EVALUATION_SEED,
+    compute_pretraining_scores,
+    majority_baseline,
+    make_evaluation_epoch,
+    make_evaluation_masking,
+    unigram_baseline,
+)
+from cloze.models.language import LanguageModel
+from cloze.objectives.masking import Masking, mask_batch
+from cloze.progress import ProgressCallback
+from cloze.tasks.evaluation import CorpusEvaluation
+from cloze.tasks.inference import BATCH_TOKENS
+from cloze.tasks.language import open_language_model
+
+_Targets: TypeAlias = tuple[Ints, Ints]  # masked tokens of a batch, and labels of its pairs
+SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
+COUNTS = ("texts", "tokens", "words", "unknown")
+
+
+def evaluate_language_model(
+    model: LanguageModel | Model,
+    data: Source | Sequence[Any],
+    *,
+    text_column: str | None = None,
+    skip_bad: bool = False,
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - as of the others
+) -> CorpusEvaluation:
+    """Perplexity and bits per byte of a text with one sentence per line."""
+    since = time.perf_counter()
+    skipped: list[InputError] = []
+    lines = read_rows(
+        as_list(data), column=text_column, on_error=skipped.append if skip_bad else "raise"
+    )
+    found = score_language(open_language_model(model, "evaluate"), (row.text for row in lines))
+    return CorpusEvaluation(
+        kind="language",
+        scores={name: getattr(found, name) for name in SCORES},
+        counts={name: getattr(found, name) for name in COUNTS},
+        notes={},
+        skipped=tuple(skipped),
+        seconds=time.perf_counter() - since,
+    )
+
+
+def evaluate_masked(
+    model: Model,
+    data: Source | Sequence[Any],
+    *,
+    max_length: int | None = None,
+    text_column: str | None = None,
+    skip_bad: bool = False,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: ProgressCallback | None = None,
+) -> CorpusEvaluation:
+    """Mask tokens of a text and predict them, as a pre-training run evaluates itself.
+
+    Samples and masks follow from the text, the tokenizer and the length alone. Next-sentence
+    prediction is evaluated if the model has a head for it and the text more than one document.
+    """
+    since = time.perf_counter()
+    size = model.limit if max_length is None else max_length
+    in_range("max_length", size, SHORTEST, model.limit)
+    masking = make_evaluation_masking(Masking.of(model.tokenizer))
+    skipped: list[InputError] = []
+    options = Options(hold_out=0.0, column=text_column, skip_broken=skip_bad)
+    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
+        corpus = prepare(
+            as_list(data), model.tokenizer, folder, options, workers=1, on_skip=skipped.append
+        )
+        has_pairs = "nsp" in model.heads and len(corpus.train) > 1
+        epoch = make_evaluation_epoch(
+            corpus.train,
+            model.tokenizer,
+            Sampling(pairs="nsp" if has_pairs else "none", length=size),
+            Batching(tokens=max(size, batch_tokens)),
+        )
+        batches: list[_Targets] = []
+        means = compute_pretraining_scores(
+            model.module, _mask_batches(epoch, masking, batches, progress)
+        )
+        targets, labels = (np.concatenate(column) for column in zip(*batches, strict=True))
+        return CorpusEvaluation(
+            kind="masked",
+            scores=_masked_scores(
+                means, unigram_baseline(corpus.train, targets), majority_baseline(labels)
+            ),
+            counts={
+                "documents": corpus.summary.documents,
+                "samples": len(epoch.samples),
+                "tokens": corpus.summary.tokens,
+                "unknown": corpus.summary.unknown,
+                "masked": len(targets),
+            },
+            notes={"max_length": str(size), "mlm_probability": str(EVALUATION_MLM_PROBABILITY)},
+            skipped=tuple(skipped),
+            seconds=time.perf_counter() - since,
+        )
+
+
+def _masked_scores(
+    means: dict[str, float], unigram: float, majority: float | None
+) -> dict[str, float]:
+    """By the names of a run's metrics, each accuracy beside its baseline."""
+    scores = {
+        "mlm_accuracy": means["mlm.accuracy"],
+        "unigram_accuracy": unigram,
+        "mlm_loss": means["mlm"],
+        "perplexity": perplexity(means["mlm"]),
+    }
+    if majority is not None:
+        scores |= {
+            "nsp_accuracy": means["nsp.accuracy"],
+            "commoner_pair_accuracy": majority,
+            "nsp_loss": means["nsp"],
+        }
+    return scores
+
+
+def _mask_batches(
+    epoch: Epoch, masking: Masking, targets: list[_Targets], progress: ProgressCallback | None
+) -> Iterator[PackedBatch]:
+    """The batches with tokens masked; the targets of each are appended to `targets`."""
+    done = 0
+    for number in range(len(epoch)):
+        batch = mask_batch(epoch[number], masking, seed=EVALUATION_SEED)
+        targets.append((batch.targets, batch.labels))
+        yield batch
+        done += len(batch)
+        if progress:
+            progress("samples", done, len(epoch.samples))

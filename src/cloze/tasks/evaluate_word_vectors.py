@@ -1,0 +1,158 @@
+"""`evaluate` for word vectors: analogies, and correlation with human similarity ratings."""
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.data.parallel_text import read_lines_of_file
+from cloze.data.sources import as_list, store_streams
+from cloze.errors import InputError
+from cloze.metrics.bootstrap import Metric
+from cloze.metrics.word_vectors import (
+    Question,
+    known_words,
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_similarities,
+)
+from cloze.models.word2vec import WordVectors
+from cloze.progress import ProgressCallback
+from cloze.tasks.evaluation import CorpusEvaluation
+
+
+def evaluate_word_vectors(
+    model: WordVectors,
+    data: Any,  # noqa: ANN401 - files
+    *,
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - as of the others
+) -> CorpusEvaluation:
+    """Accuracy on files of analogies, correlation with files of rated word pairs."""
+    with store_streams(as_list(data), Path(tempfile.gettempdir())) as files:
+        return _evaluate_files(model, files)
+
+
+def _evaluate_files(model: WordVectors, files: Sequence[Any]) -> CorpusEvaluation:
+    since = time.perf_counter()
+    scores: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for path in files:
+        name, questions, pairs = read_word_questions(path)
+        if questions is not None:
+            analogies = score_analogies(model, questions)
+            scores[f"{name} accuracy"] = analogies.accuracy
+            sections = analogies.sections()
+            if len(sections) > 1:
+                scores |= {f"{name}: {part}": good / of for part, (good, of) in sections.items()}
+            scored, unknown = len(analogies.questions), analogies.unknown
+        else:
+            found = score_similarities(model, pairs)
+            scores[f"{name} spearman"], scores[f"{name} pearson"] = found.spearman, found.pearson
+            scored, unknown = len(found.ratings), found.unknown
+        counts[f"{name} scored"], counts[f"{name} unknown"] = scored, unknown
+    return CorpusEvaluation(
+        kind="words",
+        scores=scores,
+        counts=counts,
+        notes={},
+        seconds=time.perf_counter() - since,
+    )
+
+
+def read_word_questions(
+    path: object,
+) -> tuple[str, list[Question] | None, list[tuple[str, str, float]]]:
+    """A file's name, and its analogies, or else its rated pairs."""
+    if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+        raise InputError(f"{path}: there is no such file", fix="name files, not folders")
+    place = Path(path)
+    if _has_analogies(place):
+        return place.stem, read_questions(place), []
+    return place.stem, None, read_pairs(place)
+
+
+def _has_analogies(path: Path) -> bool:
+    """Analogies have sections, or four words on a line without commas."""
+    first = next((row.text for row in read_lines_of_file(path) if row.text.strip()), "")
+    return first.startswith(":") or ("," not in first and "\t" not in first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordVectorScores:
+    """The scores of word vectors, file by file."""
+
+    resampled: Mapping[str, tuple[Metric, int]]  # what is resampled, and how many
+    seconds: float
+
+    @property
+    def metric(self) -> str:
+        """The name of the main score, that of the first file."""
+        return next(iter(self.resampled))
+
+    @property
+    def count(self) -> int:
+        """Questions and pairs."""
+        return sum(count for _, count in self.resampled.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CommonQuestions:
+    """The questions, or else pairs, of a file whose words all models know."""
+
+    questions: Sequence[Question]
+    pairs: Sequence[tuple[str, str, float]]
+    unknown: int
+
+    def score(self, model: WordVectors) -> tuple[Metric, int]:
+        if self.questions:
+            return score_analogies(model, self.questions).correct, len(self.questions)
+        return score_similarities(model, self.pairs).metric, len(self.pairs)
+
+
+def score_word_vectors(
+    models: Mapping[str, WordVectors], data: Sequence[Any], progress: ProgressCallback | None = None
+) -> tuple[dict[str, WordVectorScores], int]:
+    """The scores of several models on the same questions, and how many questions were left out.
+
+    A question with a word that one of the models lacks is left out for all of them.
+    """
+    common = frozenset.intersection(*(known_words(model) for model in models.values()))
+    files: dict[str, _CommonQuestions] = {}
+    for path in data:
+        metric, questions = _common_questions(path, common)
+        if metric in files:
+            raise InputError(f"{path}: two files have this name", fix="rename one, or leave it out")
+        files[metric] = questions
+    found = {}
+    for name, model in models.items():
+        since = time.perf_counter()
+        metrics = {metric: questions.score(model) for metric, questions in files.items()}
+        found[name] = WordVectorScores(resampled=metrics, seconds=time.perf_counter() - since)
+        if progress:
+            progress(name, found[name].count, found[name].count)
+    return found, sum(questions.unknown for questions in files.values())
+
+
+def _common_questions(path: object, common: frozenset[str]) -> tuple[str, _CommonQuestions]:
+    name, questions, pairs = read_word_questions(path)
+    made = _CommonQuestions(
+        questions=[one for one in questions or () if _all_known(one.words, common)],
+        pairs=[pair for pair in pairs if _all_known(pair[:2], common)],
+        unknown=sum(not _all_known(one.words, common) for one in questions or ())
+        + sum(not _all_known(pair[:2], common) for pair in pairs),
+    )
+    kept = len(made.questions) + len(made.pairs)
+    if kept < 2:  # noqa: PLR2004
+        raise InputError(
+            f"{path}: all models know the words of only {kept} of {kept + made.unknown} rows",
+            fix="a comparison needs two: are the models and the file of the same language?",
+        )
+    return f"{name} {'spearman' if questions is None else 'accuracy'}", made
+
+
+def _all_known(words: Sequence[str], common: frozenset[str]) -> bool:
+    return all(word.upper() in common for word in words)

@@ -1,0 +1,285 @@
+"""What all functions of encoders share: texts to sequences, sequences to the outputs of a head.
+
+n tokens of a packed batch, m selected positions in it, p positions of one item, c scores of a head.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.abilities import can
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
+from cloze.config import in_range, one_of
+from cloze.data.labelled.batch import EncodedExample
+from cloze.data.labelled.examples import Origin
+from cloze.errors import ConfigError, InputError
+from cloze.nn.layout import Packed
+from cloze.nn.modes import eval_mode
+from cloze.progress import ProgressCallback
+from cloze.tasks.features import apply_reader, extract_features
+from cloze.tasks.inputs import OnError, batch_by_tokens
+from cloze.text.alignment import TokenAlignment
+from cloze.text.truncation import TRUNCATIONS
+
+OnTruncated = Callable[[int, int], None]  # the number of the text, and how many tokens it lost
+
+BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
+GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
+SHOWN_LABELS = 20  # in an error
+NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextItem(EncodedExample):
+    """A text, or a window of it, as a sequence for the head."""
+
+    truncated: int = 0  # tokens left out by truncation
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedText:
+    """One text: its sequences of ids, and the alignment where it is needed."""
+
+    sequences: tuple[list[int], ...]
+    encoding: TokenAlignment | None = None  # of the whole text, or of what truncation left of it
+    windows: tuple[
+        TokenAlignment, ...
+    ] = ()  # one for each sequence, where the text is split in windows
+
+    @property
+    def truncated(self) -> int:
+        """Tokens left out by truncation."""
+        return sum(self.encoding.num_truncated) if self.encoding else 0
+
+
+def encode_texts(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    truncation: str | None = None,
+    overlap: int | None = None,
+    aligned: bool = False,
+    on_error: OnError | None = None,
+) -> dict[int, EncodedText]:
+    """The texts as sequences of ids, by their number; `truncation` is for those that are too long.
+
+    Without it a sentence-transformers folder truncates at its limit (`head`); otherwise a text that
+    is too long is an error: raised, or passed to `on_error` while the others go on.
+    """
+    truncation = _default_truncation(model, truncation, overlap)
+    encoded: dict[int, EncodedText] = {}
+    for number, ids in enumerate(model.tokenizer.encode_ids(texts)):
+        try:
+            if len(ids) > model.limit:
+                encoded[number] = _encode_truncated(model, texts[number], truncation, overlap)
+            elif aligned:
+                encoding = model.tokenizer.encode(texts[number])
+                encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
+            else:  # most texts of most calls: they need no alignment
+                encoded[number] = EncodedText(sequences=(ids,))
+        except InputError as error:
+            if on_error is None:
+                raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
+            on_error(number, error)
+    return encoded
+
+
+def _default_truncation(model: Model, truncation: str | None, overlap: int | None) -> str | None:
+    if truncation is not None:
+        one_of("truncation", truncation, TRUNCATIONS)
+    if overlap is not None and truncation != "window":
+        raise InputError(
+            "overlap has no effect without windows",
+            fix="use the truncation window, or leave overlap out",
+        )
+    return "head" if truncation is None and model.pooling else truncation
+
+
+def _encode_truncated(
+    model: Model, text: str, truncation: str | None, overlap: int | None
+) -> EncodedText:
+    tokenizer = model.tokenizer
+    if truncation != "window":
+        encoding = tokenizer.encode(text, max_length=model.limit, truncation=truncation)
+        return EncodedText(sequences=(encoding.ids,), encoding=encoding)
+    # a quarter of the window is shared with the one before, so that no token lacks context
+    shared = model.limit // 4 if overlap is None else overlap
+    windows = tuple(tokenizer.encode_windows(text, max_length=model.limit, overlap=shared))
+    return EncodedText(
+        sequences=tuple(window.ids for window in windows),
+        encoding=tokenizer.encode(text),
+        windows=windows,
+    )
+
+
+def encode_long(
+    model: Model, text: str, pair: str | None = None, *, task: Task, name: object
+) -> list[TokenAlignment]:
+    """A text or pair that is too long, as its task truncates it: one sequence, or windows.
+
+    Windows overlap by `task.stride` tokens, or by a quarter of what they show of the text. The
+    first text of a pair is in every window. As in `encode_texts`, a sentence-transformers folder
+    truncates by default.
+    """
+    tokenizer = model.tokenizer
+    truncation = "head" if task.policy is None and model.pooling else task.policy
+    try:
+        if truncation != "window":
+            return [tokenizer.encode(text, pair, max_length=model.limit, truncation=truncation)]
+        overlap = task.stride
+        if overlap is None:
+            fixed = 0 if pair is None else len(tokenizer.encode(text, add_special_tokens=False))
+            room = model.limit - fixed - tokenizer.num_special_tokens(pair=pair is not None)
+            overlap = max(0, room // 4)
+        return tokenizer.encode_windows(text, pair, max_length=model.limit, overlap=overlap)
+    except InputError as error:
+        raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+
+
+def check_pair_support(model: Model) -> None:
+    """Reject a model that has no embedding for the second text of a pair, before any work."""
+    known = getattr(model.config, "type_vocab_size", 0)
+    if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
+        raise ConfigError(
+            f"this model cannot encode pairs of texts: its type_vocab_size is {known}",
+            fix="use a model whose type_vocab_size is 2, or one made for pairs",
+        )
+
+
+def compute_logits(
+    model: Model,
+    items: Sequence[EncodedExample],
+    *,
+    head: str,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> list[Tensor]:
+    """The head's logits at each item's positions (p c), in the order of the items."""
+    found: dict[int, Tensor] = {}
+    batches = iterate_logits(model, items, head=head, batch_tokens=batch_tokens, progress=progress)
+    for numbers, logits in batches:
+        found.update(zip(numbers, logits, strict=True))
+    return [found[n] for n in range(len(items))]
+
+
+def iterate_logits(
+    model: Model,
+    items: Sequence[EncodedExample],
+    *,
+    head: str,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[tuple[list[int], Sequence[Tensor]]]:
+    """Batch by batch, numbers of items and their logits (p c), as float32 on the CPU.
+
+    Sequences of similar length are packed together, without padding, up to `batch_tokens`. A model
+    with a reader instead of a head applies the reader.
+    """
+    most = batch_tokens or (BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS)
+    in_range("batch_tokens", most, 1, 1 << 30)
+    if model.reader is not None:
+        yield list(range(len(items))), _apply_reader(model, items, head, most, progress)
+        return
+    done = 0
+    for batch in batch_by_tokens([len(item.ids) for item in items], most):
+        logits = _head_logits(model, [items[n] for n in batch], head)
+        done += len(batch)
+        if progress:
+            progress("sequences", done, len(items))
+        yield batch, logits
+
+
+def _apply_reader(
+    model: Model,
+    items: Sequence[EncodedExample],
+    head: str,
+    batch_tokens: int,
+    progress: ProgressCallback | None,
+) -> list[Tensor]:
+    assert model.reader is not None
+    assert model.task is not None
+    assert model.task.features is not None
+    filled = [n for n, item in enumerate(items) if item.positions]  # a reader needs a position
+    with eval_mode(model.module), eval_mode(model.reader):
+        features = extract_features(
+            model,
+            [items[n] for n in filled],
+            model.task.features,
+            pooled=head != "token",
+            batch_tokens=batch_tokens,
+            progress=progress,
+        )
+        found = dict(zip(filled, apply_reader(model, features), strict=True))
+    return [found.get(n, torch.empty(0, len(model.labels))) for n in range(len(items))]
+
+
+@torch.inference_mode()
+def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[Tensor, ...]:
+    device, module = model.device, model.module
+    packed = Packed.of((len(item.ids) for item in items), device)
+    starts = accumulate(packed.lengths, initial=0)
+    positions = [
+        start + place
+        for start, item in zip(starts, items, strict=False)
+        for place in item.positions
+    ]
+    at = torch.tensor(positions, dtype=torch.long, device=device)
+    with eval_mode(module):
+        hidden = module(
+            torch.tensor([id_ for item in items for id_ in item.ids], device=device),
+            packed,
+            torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
+        )  # n d
+        selected = module.gathered(head, hidden, at, packed)  # m d
+        logits = module.logits(head, selected).float().cpu()  # m c
+    return logits.split([len(item.positions) for item in items])
+
+
+def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
+    """The task given, or the model's own; an error where its head cannot do it."""
+    can(model, function)
+    head = TASK_HEADS[function]
+    reads = model.reader is not None and model.task is not None and model.task.name == function
+    predicts_next = function == "classify" and predicts_next_sentence(model)
+    if head not in model.heads and not reads and not predicts_next:
+        able = model.task or task_of_head(model.head)
+        raise InputError(
+            f"this model cannot {function}: its head is {model.head or 'missing'}",
+            fix=f"use it with `{able.name}`"
+            if able
+            else f"fine-tune it first (cloze finetune {function}), "
+            f"or load a folder with a {head} head",
+        )
+    if task is not None:
+        return task
+    own = model.task or task_of_head(head)
+    if own is None or own.name != function:  # of several heads, the folder describes the first
+        own = task_of_head(head)
+    assert own is not None
+    return own
+
+
+def predicts_next_sentence(model: Model) -> bool:
+    """Whether its only classifier is the one of next-sentence prediction."""
+    return "nsp" in model.heads and "sequence" not in model.heads and model.reader is None
+
+
+def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
+    """The index of a label; an unknown one is an error that names its origin and similar labels."""
+    try:
+        return labels.index(label)
+    except ValueError:
+        near = get_close_matches(label, labels, n=3)
+        known = ", ".join(labels[:SHOWN_LABELS])
+        more = ", …" if len(labels) > SHOWN_LABELS else ""
+        raise InputError(
+            f"{origin}: the model has no label {label!r}",
+            fix=f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else f"its labels are {known}{more}",
+        ) from None
