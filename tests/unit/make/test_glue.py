@@ -95,7 +95,7 @@ def test_every_task_by_its_own_metric(made, data):
         assert (one.train, one.dev, one.deviation, one.note) == (24, 16, None, "")
         assert one.seconds > 0
         model = cloze.load(out / name, device="cpu")
-        columns = {"text": "4", "label": "2"} if name == "CoLA" else {}
+        columns = {"text_column": "4", "label_column": "2"} if name == "CoLA" else {}
         again = evaluate(model, data / name / "dev.tsv", **columns)
         for metric, value in one.metrics.items():
             assert again.scores[metric] == pytest.approx(value, abs=1e-6)

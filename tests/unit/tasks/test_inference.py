@@ -26,7 +26,7 @@ def items_of(model, texts, places=(0,)):
 def alone(model, item, head):
     with torch.no_grad():
         vectors = model.module(torch.tensor([item.ids]), None, torch.tensor([item.type_ids]))
-        return model.module.logits(head, vectors[0, list(item.places)])
+        return model.module.logits(head, vectors[0, list(item.positions)])
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 9, None])
