@@ -19,7 +19,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
-from cloze.nn.modes import eval_mode
+from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
 from cloze.tasks.features import apply_reader, extract_features
 from cloze.tasks.inputs import OnError, batch_by_tokens
@@ -235,7 +235,7 @@ def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tu
             packed,
             torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
         )  # n d
-        selected = module.gathered(head, hidden, at, packed)  # m d
+        selected = module.head_inputs(head, hidden, at, packed)  # m d
         logits = module.logits(head, selected).float().cpu()  # m c
     return logits.split([len(item.positions) for item in items])
 
