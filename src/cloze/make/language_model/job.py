@@ -207,12 +207,13 @@ def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText
 
 
 def _batches(text: RunningText, recipe: LanguageRecipe) -> ContextWindows | BPTTBatches:
-    table = recipe.run
+    run = recipe.run
     if recipe.nnlm is None:
-        sizes = {"batch": table.batch, "length": table.length, "seed": table.seed}
-        return BPTTBatches(text.ids, reset_prob=table.reset, **sizes)
+        return BPTTBatches(
+            text.ids, batch=run.batch, num_steps=run.length, reset_prob=run.reset, seed=run.seed
+        )
     return ContextWindows(
-        text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=table.batch, seed=table.seed
+        text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=run.batch, seed=run.seed
     )
 
 
