@@ -83,7 +83,7 @@ def test_what_is_kept_and_what_is_cut_are_the_whole(
         pieces = whole.token_range(sequence)
         kept = [pieces[n] for span in part.kept_ranges[sequence] for n in span]
         assert len(kept) + part.num_truncated[sequence] == len(pieces)
-        for column in ("ids", "pieces", "offsets", "words", "type_ids"):
+        for column in ("ids", "tokens", "offsets", "words", "type_ids"):
             expected = [getattr(whole, column)[n] for n in kept]
             assert [getattr(part, column)[n] for n in part.token_range(sequence)] == expected
     framed = [compress(encoding.ids, encoding.special_tokens_mask) for encoding in (part, whole)]
