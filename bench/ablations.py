@@ -28,7 +28,7 @@ from typing import Any
 from rich.table import Table
 from tasks import add_options, format_scores, run_jobs, settings
 
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from common import tell
 
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -88,7 +88,7 @@ def cells(ended: dict[str, Any]) -> list[str]:
     return [
         f"{ended['tokens'] / 1e6:,.1f} M",
         f"{rate:,.0f}" if rate else "",
-        *("" if share is None else percent(share) for share in shares),
+        *("" if share is None else format_percent(share) for share in shares),
     ]
 
 

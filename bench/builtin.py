@@ -22,18 +22,18 @@ from cloze.checkpoint.store import save_small
 from cloze.data.sources import read_rows
 from cloze.errors import InputError
 from cloze.make.rounding import round_weights
-from cloze.report.model_card import About, Text, read_scores, write_card
+from cloze.report.model_card import ModelFacts, TrainingText, read_scores, write_model_card
 
 ROOM = 24_000_000  # bytes
 SHORTEST = 80  # characters of a text
 FITTED, LONGEST = 400, 600  # texts to round weights on, and characters of each
 TEXTS = [
-    Text(
+    TrainingText(
         what="English Wikipedia, long and short articles of 2015",
         licence="CC BY-SA 3.0",
         source="the authors of Wikipedia, https://en.wikipedia.org",
     ),
-    Text(
+    TrainingText(
         what="English books",
         licence="public domain",
         source="Project Gutenberg, https://www.gutenberg.org",
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--storage", default="")
     parser.add_argument("--force", action="store_true")
     given = parser.parse_args()
-    about = About(
+    about = ModelFacts(
         summary="A small English encoder that comes with cloze: it fills blanks, makes vectors "
         "and is a start for tasks of your own, with no download.",
         texts=TEXTS,
@@ -73,7 +73,7 @@ def main() -> None:
     model = round_weights(cloze.load(given.run, device="cpu"), fitting(given.fit))
     with tempfile.TemporaryDirectory() as work:
         made = save_small(model, Path(work) / given.out.name)
-        write_card(given.run, made, about, read_scores(given.scores), earlier=given.earlier)
+        write_model_card(given.run, made, about, read_scores(given.scores), earlier=given.earlier)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         total = sum(path.stat().st_size for path in files)
         for path in files:

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 import cloze
 from cloze.data.labelled.tables import read_text_examples
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.sklearn import Embedder
 from common import DATA, minilm, tell, versions
 
@@ -66,7 +66,7 @@ def main() -> None:
             results.append({"model": name, "pooling": pooling, **found})
     table = Table("model", "pooling", "accuracy", "seconds", title="SST-2, frozen vectors")
     for row in results:
-        score = f"{percent(row['accuracy'])} ± {percent(row['error'])}"
+        score = f"{format_percent(row['accuracy'])} ± {format_percent(row['error'])}"
         table.add_row(row["model"], row["pooling"], score, f"{row['seconds']:.1f}")
     tell(
         table,

@@ -28,7 +28,7 @@ from rich.table import Table
 
 import cloze
 from cloze.data.sources import read_rows
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from common import TEXT, minilm, tell, versions
 
 LIMIT = 256
@@ -251,7 +251,7 @@ def main() -> None:
     padding = padding_share(texts)
     tell(
         table,
-        f"padding in the peers' batches: {percent(padding)}; cloze: none (packed)",
+        f"padding in the peers' batches: {format_percent(padding)}; cloze: none (packed)",
         f"{versions(*PACKAGES)}, {given.threads} threads",
         results={"rows": results, "padding": padding},
         file=given.json,

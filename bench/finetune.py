@@ -35,7 +35,7 @@ from cloze.data.labelled.tags import read_tagged_examples
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.recipe import finetune_recipe
 from cloze.metrics.scorer import compute_scores as measured
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from common import DATA, minilm, tell, versions
 
 IGNORED = -100
@@ -294,7 +294,7 @@ def main() -> None:
             f"{peer['seconds']:.1f}",
             f"{own['seconds']:.1f}",
             f"{row['faster']:.2f}",
-            percent(row["padding"]),
+            format_percent(row["padding"]),
         )
         if given.json:
             given.json.write_text(json.dumps(results, indent=1))

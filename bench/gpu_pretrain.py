@@ -42,7 +42,7 @@ from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import resident_pretraining
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
 from cloze.train.compiled import compile_encoders
@@ -333,7 +333,11 @@ def main() -> None:
             table.add_row(
                 *(size, str(length), kind, who, f"{row['tokens_per_second']:,.0f}"),
                 f"{row['times_eager']:.2f}" if row["times_eager"] else "",
-                *(percent(row["mfu"]), percent(row["real"]), f"{row.get('gib', 0):.1f}"),
+                *(
+                    format_percent(row["mfu"]),
+                    format_percent(row["real"]),
+                    f"{row.get('gib', 0):.1f}",
+                ),
             )
         if args.json:
             args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))

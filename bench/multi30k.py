@@ -28,7 +28,7 @@ from multi30k_run import ASKED, NAMES, learn_vocabulary, runs, slug, tell, worke
 from rich.console import Console
 from rich.table import Table
 
-from cloze.plot.chart import LineChart, Series
+from cloze.plot.line_chart import LineChart, Series
 from common import DATA
 
 

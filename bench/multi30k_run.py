@@ -18,7 +18,7 @@ import cloze
 from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
-from cloze.plot.alignment import AlignmentLines, alignment_heat
+from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.cuda_graphs import CUDAGraphCache
@@ -313,7 +313,7 @@ def plot_example(model: Translator, name: str, search: dict[str, Any], pictures:
         "title": f"{ASKED} → {found.text}",
     }
     AlignmentLines(**given).save(pictures / f"{slug(name)}-lines.svg")
-    alignment_heat(**given).save(pictures / f"{slug(name)}-heat.svg")
+    alignment_heatmap(**given).save(pictures / f"{slug(name)}-heat.svg")
     return found.text
 
 

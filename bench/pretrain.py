@@ -31,7 +31,7 @@ from cloze.data.sources import read_rows
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 from common import TEXT, tell, versions
@@ -195,7 +195,7 @@ def main() -> None:
             str(row["row"]),
             f"{row['tokens_per_second']:,.0f}",
             f"{row['ratio']:.2f}",
-            percent(row["padding"]),
+            format_percent(row["padding"]),
         )
     tell(
         table,

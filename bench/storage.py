@@ -32,7 +32,7 @@ from cloze.make.rounding import round_weights
 from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.tasks.inputs import batch_by_tokens
 from common import tell, versions
 
@@ -180,7 +180,7 @@ def evaluate_masks(
         right += int((scores.argmax(-1) == wanted).sum())
         loss += float(torch.nn.functional.cross_entropy(scores, wanted, reduction="sum"))
     return {
-        "MLM accuracy": percent(right / len(targets), 3),
+        "MLM accuracy": format_percent(right / len(targets), 3),
         "loss": round(loss / len(targets), 4),
     }
 

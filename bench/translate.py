@@ -35,7 +35,7 @@ import cloze
 from cloze.checkpoint.translator import Translator
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.tasks.inputs import batch_by_tokens
 from cloze.tasks.translate import pad_sequences, translate
 from common import tell, versions
@@ -330,7 +330,7 @@ def main() -> None:
             name,
             f"{one['sentences_per_second']:.1f}",
             f"{one['ratio']:.2f}",
-            percent(one["equal"]),
+            format_percent(one["equal"]),
         )
     tell(
         shown,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import cloze
-from cloze.plot.scatter import Dot, Scatter
+from cloze.plot.scatter import Point, Scatter
 
 WORD = "spring"
 SENTENCES = [  # one list for each meaning
@@ -44,8 +44,8 @@ def plot_meanings(model: cloze.Model) -> Scatter:
     return Scatter(
         title=f"“{WORD}” in ten sentences",
         detail="vectors of cloze-en, last layer, first two principal components",
-        dots=[
-            Dot(name=text, x=float(x), y=float(y), colour=meaning)
+        points=[
+            Point(name=text, x=float(x), y=float(y), color=meaning)
             for text, meaning, (x, y) in zip(sentences, meanings, points[:, :2], strict=True)
         ],
     )

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import cloze
-from cloze.plot.chart import LineChart, Series
+from cloze.plot.line_chart import LineChart, Series
 
 SPLIT = ["vocabulary.kind=spaced", "vocabulary.min_count=1"]  # the text is already split into words
 

@@ -11,10 +11,10 @@ from torch import nn
 
 import cloze
 from cloze.nn.positions import compute_sinusoids
-from cloze.plot.alignment import AlignmentLines, alignment_heat
-from cloze.plot.cells import Cells
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.heat import Heat
+from cloze.plot.alignment import AlignmentLines, alignment_heatmap
+from cloze.plot.heatmap import Heatmap
+from cloze.plot.line_chart import LineChart, Series
+from cloze.plot.vector_heatmap import VectorHeatmap
 
 
 def plot_softmax() -> LineChart:
@@ -58,9 +58,9 @@ def plot_dot_products() -> LineChart:
     )
 
 
-def plot_positions() -> Cells:
+def plot_positions() -> VectorHeatmap:
     """Sinusoidal positions 0 … 63, a row each, with 32 dimensions."""
-    return Cells(
+    return VectorHeatmap(
         title="sinusoidal positions 0 … 63, interleaved, 32 dimensions",
         rows=["" if n % 8 else str(n) for n in range(64)],
         values=compute_sinusoids(64, 32).tolist(),
@@ -92,9 +92,9 @@ def plot_gradients() -> LineChart:
     )
 
 
-def plot_example() -> Heat:
+def plot_example() -> Heatmap:
     """An alignment as an example, not computed by a model."""
-    return alignment_heat(
+    return alignment_heatmap(
         ["Tom", "chase", "Jerry"],
         ["汤姆", "追逐", "杰瑞"],
         [[0.6, 0.2, 0.2], [0.2, 0.7, 0.1], [0.3, 0.2, 0.5]],
@@ -107,7 +107,7 @@ def plot_alignment(folder: str, text: str, out: Path) -> None:
     (best,) = cloze.translate(cloze.load(folder), text, align=True).candidates
     words = {"source": best.alignment.source, "target": best.alignment.target}
     weights = best.alignment.weights.tolist()
-    alignment_heat(**words, weights=weights).save(out / "alignment-heat.svg")
+    alignment_heatmap(**words, weights=weights).save(out / "alignment-heat.svg")
     AlignmentLines(title="Alignment", **words, weights=weights).save(out / "alignment-lines.svg")
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloze.make.pretrain.recipe import recipe
     from cloze.make.resume import resume
     from cloze.make.vocabulary import vocabulary
-    from cloze.report.page import report
+    from cloze.report.page import build_report
     from cloze.tasks.answer import answer
     from cloze.tasks.choose import choose
     from cloze.tasks.classify import classify
@@ -65,7 +65,7 @@ _HOMES = {
     "glue": "cloze.make.glue",
     "pretrain": "cloze.make.pretrain.dispatch",
     "recipe": "cloze.make.pretrain.recipe",
-    "report": "cloze.report.page",
+    "build_report": "cloze.report.page",
     "resume": "cloze.make.resume",
     "finetune": "cloze.make.finetune.dispatch",
     "vocabulary": "cloze.make.vocabulary",
@@ -99,6 +99,7 @@ __all__ = [
     "Tokenizer",
     "analogy",
     "answer",
+    "build_report",
     "builtin",
     "choose",
     "classify",
@@ -121,7 +122,6 @@ __all__ = [
     "plot_words",
     "pretrain",
     "recipe",
-    "report",
     "resume",
     "similar",
     "suggest",

@@ -10,7 +10,7 @@ class ClozeError(Exception):
         self.fix = fix
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _again, (
+        return _rebuild, (
             type(self),
             self.problem,
             self.fix,
@@ -39,7 +39,7 @@ class MissingExtraError(ClozeError, ImportError):
         )
 
 
-def _again(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:
+def _rebuild(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:
     error = kind.__new__(kind)
     ClozeError.__init__(error, problem, fix=fix)
     return error

@@ -24,12 +24,12 @@ except ImportError:  # a system without such locks
 PathLike: TypeAlias = str | os.PathLike[str]
 
 LOCK_FILE = ".lock"  # locked by the process that writes to a folder
-CAP = 16 << 20  # bytes; far more than any file of settings has
+MAX_BYTES = 16 << 20  # bytes; far more than any file of settings has
 _AGAIN = "fetch or write the file again, or mend it"
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A stream to a file that takes its name when all is written and the disk holds it.
 
     Until then, and after a failure, what was there before is there. A link stays one, and what is
@@ -37,22 +37,22 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     named = Path(path)
     if named.exists() and not named.is_file() and not named.is_dir():
-        with writing(named) as stream:
+        with open_for_writing(named) as stream:
             yield stream
         return
     place = Path(os.path.realpath(named))
-    with workplace(place) as work:
-        with writing(work, name=named) as file:
+    with temporary_sibling(place) as work:
+        with open_for_writing(work, name=named) as file:
             yield file
             file.flush()
-            with naming(named):
+            with name_in_errors(named):
                 os.fsync(file.fileno())
         work.replace(place)
-        flush(place.parent)
+        sync_to_disk(place.parent)
 
 
 @contextmanager
-def workplace(place: Path, *, folder: bool = False) -> Iterator[Path]:
+def temporary_sibling(place: Path, *, folder: bool = False) -> Iterator[Path]:
     """A new file or folder beside a place, hidden, to write in; what is left of it is removed.
 
     Whoever writes there holds a lock on it, which the system takes back when the process ends, in
@@ -60,13 +60,13 @@ def workplace(place: Path, *, folder: bool = False) -> Iterator[Path]:
     was killed, and goes. Where a disk knows no locks, what was left stays.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(place)
+    _remove_leftovers(place)
     while True:
-        work = hidden(place)
+        work = temporary_name(place)
         work.mkdir() if folder else work.touch(exist_ok=False)
         with suppress(FileNotFoundError):  # another process swept before we held it
             handle = os.open(work, os.O_RDONLY)
-            _hold(handle)
+            _lock(handle)
             if work.exists():
                 break
             os.close(handle)
@@ -77,7 +77,7 @@ def workplace(place: Path, *, folder: bool = False) -> Iterator[Path]:
         os.close(handle)
 
 
-def hidden(place: Path) -> Path:
+def temporary_name(place: Path) -> Path:
     """A name beside a place that its next writing sweeps away, if it is left."""
     return place.with_name(f".{place.name}.{secrets.token_hex(4)}.new")
 
@@ -90,7 +90,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sweep(place: Path) -> None:
+def _remove_leftovers(place: Path) -> None:
     if fcntl is None:
         return
     ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.new")
@@ -105,14 +105,14 @@ def _sweep(place: Path) -> None:
                     os.close(handle)
 
 
-def _hold(handle: int) -> None:
+def _lock(handle: int) -> None:
     if fcntl is not None:
         with suppress(OSError):  # a disk without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 @contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Say of a failure which file it was about; the system does so only of opening one."""
     try:
         yield
@@ -122,7 +122,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
-class _Named(io.FileIO):
+class _NamedFile(io.FileIO):
     """A file whose failures name it."""
 
     def __init__(self, file: Path | int, name: str | os.PathLike[str]) -> None:
@@ -130,18 +130,20 @@ class _Named(io.FileIO):
         self._shown = name
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # noqa: ANN401
-        with naming(self._shown):
+        with name_in_errors(self._shown):
             return super().write(data)
 
 
-def writing(file: Path | int, *, name: str | os.PathLike[str] | None = None) -> io.BufferedWriter:
+def open_for_writing(
+    file: Path | int, *, name: str | os.PathLike[str] | None = None
+) -> io.BufferedWriter:
     """A file, or what is open already, to write to; what goes wrong is told of it by this name."""
-    return io.BufferedWriter(_Named(file, str(file) if name is None else name))
+    return io.BufferedWriter(_NamedFile(file, str(file) if name is None else name))
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
     """The whole of the data under this name, or what was there before."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(data)
     return Path(path)
 
@@ -158,20 +160,20 @@ def write_json(path: str | os.PathLike[str], value: object, *, indent: int | Non
     return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def sound(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can say
+def replace_non_finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can say
     """The same with None for every number that is none (NaN, infinite): JSON knows no such."""
     if isinstance(value, dict):
-        return {name: sound(one) for name, one in value.items()}
+        return {name: replace_non_finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [sound(one) for one in value]
+        return [replace_non_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_text(path: Path, *, cap: int = CAP, fix: str = _AGAIN) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _AGAIN) -> str:
     """A small file of UTF-8 with every line end as a newline, or an error that names it."""
     try:
         size = path.stat().st_size
-        if size > cap:
+        if size > max_bytes:
             raise FolderError(
                 f"{path} has {size:,} bytes, far more than such a file needs", fix=fix
             )
@@ -186,21 +188,21 @@ def read_text(path: Path, *, cap: int = CAP, fix: str = _AGAIN) -> str:
         raise FolderError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
 
 
-def read_json(path: Path, *, cap: int = CAP, fix: str = _AGAIN) -> Any:  # noqa: ANN401
+def read_json(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _AGAIN) -> Any:  # noqa: ANN401
     """What a small JSON file holds, which is not to be trusted, or an error that names it."""
-    text = read_text(path, cap=cap, fix=fix)
+    text = read_text(path, max_bytes=max_bytes, fix=fix)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FolderError(f"{path} is not JSON: {error}", fix=fix) from None
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expand_user(path: str | os.PathLike[str]) -> Path:
     """The path with the home folder for its ~; that of a user who is not here stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises a RuntimeError
 
 
-def flush(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have the disk itself hold what was written to a file, or a folder's list of names."""
     handle = os.open(path, os.O_RDONLY)
     try:

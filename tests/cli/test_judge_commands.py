@@ -6,7 +6,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.task import Task
-from cloze.metrics.names import called
+from cloze.metrics.names import metric_label
 from helpers import check_mentions, scramble, tiny_model
 
 ROWS = [("a b", "no"), ("the cat sat", "yes"), ("c d", "no"), ("cat", "yes"), ("b a", "yes")]
@@ -54,7 +54,7 @@ def test_evaluate(run, place, tmp_path):
     made = cloze.evaluate(model, place / "dev.tsv")
     found = dict(line for line in lines(ran) if len(line) == 2)
     for name, value in made.scores.items():
-        assert found[called(name)] == f"{value:.4f}"
+        assert found[metric_label(name)] == f"{value:.4f}"
     assert found["examples"] == "5"
     worst = made.worst_errors(1)[0]
     assert [worst.text, worst.gold, worst.predicted] in [line[:3] for line in lines(ran)]
@@ -136,7 +136,7 @@ def test_compare(run, place, tmp_path):
     head, first, second = lines(ran)
     models = [place / "one", place / "two"]
     made = cloze.compare(models, place / "dev.tsv", resamples=50, device="cpu")
-    assert head == [called(column) for column in made.columns]
+    assert head == [metric_label(column) for column in made.columns]
     expected = [["" if cell is None else str(cell) for cell in row[:-1]] for row in made.rows()]
     assert [first[:-1], second[:-1]] == expected
     check_mentions(ran.stderr, "p", "two-sided")
@@ -184,7 +184,7 @@ def test_a_model_without_a_task(run, place, tmp_path):
     asked = ("evaluate", place / "words", place / "held.txt", "--max-length", "16")
     found = dict(lines(run(*asked)))
     for name, value in made.scores.items():
-        assert found[called(name)] == f"{value:.4f}"
+        assert found[metric_label(name)] == f"{value:.4f}"
     said = json.loads(run(*asked, "--json", "--report", tmp_path / "page.html").stdout)
     assert said["scores"] == made.scores
     assert "MLM accuracy" in (tmp_path / "page.html").read_text()

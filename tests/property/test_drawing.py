@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.scale import LARGEST, Scale
+from cloze.plot.axes import LARGEST, Scale
+from cloze.plot.line_chart import LineChart, Series
 from cloze.plot.svg import Element
 
 numbers = st.floats(-LARGEST, LARGEST)
@@ -49,8 +49,8 @@ def test_any_text_can_be_written_to_a_file(text: str) -> None:
 def test_an_axis_holds_its_values_and_few_round_numbers(
     values: list[float], about: int, rounded: bool
 ) -> None:
-    axis = Scale.of(values, start=0, end=100)
-    axis = axis.rounded(about) if rounded else axis
+    axis = Scale.fit(values, start=0, end=100)
+    axis = axis.round_outward(about) if rounded else axis
     ticks = axis.ticks(about)
     assert all(-0.1 <= axis(value) <= 100.1 for value in [*values, *ticks])
     assert len(ticks) <= about + 3
@@ -59,7 +59,7 @@ def test_an_axis_holds_its_values_and_few_round_numbers(
 
 @given(st.lists(st.floats(1e-300, LARGEST), min_size=1), st.integers(1, 12))
 def test_a_logarithmic_axis_does_too(values: list[float], about: int) -> None:
-    axis = Scale.of(values, start=0, end=100, log=True)
+    axis = Scale.fit(values, start=0, end=100, log=True)
     ticks = axis.ticks(about)
     assert all(-0.1 <= axis(value) <= 100.1 for value in [*values, *ticks])
     assert len(ticks) <= 6 * about + 3

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import FolderError
-from cloze.files import read_json, read_text, whole_file, write_json, write_text
+from cloze.files import atomic_file, read_json, read_text, write_json, write_text
 from helpers import raises
 
 
 def failing(path):
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
@@ -32,7 +32,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
 def test_what_a_killed_process_left_goes_and_what_others_write_stays(tmp_path):
     write_text(tmp_path / ".file.0123abcd.new", "half")
     write_text(tmp_path / ".file.mine", "text")
-    with whole_file(tmp_path / "file") as living:
+    with atomic_file(tmp_path / "file") as living:
         write_text(tmp_path / "file", "first")
         living.write(b"second")
     assert (tmp_path / "file").read_text() == "second"
@@ -123,7 +123,7 @@ def test_half_a_surrogate_pair_is_escaped(tmp_path):
 def test_what_is_wrong_with_a_file_is_told(tmp_path, content, said):
     (tmp_path / "a.json").write_bytes(content)
     with raises(FolderError, tmp_path / "a.json", said):
-        read_json(tmp_path / "a.json", cap=100 if len(content) == 101 else 1 << 20)
+        read_json(tmp_path / "a.json", max_bytes=100 if len(content) == 101 else 1 << 20)
 
 
 def test_what_is_no_file_is_told(tmp_path):

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from cloze.checkpoint.source import UNPLACED
 from cloze.checkpoint.weights import SINGLE
 from cloze.errors import FolderError
-from cloze.files import flush, hidden, remove, workplace
+from cloze.files import remove, sync_to_disk, temporary_name, temporary_sibling
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -60,17 +60,17 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         )
     named, target = target, Path(os.path.realpath(target))  # a link stays one
     try:
-        with workplace(target, folder=True) as work:
+        with temporary_sibling(target, folder=True) as work:
             yield work
             files = sorted(work.rglob("*"))
             _as_umask(work, files)
             for path in (*files, work):
-                flush(path)
+                sync_to_disk(path)
             if not target.exists():
                 work.rename(target)
             elif not _exchange(work, target):
                 _replace(work, target)
-            flush(target.parent)
+            sync_to_disk(target.parent)
     except OSError as error:
         hiding = f"{target.parent}/.{target.name}."
         if error.filename is None or str(error.filename).startswith(hiding):
@@ -98,9 +98,9 @@ def whole_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         _link(written / file, folder / file)
     for place in {(folder / file).parent for file in files} | {folder}:
-        flush(place)
-    done = written.rename(hidden(written))  # at once, and only then piece by piece
-    flush(folder)
+        sync_to_disk(place)
+    done = written.rename(temporary_name(written))  # at once, and only then piece by piece
+    sync_to_disk(folder)
     remove(done)
 
 
@@ -110,7 +110,7 @@ def _link(path: Path, place: Path) -> None:
         place.hardlink_to(path)
     except OSError:  # a disk without such links
         shutil.copyfile(path, place)
-        flush(place)
+        sync_to_disk(place)
 
 
 def _as_umask(folder: Path, inside: Iterable[Path]) -> None:

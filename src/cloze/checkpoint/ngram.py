@@ -22,7 +22,7 @@ from cloze.checkpoint.weights import SINGLE, file_weights, read_weights
 from cloze.checkpoint.words import ReadsWords
 from cloze.data.input_files import open_text, split_endings
 from cloze.errors import ConfigError, FolderError
-from cloze.files import check_output_path, expanded, whole_file, writing
+from cloze.files import atomic_file, check_output_path, expand_user, open_for_writing
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, SYMBOLS, NGramConfig
 from cloze.models.language import batches
@@ -71,7 +71,7 @@ class NGramModel(ReadsWords):
         target = check_output_path(path, force, file=True)
         packed = target.suffix == ".gz"
         with (
-            whole_file(target) as file,
+            atomic_file(target) as file,
             gzip.GzipFile(target.name, "wb", 6, file) if packed else nullcontext(file) as stream,
         ):
             for part in write_arpa(self.words, self.module):
@@ -86,12 +86,12 @@ class NGramModel(ReadsWords):
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
     """Whether this is a file that its name calls ARPA, plain or packed."""
-    return split_endings(path)[0] == ".arpa" and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
+    return split_endings(path)[0] == ".arpa" and os.path.isfile(expand_user(path))  # noqa: PTH113 - never raises
 
 
 def load_arpa(path: str | os.PathLike[str]) -> NGramModel:
     """The model in an ARPA file, plain or packed. Its words stand between white space."""
-    with open_text(expanded(path)) as lines:
+    with open_text(expand_user(path)) as lines:
         words, module = read_arpa(lines, os.fspath(path))
     return NGramModel(module=module, tokenizer=build_whitespace_tokenizer(words[len(SYMBOLS) :]))
 
@@ -180,7 +180,7 @@ def _write_arrays(file: Path, arrays: Mapping[str, tuple[str, Ints | Floats]]) -
         header[name] = {"dtype": kind, "shape": [len(values)], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with writing(file) as opened:
+    with open_for_writing(file) as opened:
         opened.write(struct.pack("<Q", len(text)) + text)
         for kind, values in arrays.values():
             opened.write(np.ascontiguousarray(values, dtype=_KINDS[kind]).data)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from cloze.errors import FolderError, MissingExtraError
-from cloze.files import expanded
+from cloze.files import expand_user
 
 # what a model folder needs; pickles and other frameworks' files stay where they are
 _NEEDED = ["*.json", "*.safetensors", "vocab.txt", "*/vocab.txt", "merges.txt", "vocab.bpe"]
@@ -51,7 +51,7 @@ def model_in(folder: Path) -> Path:
 
 def existing(source: str | os.PathLike[str]) -> Path | None:
     """What is at a path, ~ being the home folder; None where nothing is."""
-    place = expanded(source)
+    place = expand_user(source)
     try:
         return place if place.exists() else None
     except OSError as error:  # a name too long to be one, a folder we may not look into
@@ -63,7 +63,7 @@ def existing(source: str | os.PathLike[str]) -> Path | None:
 
 def _cached(name: str) -> Path | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
-    cache = expanded(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    cache = expand_user(os.environ.get("HF_HUB_CACHE", home / "hub"))
     model = cache / f"models--{name.replace('/', '--')}"
     main = model / "refs" / "main"
     if not os.path.isfile(main):  # noqa: PTH113 - of a name too long it is just not true

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cloze.checkpoint.atomic import disk_full, whole_folder
 from cloze.errors import FolderError
-from cloze.files import flush, read_json
+from cloze.files import read_json, sync_to_disk
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -56,7 +56,7 @@ def save_state(folder: Path, state: SavedState, *, keep: int = 2) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        flush(folder.parent)
+        sync_to_disk(folder.parent)
         _sweep(folder)
         serial = max((number for number, _ in _states(folder)), default=0) + 1
         target = folder / state_name(serial, state.step)
@@ -132,7 +132,7 @@ def _write(work: Path, state: SavedState) -> None:
     (work / FACTS).write_bytes(_text({"step": state.step, **state.facts}))
     written = sorted(path for path in work.iterdir())
     for path in written:
-        flush(path)
+        sync_to_disk(path)
     files = {path.name: [path.stat().st_size, _sha256(path)] for path in written}
     (work / MANIFEST).write_bytes(_text(_manifest(files)))
 

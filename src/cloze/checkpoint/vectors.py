@@ -21,7 +21,7 @@ from cloze.checkpoint.weights import SINGLE, check, file_weights, read_table
 from cloze.config import from_mapping, in_range, to_mapping
 from cloze.data.input_files import open_binary, split_endings
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.files import PathLike, expanded, whole_file
+from cloze.files import PathLike, atomic_file, expand_user
 from cloze.interop.word2vec import (
     LONGEST,
     WIDEST,
@@ -89,7 +89,7 @@ def open_vectors(folder: PathLike, *, device: "str | torch.device | None" = None
 
 def is_vectors(path: PathLike) -> bool:
     """Whether this is a file that its name lets be one of vectors; a .txt may be any text."""
-    return split_endings(path)[0] in ENDINGS and os.path.isfile(expanded(path))  # noqa: PTH113 - never raises
+    return split_endings(path)[0] in ENDINGS and os.path.isfile(expand_user(path))  # noqa: PTH113 - never raises
 
 
 def begins_vectors(path: PathLike) -> bool:
@@ -98,7 +98,7 @@ def begins_vectors(path: PathLike) -> bool:
         return False
     if split_endings(path)[0] != ".txt":
         return True
-    with open_binary(expanded(path)) as stream:
+    with open_binary(expand_user(path)) as stream:
         return looks_like_vectors(stream.readline(WIDEST))
 
 
@@ -115,7 +115,7 @@ def import_vectors(
         header: whether the first line is `V D`; by default as it looks.
         limit: read no more than the first so many, which are the most frequent.
     """
-    place = expanded(path)
+    place = expand_user(path)
     ending, packing = split_endings(place)
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
@@ -139,7 +139,7 @@ def export_vectors(vectors: WordVectors, path: PathLike, *, header: bool = True)
         raise InputError(
             "binary files begin with a header, always", fix="write text: a name not ending in .bin"
         )
-    with whole_file(place) as stream:
+    with atomic_file(place) as stream:
         write_vectors(stream, vectors.words, vectors.vectors, binary=binary, header=header)
     return place
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from cloze.errors import ClozeError, InputError
-from cloze.files import sound, writing
+from cloze.files import open_for_writing, replace_non_finite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,7 +217,7 @@ def describe_os_error(error: OSError) -> ClozeError:
 def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """The same stream as UTF-8, whose failures say that they are of standard output."""
     return io.TextIOWrapper(
-        writing(stream.fileno(), name=STDOUT),
+        open_for_writing(stream.fileno(), name=STDOUT),
         # pieces and JSON are UTF-8 under any locale, and no file name is a reason to fail
         encoding="utf-8",
         errors="backslashreplace",
@@ -305,7 +305,7 @@ def check_svg_path(path: "Path | None", force: bool) -> None:
 
 def print_json(value: object) -> None:
     """One line of JSON, characters as they are; what is no number is null."""
-    print(json.dumps(sound(value), ensure_ascii=False, allow_nan=False))
+    print(json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:

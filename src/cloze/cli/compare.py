@@ -75,7 +75,7 @@ def compare(
     if len(models) == 1 and not data:
         raise typer.BadParameter("name models, then the data", param_hint="MODEL… DATA")
 
-    from cloze.metrics.names import called
+    from cloze.metrics.names import metric_label
     from cloze.tasks.compare import compare
 
     folders, files = (models, data) if data else _apart(models)
@@ -110,7 +110,7 @@ def compare(
     if as_json:
         print_json(made.to_dict())
         return
-    columns = [called(column) for column in made.columns]
+    columns = [metric_label(column) for column in made.columns]
     _print(columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
     if not quiet:
         typer.echo(made.note, err=True)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cloze.cli.common import print_json, print_table
-from cloze.metrics.names import MEASURES
-from cloze.plot.numbers import duration
+from cloze.metrics.names import METRICS
+from cloze.plot.format import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
 def _pretrained(ended: "RunResult", verb: str) -> None:
     rows: list[tuple[str, object]] = [
         *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
-        ("time", duration(ended.seconds)),
+        ("time", format_duration(ended.seconds)),
         *_scores(ended.scores),
     ]
     if ended.steps:
@@ -48,11 +48,11 @@ def _pretrained(ended: "RunResult", verb: str) -> None:
 
 def _scores(found: "Mapping[str, float]") -> "Iterator[tuple[str, str]]":
     """What is worth telling at the end, then what only this kind of model has."""
-    for key, measure in MEASURES.items():
+    for key, measure in METRICS.items():
         if key in found and measure.result:
-            yield measure.result, measure.write(found[key])
+            yield measure.result, measure.format(found[key])
     for name, value in found.items():
-        if name not in MEASURES:
+        if name not in METRICS:
             yield name, f"{value:,.0f}"
 
 
@@ -62,7 +62,7 @@ def _translator(ended: "RunResult") -> None:
         _kept(ended),
         ("steps", ended.steps),
         ("pairs left out", ended.left_out),
-        ("time", duration(ended.seconds)),
+        ("time", format_duration(ended.seconds)),
         ("report", str(ended.folder / "report.html")),
     ]
     print_table(("trained", str(ended.folder)), rows)
@@ -79,7 +79,7 @@ def _finetuned(ended: "RunResult") -> None:
                     for key in ("lr", "batch_size", "epochs")
                 ),
                 f"{t.score:.4f}",
-                duration(t.seconds),
+                format_duration(t.seconds),
             )
             for t in ended.trials
         ]
@@ -88,7 +88,7 @@ def _finetuned(ended: "RunResult") -> None:
         *((name, f"{value:.4f}") for name, value in ended.scores.items()),
         _kept(ended),
         ("steps", ended.steps),
-        ("time", duration(ended.seconds)),
+        ("time", format_duration(ended.seconds)),
         ("report", str(ended.folder / "report.html")),
     ]
     if ended.score_std is not None:

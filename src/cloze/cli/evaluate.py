@@ -186,9 +186,9 @@ def _show(made: "Evaluation", model: str, as_json: bool) -> None:
 
 
 def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
-    from cloze.metrics.names import called
+    from cloze.metrics.names import metric_label
 
-    yield from ((called(name), f"{value:.4f}") for name, value in made.scores.items())
+    yield from ((metric_label(name), f"{value:.4f}") for name, value in made.scores.items())
     if made.calibration is not None:
         yield "calibration error", f"{made.calibration.error:.4f}"
     if made.swapped is not None:
@@ -196,7 +196,7 @@ def _scores(made: "Evaluation") -> Iterator[tuple[str, object]]:
             yield "same answer, A and B exchanged", f"{made.swapped.agreement:.4f}"
         yield "difference, exchanged", f"{made.swapped.difference:.4f}"
         main = made.swapped.scores[made.metric]
-        yield f"{called(made.metric)}, exchanged", f"{main:.4f}"
+        yield f"{metric_label(made.metric)}, exchanged", f"{main:.4f}"
     yield "examples", made.count
     if made.truncated:
         yield "cut, too long", made.truncated

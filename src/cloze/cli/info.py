@@ -4,7 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from cloze.cli.common import Json, ModelFolder, print_json, print_table
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 
 if TYPE_CHECKING:
     from cloze.tasks.info import Info
@@ -39,7 +39,7 @@ def _show(found: "Info") -> None:
     ]
     print_table(("", found.folder), [row for row in rows if row[1]])
     parts = [
-        (part, count, percent(count / found.total_parameters))
+        (part, count, format_percent(count / found.total_parameters))
         for part, count in found.parameters.items()
     ]
     print_table(("part", "parameters", "share"), [*parts, ("all", found.total_parameters, "")])

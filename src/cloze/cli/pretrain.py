@@ -31,7 +31,7 @@ from cloze.cli.training import (
     nested,
     watching,
 )
-from cloze.plot.numbers import duration, percent
+from cloze.plot.format import format_duration, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -246,12 +246,12 @@ def _print_plan(made: "Plan", as_json: bool) -> None:
         ("documents", made.documents),
         ("tokens in an epoch", made.tokens_per_epoch),
         ("tokens in a step", made.tokens_per_step),
-        ("places filled with tokens", percent(made.real_share)),
+        ("places filled with tokens", format_percent(made.real_share)),
         ("tokens a second, in a trial", round(made.tokens_per_second)),
         ("steps", made.steps),
         ("tokens", made.tokens),
         ("epochs", f"{made.epochs:.2f}"),
-        ("time", duration(made.hours * 3600)),
+        ("time", format_duration(made.hours * 3600)),
         ("memory of weights and optimizer", f"{made.weights_mib:,.0f} MiB"),
         *(
             [("most memory in the trial", f"{made.peak_mib:,.0f} MiB")]

@@ -14,7 +14,7 @@ from cloze.errors import ConfigError
 if TYPE_CHECKING:
     from cloze.train.fit import Callbacks
     from cloze.train.step import Step
-    from cloze.train.step_metrics import Meter
+    from cloze.train.step_metrics import StepMetrics
 
 Minutes = Annotated[float | None, typer.Option(metavar="N", help="Train this long.")]
 Steps = Annotated[int | None, typer.Option(metavar="N", help="Or so many steps.")]
@@ -109,7 +109,7 @@ def log_to_stderr(quiet: bool) -> "Callable[[str], None]":
 
 
 def shown(
-    steps: "Iterator[Step]", meter: "Meter", *, before: ExitStack, title: str, quiet: bool
+    steps: "Iterator[Step]", meter: "StepMetrics", *, before: ExitStack, title: str, quiet: bool
 ) -> "Iterator[Step]":
     """The steps, with a live display around them in place of the bars of the preparation."""
     from cloze.report.display import Display

@@ -196,7 +196,7 @@ def _draw(
     found: "list[Translation]", place: Path, lines: bool, *, quiet: bool, failed: bool
 ) -> None:
     """The best translation of the first sentence that has one."""
-    from cloze.plot.alignment import AlignmentLines, alignment_heat
+    from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 
     drawn = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
     one, shown = next(drawn, (None, None))
@@ -207,5 +207,5 @@ def _draw(
     if not quiet:
         typer.echo(f"{place} shows the first of them: {printable(one.source)}", err=True)
     words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
-    picture = AlignmentLines(title="Alignment", **words) if lines else alignment_heat(**words)
+    picture = AlignmentLines(title="Alignment", **words) if lines else alignment_heatmap(**words)
     picture.save(place)

@@ -80,7 +80,7 @@ class Corpus:
                 if half
                 else "prepare one there, or check the path",
             )
-        description = read_json(path / DESCRIPTION, cap=_CAP, fix="prepare the corpus again")
+        description = read_json(path / DESCRIPTION, max_bytes=_CAP, fix="prepare the corpus again")
         _check_format(path, description)
         try:
             return cls(path, description)

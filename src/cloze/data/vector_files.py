@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
-from cloze.files import whole_file
+from cloze.files import atomic_file
 from cloze.text.alignment import TokenAlignment
 
 Vectors = NDArray[np.float32]
@@ -100,7 +100,7 @@ def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWr
     """A writer of records to `path`, which appears when all went well."""
     check_vector_format(path, by_token=by_token)
     open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
-    with whole_file(path) as file, open_writer(file, by_token) as write:
+    with atomic_file(path) as file, open_writer(file, by_token) as write:
         yield write
 
 

@@ -17,14 +17,14 @@ from cloze.checkpoint.vectors import VOCABULARY as WORDS
 from cloze.checkpoint.weights import INDEX, SINGLE
 from cloze.config import to_toml
 from cloze.errors import FolderError, InputError
-from cloze.files import LOCK_FILE, PathLike, check_output_path, expanded, write_text
+from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text
 from cloze.train.consumers import require_tensorboard
 from cloze.train.fit import TENSORBOARD, RunOptions
 from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,
     FILLS,
-    METRICS,
+    METRICS_FILE,
     NEIGHBOURS,
     RECIPE,
     REPORT,
@@ -60,7 +60,7 @@ _MODEL = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 _RUN = (
-    *(METRICS, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES, TRIALS),
+    *(METRICS_FILE, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES, TRIALS),
     RECIPE,  # last: if clearing is interrupted, the rest is still recognised as a run
 )
 _FOLDERS = {
@@ -190,7 +190,7 @@ def clear_model(folder: Path) -> None:
 
 def check_separate(folder: Path, place: PathLike, *, what: str = "model") -> None:
     """Refuse to read what would be removed when the run's folder is cleared."""
-    named, own = expanded(place), folder.resolve()
+    named, own = expand_user(place), folder.resolve()
     if not named.exists():  # such as the name of a model on the hub
         return
     inside = (named.parent if named.is_file() else named).resolve()

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloze.data.sources import Source, as_list, is_stream
 from cloze.errors import InputError
-from cloze.files import PathLike, absolute_path, expanded
+from cloze.files import PathLike, absolute_path, expand_user
 
 UNNAMED = "<objects in Python>"  # data or a model that a recipe cannot name
 
@@ -38,7 +38,7 @@ def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given
 
 def resolve_model_name(model: PathLike) -> str:
     """The absolute path of a folder; what is not a folder here, such as a hub name, unchanged."""
-    exists = os.path.exists(expanded(model))  # noqa: PTH110 - never raises
+    exists = os.path.exists(expand_user(model))  # noqa: PTH110 - never raises
     return absolute_path(model) if exists else str(model)
 
 

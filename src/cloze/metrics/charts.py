@@ -4,26 +4,26 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from cloze.metrics.labels import Calibration, Label, confusion_matrix, unique_labels
-from cloze.metrics.names import MEASURES, called
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.heat import Heat
-from cloze.plot.numbers import percent
-from cloze.plot.parts import Fact
+from cloze.metrics.names import METRICS, metric_label
+from cloze.plot.format import format_percent
+from cloze.plot.heatmap import Heatmap
+from cloze.plot.line_chart import LineChart, Series
+from cloze.plot.page import Fact
 
 
 def format_scores(scores: Mapping[str, float]) -> list[Fact]:
     """Scores as people read them: shares in per cent, all else as numbers."""
     return [
-        Fact(label=called(name), text=_written(name, value), value=value)
+        Fact(label=metric_label(name), text=_written(name, value), value=value)
         for name, value in scores.items()
     ]
 
 
 def _written(name: str, value: float) -> str:
-    if name not in MEASURES or not isfinite(value):
+    if name not in METRICS or not isfinite(value):
         return f"{value:.4f}"
-    write = MEASURES[name].write
-    return percent(value, 2) if write is percent else write(value)
+    write = METRICS[name].format
+    return format_percent(value, 2) if write is format_percent else write(value)
 
 
 def plot_confusion_matrix(
@@ -32,7 +32,7 @@ def plot_confusion_matrix(
     labels: Sequence[Label] | None = None,
     *,
     title: str = "Confusion matrix",
-) -> Heat:
+) -> Heatmap:
     """How often each label was taken for each.
 
     The shade is a share of the row, so that a rare label is seen as well as a frequent one.
@@ -41,7 +41,7 @@ def plot_confusion_matrix(
     counts = confusion_matrix(gold, predicted, known)
     rows = counts.sum(1, keepdims=True).clip(1)
     names = [str(label) for label in known]
-    return Heat(
+    return Heatmap(
         title=title,
         values=counts.tolist(),
         rows=names,
@@ -65,7 +65,7 @@ def plot_calibration(made: Calibration, *, title: str = "Reliability") -> LineCh
     low = shown[0].low
     return LineChart(
         title=title,
-        y_label=f"expected calibration error {percent(made.error)}",
+        y_label=f"expected calibration error {format_percent(made.error)}",
         x_label="confidence",
         percent=True,
         include=[0, 1],
@@ -74,14 +74,14 @@ def plot_calibration(made: Calibration, *, title: str = "Reliability") -> LineCh
                 name="accuracy",
                 x=[one.confidence or 0.0 for one in filled],
                 y=[one.accuracy for one in filled],
-                colour=1,
+                color=1,
             ),
             Series(name="as claimed", x=[low, 1], y=[low, 1], style="reference"),
             Series(
                 name="share of the predictions",
                 x=[edge for one in shown for edge in (one.low, one.high)],
                 y=[one.count / made.count for one in shown for _ in range(2)],
-                colour=0,
+                color=0,
             ),
         ],
         note=f"{made.count:,} predictions in {len(made.bins)} bins. Below the dashed line the "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from cloze.plot.numbers import duration, percent, short
+from cloze.plot.format import format_duration, format_number, format_percent
 
 Write: TypeAlias = Callable[[float], str]
 Lines: TypeAlias = Literal["both", "training", "held out", "set"]  # "set": by us, not measured
@@ -30,19 +30,19 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
+class Metric:
     """One of the numbers."""
 
     label: str
-    write: Write = short
-    line: str = ""  # with the number in it, where the label in front of it would not do
+    format: Write = format_number
+    phrase: str = ""  # with the number in it, where the label in front of it would not do
     result: str = ""  # what it is called in the table at a run's end
     terms: tuple[str, ...] = ()  # what objectives and judges call it
     chart: Chart | None = None
 
-    def said(self, value: float) -> str:
+    def describe(self, value: float) -> str:
         """The number in words."""
-        return (self.line or f"{self.label} {{}}").format(self.write(value))
+        return (self.phrase or f"{self.label} {{}}").format(self.format(value))
 
 
 def _count(value: float) -> str:
@@ -51,7 +51,7 @@ def _count(value: float) -> str:
 
 def _loss(value: float) -> str:
     """Always with the same decimals, so that the number does not jump about."""
-    return f"{value:.3f}" if abs(value) < _LARGE else short(value)
+    return f"{value:.3f}" if abs(value) < _LARGE else format_number(value)
 
 
 def _bleu(value: float) -> str:
@@ -59,7 +59,7 @@ def _bleu(value: float) -> str:
 
 
 def _of_hundred(value: float) -> str:
-    return percent(value / 100)
+    return format_percent(value / 100)
 
 
 def _precise(value: float) -> str:
@@ -73,23 +73,23 @@ SCORES = Chart(title="Scores", lines="held out", note=_JUDGED)
 CORRELATIONS = Chart(title="Correlations", lines="held out", note=_JUDGED)
 
 # in the order in which their charts stand on a page
-MEASURES: Mapping[str, Measure] = {
-    "step": Measure(label="step", write=_count),
-    "tokens": Measure(label="tokens", line="{} tokens"),
-    "mlm_loss": Measure(
+METRICS: Mapping[str, Metric] = {
+    "step": Metric(label="step", format=_count),
+    "tokens": Metric(label="tokens", phrase="{} tokens"),
+    "mlm_loss": Metric(
         label="MLM loss",
-        write=_loss,
+        format=_loss,
         result="held-out loss",
         terms=("mlm",),
         chart=Chart(title="Loss", unit="nats a masked token", wide=True),
     ),
-    "loss": Measure(
-        label="loss", write=_loss, result="held-out loss", chart=Chart(title="Loss", wide=True)
+    "loss": Metric(
+        label="loss", format=_loss, result="held-out loss", chart=Chart(title="Loss", wide=True)
     ),
-    "perplexity": Measure(label="perplexity", result="held-out perplexity", terms=("perplexity",)),
-    "mlm_accuracy": Measure(
+    "perplexity": Metric(label="perplexity", result="held-out perplexity", terms=("perplexity",)),
+    "mlm_accuracy": Metric(
         label="MLM accuracy",
-        write=percent,
+        format=format_percent,
         result="masked words right",
         terms=("mlm.accuracy",),
         chart=Chart(
@@ -99,9 +99,9 @@ MEASURES: Mapping[str, Measure] = {
             note="Unigram is what always saying the most frequent token gets.",
         ),
     ),
-    "lm_accuracy": Measure(
+    "lm_accuracy": Metric(
         label="LM accuracy",
-        write=percent,
+        format=format_percent,
         result="next words right",
         terms=("lm.accuracy",),
         chart=Chart(
@@ -112,15 +112,15 @@ MEASURES: Mapping[str, Measure] = {
             "gets.",
         ),
     ),
-    "teacher_accuracy": Measure(
-        label="teacher", write=percent, result="by the teacher", terms=("mlm.teacher",)
+    "teacher_accuracy": Metric(
+        label="teacher", format=format_percent, result="by the teacher", terms=("mlm.teacher",)
     ),
-    "unigram_accuracy": Measure(
-        label="unigram", write=percent, result="by the commonest word", terms=("unigram",)
+    "unigram_accuracy": Metric(
+        label="unigram", format=format_percent, result="by the commonest word", terms=("unigram",)
     ),
-    "soft_loss": Measure(
+    "soft_loss": Metric(
         label="soft targets",
-        write=_loss,
+        format=_loss,
         terms=("soft",),
         chart=Chart(
             title="Soft targets",
@@ -128,9 +128,9 @@ MEASURES: Mapping[str, Measure] = {
             note="How far the guesses are from the teacher's.",
         ),
     ),
-    "cosine_loss": Measure(
+    "cosine_loss": Metric(
         label="cosine loss",
-        write=_loss,
+        format=_loss,
         result="1 − cosine with the teacher",
         terms=("cosine",),
         chart=Chart(
@@ -139,9 +139,9 @@ MEASURES: Mapping[str, Measure] = {
             note="How far the vectors of the last layer are from the teacher's.",
         ),
     ),
-    "bleu": Measure(
+    "bleu": Metric(
         label="BLEU",
-        write=_bleu,
+        format=_bleu,
         chart=Chart(
             title="BLEU",
             unit="from 0 to 100",
@@ -151,37 +151,37 @@ MEASURES: Mapping[str, Measure] = {
         ),
     ),
     # what labelled data are scored by (cloze.metrics.scorer)
-    "accuracy": Measure(
+    "accuracy": Metric(
         label="accuracy",
-        write=percent,
+        format=format_percent,
         terms=tuple(f"{task}.accuracy" for task in _TASKS),
         chart=SCORES,
     ),
-    "f1": Measure(label="F1", write=percent, chart=SCORES),
-    "f1_macro": Measure(label="F1, mean of classes", write=percent, chart=SCORES),
-    "matthews": Measure(label="Matthews", write=_precise, chart=CORRELATIONS),
-    "pearson": Measure(label="Pearson", write=_precise, chart=CORRELATIONS),
-    "spearman": Measure(label="Spearman", write=_precise, chart=CORRELATIONS),
-    "squared_error": Measure(label="squared error", write=_precise),
-    "precision": Measure(label="precision", write=percent, chart=SCORES),
-    "recall": Measure(label="recall", write=percent, chart=SCORES),
-    "exact": Measure(label="exact", write=percent, chart=SCORES),
-    "has_answer_f1": Measure(label="F1, where there is an answer", write=percent),
-    "has_answer_exact": Measure(label="exact, where there is one", write=percent),
-    "no_answer": Measure(label="right, where there is none", write=percent),
-    "score": Measure(label="score", write=percent),
+    "f1": Metric(label="F1", format=format_percent, chart=SCORES),
+    "f1_macro": Metric(label="F1, mean of classes", format=format_percent, chart=SCORES),
+    "matthews": Metric(label="Matthews", format=_precise, chart=CORRELATIONS),
+    "pearson": Metric(label="Pearson", format=_precise, chart=CORRELATIONS),
+    "spearman": Metric(label="Spearman", format=_precise, chart=CORRELATIONS),
+    "squared_error": Metric(label="squared error", format=_precise),
+    "precision": Metric(label="precision", format=format_percent, chart=SCORES),
+    "recall": Metric(label="recall", format=format_percent, chart=SCORES),
+    "exact": Metric(label="exact", format=format_percent, chart=SCORES),
+    "has_answer_f1": Metric(label="F1, where there is an answer", format=format_percent),
+    "has_answer_exact": Metric(label="exact, where there is one", format=format_percent),
+    "no_answer": Metric(label="right, where there is none", format=format_percent),
+    "score": Metric(label="score", format=format_percent),
     # what language models and translators are scored by (cloze.tasks.evaluate_own)
-    "word_perplexity": Measure(label="perplexity of a word"),
-    "bits_per_byte": Measure(label="bits a byte", write=_precise),
+    "word_perplexity": Metric(label="perplexity of a word"),
+    "bits_per_byte": Metric(label="bits a byte", format=_precise),
     **{
-        f"precision_{n}": Measure(label=f"precision, {n}-grams", write=_of_hundred)
+        f"precision_{n}": Metric(label=f"precision, {n}-grams", format=_of_hundred)
         for n in range(1, 5)
     },
-    "brevity": Measure(label="brevity penalty", write=_precise),
-    "detection_loss": Measure(label="detection loss", write=_loss, terms=("detection",)),
-    "detection_accuracy": Measure(
+    "brevity": Metric(label="brevity penalty", format=_precise),
+    "detection_loss": Metric(label="detection loss", format=_loss, terms=("detection",)),
+    "detection_accuracy": Metric(
         label="told apart",
-        write=percent,
+        format=format_percent,
         result="tokens told apart",
         terms=("detection.accuracy",),
         chart=Chart(
@@ -191,17 +191,17 @@ MEASURES: Mapping[str, Measure] = {
             "all of them the text's gets, at the end.",
         ),
     ),
-    "original_accuracy": Measure(
+    "original_accuracy": Metric(
         label="original",
-        write=percent,
-        line="all original {}",
+        format=format_percent,
+        phrase="all original {}",
         result="by calling all original",
         terms=("detection.original",),
     ),
-    "generator_loss": Measure(label="generator loss", write=_loss, terms=("generator",)),
-    "generator_accuracy": Measure(
+    "generator_loss": Metric(label="generator loss", format=_loss, terms=("generator",)),
+    "generator_accuracy": Metric(
         label="generator accuracy",
-        write=percent,
+        format=format_percent,
         terms=("generator.accuracy",),
         chart=Chart(
             title="Generator accuracy",
@@ -209,10 +209,10 @@ MEASURES: Mapping[str, Measure] = {
             note="Masked tokens that the generator would guess right.",
         ),
     ),
-    "correction_loss": Measure(label="correction loss", write=_loss, terms=("correction",)),
-    "correction_accuracy": Measure(
+    "correction_loss": Metric(label="correction loss", format=_loss, terms=("correction",)),
+    "correction_accuracy": Metric(
         label="correction accuracy",
-        write=percent,
+        format=format_percent,
         terms=("correction.accuracy",),
         chart=Chart(
             title="Correction accuracy",
@@ -220,10 +220,10 @@ MEASURES: Mapping[str, Measure] = {
             note="Tokens the model restores where the generator has put others.",
         ),
     ),
-    "nsp_loss": Measure(label="NSP loss", write=_loss, terms=("nsp",)),
-    "nsp_accuracy": Measure(
+    "nsp_loss": Metric(label="NSP loss", format=_loss, terms=("nsp",)),
+    "nsp_accuracy": Metric(
         label="NSP accuracy",
-        write=percent,
+        format=format_percent,
         result="next sentences right",
         terms=("nsp.accuracy",),
         chart=Chart(
@@ -234,10 +234,10 @@ MEASURES: Mapping[str, Measure] = {
             "commoner answer gets; the ends of documents make the two uneven.",
         ),
     ),
-    "sop_loss": Measure(label="SOP loss", write=_loss, terms=("sop",)),
-    "sop_accuracy": Measure(
+    "sop_loss": Metric(label="SOP loss", format=_loss, terms=("sop",)),
+    "sop_accuracy": Metric(
         label="SOP accuracy",
-        write=percent,
+        format=format_percent,
         result="sentence orders right",
         terms=("sop.accuracy",),
         chart=Chart(
@@ -248,25 +248,28 @@ MEASURES: Mapping[str, Measure] = {
             "Commoner is what always saying the commoner answer gets.",
         ),
     ),
-    "commoner_pair_accuracy": Measure(
-        label="commoner", write=percent, result="by the commoner answer", terms=("commoner",)
+    "commoner_pair_accuracy": Metric(
+        label="commoner",
+        format=format_percent,
+        result="by the commoner answer",
+        terms=("commoner",),
     ),
-    "lr": Measure(
+    "lr": Metric(
         label="learning rate", chart=Chart(title="Learning rate", include=(0,), lines="set")
     ),
-    "grad_norm": Measure(label="gradient norm"),
-    "tokens_per_second": Measure(
+    "grad_norm": Metric(label="gradient norm"),
+    "tokens_per_second": Metric(
         label="tokens/s",
-        line="{} tokens/s",
+        phrase="{} tokens/s",
         chart=Chart(title="Tokens a second", include=(0,), lines="training"),
     ),
-    "real_share": Measure(label="real", write=percent, line="{} real"),
-    "seconds": Measure(label="time", write=duration, line="{}"),
-    "fraction": Measure(label="done", write=percent, line="{} done"),
-    "left": Measure(label="left", write=duration, line="{} left"),
+    "real_share": Metric(label="real", format=format_percent, phrase="{} real"),
+    "seconds": Metric(label="time", format=format_duration, phrase="{}"),
+    "fraction": Metric(label="done", format=format_percent, phrase="{} done"),
+    "left": Metric(label="left", format=format_duration, phrase="{} left"),
 }
 
 
-def called(name: str) -> str:
+def metric_label(name: str) -> str:
     """The words for a measure; any other name as it is."""
-    return MEASURES[name].label if name in MEASURES else name.replace("_", " ")
+    return METRICS[name].label if name in METRICS else name.replace("_", " ")

@@ -5,27 +5,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.errors import InputError
-from cloze.plot.axes import heading, label, text_width
-from cloze.plot.heat import Heat
-from cloze.plot.numbers import percent
-from cloze.plot.picture import EDGE, NARROW, Picture
-from cloze.plot.svg import Element
+from cloze.plot.axes import draw_heading, draw_text, text_width
+from cloze.plot.format import format_percent
+from cloze.plot.heatmap import Heatmap
+from cloze.plot.svg import MARGIN, NARROW, Element, Figure
 
 _GAP = 18.0  # between two words
 _TOP, _LINES = 48.0, 110.0  # where the first row of words stands, and the height of the lines
 _FAINT = 0.15  # the least a line is seen
 
 
-def alignment_heat(
+def alignment_heatmap(
     source: Sequence[str],
     target: Sequence[str],
     weights: Sequence[Sequence[float]],
     *,
     title: str = "Alignment",
     note: str = "",
-) -> Heat:
+) -> Heatmap:
     """How much of each source word went into each target word: a row sums to one."""
-    return Heat(
+    return Heatmap(
         title=title,
         values=weights,
         rows=list(target),
@@ -38,7 +37,7 @@ def alignment_heat(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignmentLines(Picture):
+class AlignmentLines(Figure):
     """Two rows of words, and a line from each target word to the source word it looks at most.
 
     The surer, the stronger the line.
@@ -82,7 +81,7 @@ class AlignmentLines(Picture):
 
     @property
     def width(self) -> float:
-        return max(NARROW, _across(self.source), _across(self.target))
+        return max(NARROW, _row_width(self.source), _row_width(self.target))
 
     def element(self) -> Element:
         """The picture as part of a page."""
@@ -92,24 +91,28 @@ class AlignmentLines(Picture):
     def svg(self, *children: Element) -> Element:
         bottom = _TOP + _LINES
         height = bottom + 24
-        first, second = (_places(words, self.width) for words in (self.source, self.target))
+        first, second = (_word_centers(words, self.width) for words in (self.source, self.target))
         return Element(
             "svg",
             *children,
-            heading(self.title, ""),
-            Element("g", *self._drawn(first, second, bottom), class_="data"),
-            Element("g", *_row(self.source, first, _TOP), *_row(self.target, second, bottom + 12)),
+            draw_heading(self.title, ""),
+            Element("g", *self._draw_links(first, second, bottom), class_="data"),
+            Element(
+                "g",
+                *_draw_words(self.source, first, _TOP),
+                *_draw_words(self.target, second, bottom + 12),
+            ),
             class_="lines",
-            viewBox=f"{-EDGE} {-EDGE} {self.width + 2 * EDGE:.0f} {height + 2 * EDGE:.0f}",
+            viewBox=f"{-MARGIN} {-MARGIN} {self.width + 2 * MARGIN:.0f} {height + 2 * MARGIN:.0f}",
             role="img",
             aria_label=f"{self.title}: {' '.join(self.source)} → {' '.join(self.target)}",
         )
 
-    def _drawn(
+    def _draw_links(
         self, first: Sequence[float], second: Sequence[float], bottom: float
     ) -> Iterator[Element]:
         for source, target, weight in self.links:
-            told = f"{self.source[source]} → {self.target[target]} – {percent(weight)}"
+            told = f"{self.source[source]} → {self.target[target]} – {format_percent(weight)}"
             yield Element(
                 "path",
                 Element("title", told),
@@ -119,13 +122,13 @@ class AlignmentLines(Picture):
             )
 
 
-def _across(words: Sequence[str]) -> float:
+def _row_width(words: Sequence[str]) -> float:
     return sum(text_width(word) + _GAP for word in words)
 
 
-def _places(words: Sequence[str], width: float) -> list[float]:
+def _word_centers(words: Sequence[str], width: float) -> list[float]:
     """The middle of each word, in a row in the middle of the picture."""
-    at = (width - _across(words)) / 2
+    at = (width - _row_width(words)) / 2
     found = []
     for word in words:
         wide = text_width(word) + _GAP
@@ -134,5 +137,5 @@ def _places(words: Sequence[str], width: float) -> list[float]:
     return found
 
 
-def _row(words: Sequence[str], places: Sequence[float], y: float) -> list[Element]:
-    return [label(word, x, y, class_="middle") for word, x in zip(words, places, strict=True)]
+def _draw_words(words: Sequence[str], places: Sequence[float], y: float) -> list[Element]:
+    return [draw_text(word, x, y, class_="middle") for word, x in zip(words, places, strict=True)]

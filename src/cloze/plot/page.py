@@ -1,29 +1,226 @@
-"""A page in one file: its style and script are inside, and it can load nothing from anywhere.
+"""Self-contained HTML pages: key figures, tables, bars, quotes, charts, and grids of them.
 
-The security policy names the one script and the one style by their hashes, so that a browser would
-run no other even if one found its way in.
+Style and script are inside the page, and it loads nothing. The content security policy allows the
+one script and the one style by their hashes, so that a browser would run no other.
 """
 
 import base64
 import hashlib
+import json
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
+from cloze.errors import InputError
 from cloze.files import write_text
-from cloze.plot.files import asset
-from cloze.plot.parts import Part
-from cloze.plot.svg import Element
+from cloze.plot.format import format_percent
+from cloze.plot.svg import Child, Element, load_asset
+
+Cell: TypeAlias = str | int | float | bool | None
+_BAR = 100  # width of a full bar in units of its SVG
+_SHORT = 40  # cells of at most this many characters are not wrapped
+_RARE = 0.01  # smaller fractions get one more decimal
+
+
+class PagePart(Protocol):
+    """An element of a page."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The exact values shown, ready for JSON."""
+        ...
+
+    def element(self) -> Element:
+        """The HTML element."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A key figure: its label, its formatted text and its exact value."""
+
+    label: str
+    text: str
+    value: Cell = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Key figures in a row."""
+
+    facts: Sequence[Fact]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        facts = [asdict(fact) | {"value": to_json_value(fact.value)} for fact in self.facts]
+        return {"kind": "facts", "facts": facts}
+
+    def element(self) -> Element:
+        return Element("dl", *map(_fact, self.facts), class_="facts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; columns of numbers are right-aligned, and only long texts are wrapped."""
+
+    rows: Sequence[Sequence[Cell]]
+    columns: Sequence[str] = ()
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        widths = {len(row) for row in self.rows} | ({len(self.columns)} if self.columns else set())
+        if len(widths) > 1:
+            raise InputError(
+                f"table {self.title!r} has rows of {' and '.join(map(str, sorted(widths)))} cells",
+                fix="pass as many cells per row as there are columns",
+            )
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "kind": "table",
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": [[to_json_value(cell) for cell in row] for row in self.rows],
+        }
+
+    def element(self) -> Element:
+        parts = [Element("caption", self.title)] if self.title else []
+        looks = [_column_class(column) for column in zip(*self.rows, strict=True)]
+        looks = looks or ["short"] * len(self.columns)
+        if self.columns:
+            names = zip(self.columns, looks, strict=True)
+            heads = (
+                Element("th", name, scope="col", class_=look if look == "number" else None)
+                for name, look in names
+            )
+            parts.append(Element("thead", Element("tr", *heads)))
+        rows = (Element("tr", *map(_cell, row, looks)) for row in self.rows)
+        table = Element("table", *parts, Element("tbody", *rows))
+        return Element("div", table, class_="card")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Horizontal bars of values from 0 to 1, such as probabilities or cosines."""
+
+    rows: Sequence[tuple[str, float]]
+    title: str = ""
+    as_percent: bool = True
+    highlighted: str | None = None  # label of the bar to emphasize
+
+    @property
+    def data(self) -> dict[str, Any]:
+        rows = [[label, to_json_value(value)] for label, value in self.rows]
+        return {"kind": "bars", "title": self.title, "rows": rows, "right": self.highlighted}
+
+    def element(self) -> Element:
+        caption = [Element("caption", self.title)] if self.title else []
+        rows = (self._row(label, value) for label, value in self.rows)
+        return Element("table", *caption, Element("tbody", *rows), class_="bars")
+
+    def _row(self, label: str, value: float) -> Element:
+        length = min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+        drawing = Element(
+            "svg",
+            Element("rect", width=_BAR * length, height=1),
+            viewBox=f"0 0 {_BAR} 1",
+            preserveAspectRatio="none",
+            aria_hidden="true",
+        )
+        shown = (
+            format_percent(value, 1 if value >= _RARE else 2) if self.as_percent else f"{value:.2f}"
+        )
+        return Element(
+            "tr",
+            Element(
+                "td", Element("div", drawing, Element("span", label, dir="auto"), class_="bar")
+            ),
+            Element("td", shown, class_="number"),
+            class_="right" if label == self.highlighted else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """An input text of a model; the substrings in `highlighted` are emphasized."""
+
+    text: str
+    highlighted: Sequence[str] = ()
+    note: str = ""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"kind": "quote", "text": self.text, "note": self.note}
+
+    def element(self) -> Element:
+        note = [Element("div", self.note, class_="muted", dir="auto")] if self.note else []
+        return Element("blockquote", *_highlight(self.text, self.highlighted), *note, dir="auto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraph:
+    """A paragraph."""
+
+    text: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"kind": "text", "text": self.text}
+
+    def element(self) -> Element:
+        return Element("p", self.text, class_="muted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Parts side by side, as many per row as fit.
+
+    If `packed`, they fill column after column, which suits parts of very different heights.
+    """
+
+    parts: Sequence[PagePart]
+    packed: bool = False
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"kind": "grid", "parts": [part.data for part in self.parts]}
+
+    def element(self) -> Element:
+        css = "packed" if self.packed else "grid"
+        return Element("div", *(part.element() for part in self.parts), class_=css)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Parts in one frame: the head above the others, which are side by side."""
+
+    head: PagePart
+    parts: Sequence[PagePart]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "kind": "card",
+            "head": self.head.data,
+            "parts": [part.data for part in self.parts],
+        }
+
+    def element(self) -> Element:
+        columns = Element("div", *(part.element() for part in self.parts), class_="columns")
+        return Element("div", self.head.element(), columns, class_="card")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Parts under one heading."""
+    """Parts under a heading."""
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[PagePart]
     note: str = ""
 
     @property
@@ -46,13 +243,13 @@ class Page:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Everything that is shown, exactly, as plain data."""
+        """The exact values shown, ready for JSON."""
         return {"title": self.title, "sections": [section.data for section in self.sections]}
 
     def html(self) -> str:
-        """The whole file."""
-        style = asset("page.css") + asset("chart.css")
-        script = asset("page.js")
+        """The HTML document."""
+        style = load_asset("page.css") + load_asset("chart.css")
+        script = load_asset("page.js")
         policy = (
             f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
@@ -72,11 +269,11 @@ class Page:
         return f"<!doctype html>\n{Element('html', head, body, lang='en')}\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file that shows the same on any machine."""
+        """Write the page to a self-contained file."""
         return write_text(path, self.html())
 
     def _repr_html_(self) -> str:
-        """In a notebook: in a frame, where neither can touch the other's style or script."""
+        """HTML for notebooks: an iframe, which isolates styles and scripts."""
         frame = Element(
             "iframe",
             srcdoc=self.html(),
@@ -86,6 +283,58 @@ class Page:
             frameborder="0",
         )
         return str(frame)
+
+
+def to_json_value(value: Cell) -> Cell:
+    """The value, or None for NaN and infinity, which JSON cannot represent."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fact(fact: Fact) -> Element:
+    detail = [Element("dd", fact.detail, class_="muted")] if fact.detail else []
+    value = Element("dd", fact.text, class_="value")
+    return Element("div", Element("dt", fact.label), value, *detail, class_="fact")
+
+
+def _cell(cell: Cell, look: str) -> Element:
+    return Element("td", _text(cell), class_=look, dir="auto")
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, str | bool):
+        return cell if isinstance(cell, str) else json.dumps(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+
+
+def _column_class(column: Sequence[Cell]) -> str:
+    if all(map(_is_number, column)):
+        return "number"
+    return "short" if all(len(_text(cell)) <= _SHORT for cell in column) else "long"
+
+
+def _is_number(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+
+
+def _highlight(text: str, marked: Iterable[str]) -> list[Child]:
+    pieces: list[Child] = [text]
+    for word in marked:
+        pieces = [
+            part
+            for piece in pieces
+            for part in (_split(piece, word) if isinstance(piece, str) else [piece])
+        ]
+    return pieces
+
+
+def _split(text: str, word: str) -> list[Child]:
+    first, *rest = text.split(word)
+    found: list[Child] = [first]
+    for piece in rest:
+        found += [Element("mark", word), piece]
+    return found
 
 
 def _hash(text: str) -> str:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cloze.errors import InputError
-from cloze.plot.axes import FONT, heading, label, text_width
-from cloze.plot.picture import EDGE, WIDE, Picture
-from cloze.plot.scale import drawable
-from cloze.plot.svg import Element
+from cloze.plot.axes import FONT, draw_heading, draw_text, is_drawable, text_width
+from cloze.plot.svg import MARGIN, WIDE, Element, Figure
 
-COLOURS = 6  # of chart.css
+NUM_COLORS = 6  # of chart.css
 _TOP, _MARGIN = 34.0, 60.0
 _HEIGHTS = (320.0, 760.0)
 _RADIUS = 4.0
@@ -19,14 +17,14 @@ _STEPS = (7.0, 14.0, 24.0)  # how far a name may move from its dot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dot:
+class Point:
     """One name at one place."""
 
     name: str
     x: float
     y: float
-    colour: int = 0
-    strong: bool = False  # written bold, and first where there is room
+    color: int = 0
+    bold: bool = False  # written bold, and first where there is room
 
 
 class _Rectangle(NamedTuple):
@@ -42,16 +40,16 @@ class _Rectangle(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scatter(Picture):
+class Scatter(Figure):
     """Dots; a step across is as far as a step up, so that distances can be compared."""
 
     title: str
-    dots: Sequence[Dot]
+    points: Sequence[Point]
     detail: str = ""
 
     def __post_init__(self) -> None:
-        for dot in self.dots:
-            if not (drawable(dot.x) and drawable(dot.y)):
+        for dot in self.points:
+            if not (is_drawable(dot.x) and is_drawable(dot.y)):
                 raise InputError(f"{dot.name!r} has no place", fix="leave it out")
 
     @property
@@ -64,7 +62,7 @@ class Scatter(Picture):
         return {
             "kind": "scatter",
             "title": self.title,
-            "dots": [{"name": dot.name, "x": dot.x, "y": dot.y} for dot in self.dots],
+            "dots": [{"name": dot.name, "x": dot.x, "y": dot.y} for dot in self.points],
         }
 
     def element(self) -> Element:
@@ -72,26 +70,26 @@ class Scatter(Picture):
         return Element("figure", self.svg(), class_="wide")
 
     def svg(self, *children: Element) -> Element:
-        places, height = self._places()
-        drawn = [*self._marks(places), *self._names(places, height)]
+        places, height = self._pixel_positions()
+        drawn = [*self._draw_points(places), *self._draw_names(places, height)]
         if not drawn:
-            drawn = [label("no values", WIDE / 2, height / 2, class_="muted middle")]
+            drawn = [draw_text("no values", WIDE / 2, height / 2, class_="muted middle")]
         return Element(
             "svg",
             *children,
-            heading(self.title, self.detail),
+            draw_heading(self.title, self.detail),
             Element("g", *drawn, class_="data"),
             class_="lines",
-            viewBox=f"{-EDGE} {-EDGE} {WIDE + 2 * EDGE} {height + 2 * EDGE:.0f}",
+            viewBox=f"{-MARGIN} {-MARGIN} {WIDE + 2 * MARGIN} {height + 2 * MARGIN:.0f}",
             role="img",
-            aria_label=f"{self.title}: {', '.join(dot.name for dot in self.dots)}",
+            aria_label=f"{self.title}: {', '.join(dot.name for dot in self.points)}",
         )
 
-    def _places(self) -> tuple[list[tuple[float, float]], float]:
+    def _pixel_positions(self) -> tuple[list[tuple[float, float]], float]:
         """Where the dots lie, and how high the picture is."""
-        if not self.dots:
+        if not self.points:
             return [], _HEIGHTS[0]
-        xs, ys = [dot.x for dot in self.dots], [dot.y for dot in self.dots]
+        xs, ys = [dot.x for dot in self.points], [dot.y for dot in self.points]
         across, down = max(xs) - min(xs), max(ys) - min(ys)
         room = WIDE - 2 * _MARGIN
         scale = min(room / across if across else math.inf, _HEIGHTS[1] / down if down else math.inf)
@@ -103,31 +101,33 @@ class Scatter(Picture):
                 WIDE / 2 + (dot.x - middle_x) * scale,
                 _TOP + _MARGIN / 2 + height / 2 - (dot.y - middle_y) * scale,
             )
-            for dot in self.dots
+            for dot in self.points
         ], _TOP + height + _MARGIN
 
-    def _marks(self, places: Sequence[tuple[float, float]]) -> Iterator[Element]:
-        for dot, (x, y) in zip(self.dots, places, strict=True):
-            radius = _RADIUS + 1.5 if dot.strong else _RADIUS
-            css = f"mark c{dot.colour % COLOURS}"
+    def _draw_points(self, places: Sequence[tuple[float, float]]) -> Iterator[Element]:
+        for dot, (x, y) in zip(self.points, places, strict=True):
+            radius = _RADIUS + 1.5 if dot.bold else _RADIUS
+            css = f"mark c{dot.color % NUM_COLORS}"
             yield Element("circle", Element("title", dot.name), cx=x, cy=y, r=radius, class_=css)
 
-    def _names(self, places: Sequence[tuple[float, float]], height: float) -> Iterator[Element]:
+    def _draw_names(
+        self, places: Sequence[tuple[float, float]], height: float
+    ) -> Iterator[Element]:
         """Each where it hides least, the strong ones first."""
         taken = [_Rectangle(x - 5, y - 5, x + 5, y + 5) for x, y in places]
-        order = sorted(range(len(self.dots)), key=lambda number: not self.dots[number].strong)
+        order = sorted(range(len(self.points)), key=lambda number: not self.points[number].bold)
         for number in order:
-            dot = self.dots[number]
-            wide = text_width(dot.name) * (1.08 if dot.strong else 0.95)
-            choices = list(_around(*places[number], wide))
+            dot = self.points[number]
+            wide = text_width(dot.name) * (1.08 if dot.bold else 0.95)
+            choices = list(_candidate_boxes(*places[number], wide))
             best = min(choices, key=lambda box: _cost(box, taken, places[number], height))
             taken.append(best)
             x, y = (best.left + best.right) / 2, best.bottom - 3.5
-            weight = "650" if dot.strong else None
-            yield label(dot.name, x, y, class_="middle", font_weight=weight)
+            weight = "650" if dot.bold else None
+            yield draw_text(dot.name, x, y, class_="middle", font_weight=weight)
 
 
-def _around(x: float, y: float, wide: float) -> Iterator[_Rectangle]:
+def _candidate_boxes(x: float, y: float, wide: float) -> Iterator[_Rectangle]:
     for step in _STEPS:
         for angle in range(0, 360, 45):
             across, down = math.cos(math.radians(angle)), math.sin(math.radians(angle))

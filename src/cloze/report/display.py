@@ -18,7 +18,16 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloze.report.panel import HEIGHT, WIDTH, Ascii, Row, Seen, held_out_line, panel, training_line
+from cloze.report.panel import (
+    HEIGHT,
+    WIDTH,
+    AsciiOnly,
+    Row,
+    RunSummary,
+    format_evaluation,
+    format_training,
+    render_panel,
+)
 
 _PAUSE = 10.0  # seconds from one plain line to the next; evaluations are always told
 _REFRESH = 0.2  # seconds between two pictures of the panel
@@ -31,7 +40,7 @@ class Display:
         self._title = title
         self._off = False  # something went wrong here
         self._console = console or _Console(stderr=True)
-        self._seen = Seen()
+        self._seen = RunSummary()
         self._live: Live | None = None
         self._unshown = 0  # rows since the last line or picture
         self._shown_at: float | None = None
@@ -81,7 +90,7 @@ class Display:
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
         else:
-            line = held_out_line if held_out else training_line
+            line = format_evaluation if held_out else format_training
             self._console.print(self._fit(Text(line(self._seen))), soft_wrap=True)
             if held_out:  # does not count as news of training
                 return
@@ -91,12 +100,12 @@ class Display:
     def _picture(self) -> RenderableType:
         width, height = self._console.size
         if width < WIDTH or height < HEIGHT:
-            return self._fit(Text(training_line(self._seen), no_wrap=True, overflow="ellipsis"))
+            return self._fit(Text(format_training(self._seen), no_wrap=True, overflow="ellipsis"))
         plain = self._console.options.ascii_only
-        return self._fit(panel(self._seen, title=self._title, width=width, ascii_only=plain))
+        return self._fit(render_panel(self._seen, title=self._title, width=width, ascii_only=plain))
 
     def _fit(self, shown: RenderableType) -> RenderableType:
-        return Ascii(shown) if self._console.options.ascii_only else shown
+        return AsciiOnly(shown) if self._console.options.ascii_only else shown
 
     def _stop(self) -> None:
         live, self._live = self._live, None

@@ -13,11 +13,11 @@ from typing import Any
 
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, read_json, read_text, write_text
-from cloze.metrics.names import MEASURES
-from cloze.plot.numbers import percent, short, size
-from cloze.report.charts import extent, measured
+from cloze.metrics.names import METRICS
+from cloze.plot.format import format_bytes, format_number, format_percent
+from cloze.report.charts import describe_extent, read_number
 from cloze.tasks.info import Info, info
-from cloze.train.run_files import CORPUS_FACTS, METRICS, RECIPE, read_metrics
+from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, read_metrics
 
 CARD = "README.md"
 _SHOWN = ("documents", "sentences", "words", "tokens")  # how many there were
@@ -25,7 +25,7 @@ Scores = Mapping[str, float | str]  # what was measured and on which data -> a s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class TrainingText:
     """Text that a model learned from."""
 
     what: str
@@ -34,11 +34,11 @@ class Text:
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class ModelFacts:
     """What no file of a run tells."""
 
     summary: str  # of the model, in a sentence
-    texts: Sequence[Text]
+    texts: Sequence[TrainingText]
     machine: str
     licence: str = "apache-2.0"  # of the weights, as the hub names it
     language: str = "en"
@@ -46,10 +46,10 @@ class About:
     storage: str = ""  # what the form of the weights cost
 
 
-def card(
+def build_model_card(
     run: PathLike,
     model: PathLike,
-    about: About,
+    about: ModelFacts,
     scores: Scores,
     *,
     earlier: Sequence[PathLike] = (),
@@ -79,16 +79,18 @@ def card(
     return "\n\n".join(parts) + "\n"
 
 
-def write_card(
+def write_model_card(
     run: PathLike,
     model: PathLike,
-    about: About,
+    about: ModelFacts,
     scores: Scores,
     *,
     earlier: Sequence[PathLike] = (),
 ) -> Path:
     """Write the card into the model's folder, and say where."""
-    return write_text(Path(model) / CARD, card(run, model, about, scores, earlier=earlier))
+    return write_text(
+        Path(model) / CARD, build_model_card(run, model, about, scores, earlier=earlier)
+    )
 
 
 def read_scores(path: PathLike) -> Scores:
@@ -98,7 +100,8 @@ def read_scores(path: PathLike) -> Scores:
     except FolderError as error:
         raise InputError(f"no scores can be read: {error.problem}", fix=error.fix) from None
     if not isinstance(found, dict) or not all(
-        isinstance(value, str) or measured(found, name) is not None for name, value in found.items()
+        isinstance(value, str) or read_number(found, name) is not None
+        for name, value in found.items()
     ):
         raise InputError(
             f"{path}: scores are names with numbers or words",
@@ -110,7 +113,7 @@ def read_scores(path: PathLike) -> Scores:
 def _counts(path: Path) -> Mapping[str, float]:
     found = read_json(path)
     wanted = (*_SHOWN, "held_out", "unknown_rate")
-    if not isinstance(found, dict) or any(measured(found, name) is None for name in wanted):
+    if not isinstance(found, dict) or any(read_number(found, name) is None for name in wanted):
         raise FolderError(f"{path} lacks one of {', '.join(wanted)}", fix="pre-train again")
     return found
 
@@ -127,21 +130,21 @@ def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]
     """What the last evaluation of a run says, by the names of the card."""
     nothing: Mapping[str, Any] = {}
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
-    left = measured(last, "lm_accuracy") is not None
+    left = read_number(last, "lm_accuracy") is not None
     kind, key = ("next", "lm_accuracy") if left else ("masked", "mlm_accuracy")
-    right, unigram = measured(last, key), measured(last, "unigram_accuracy")
-    perplexity = measured(last, "perplexity")
+    right, unigram = read_number(last, key), read_number(last, "unigram_accuracy")
+    perplexity = read_number(last, "perplexity")
     found: dict[str, float | str] = {}
     if right is not None:
-        found[f"{MEASURES[key].result}, documents held out"] = right
+        found[f"{METRICS[key].result}, documents held out"] = right
     if unigram is not None:
-        found[f"the same {MEASURES['unigram_accuracy'].result}"] = unigram
+        found[f"the same {METRICS['unigram_accuracy'].result}"] = unigram
     if perplexity is not None:
-        found[f"perplexity of {kind} words, documents held out"] = short(perplexity)
+        found[f"perplexity of {kind} words, documents held out"] = format_number(perplexity)
     return found
 
 
-def _front(found: Info, about: About) -> str:
+def _front(found: Info, about: ModelFacts) -> str:
     tags = [found.family, "cloze"]
     kind = (
         ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.capabilities else []
@@ -174,28 +177,30 @@ def _use(name: str, found: Info) -> str:
     )
 
 
-def _shape(found: Info, about: About) -> Iterator[str]:
+def _shape(found: Info, about: ModelFacts) -> Iterator[str]:
     shape, vocabulary = found.config, found.vocabulary
     yield (
         f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
-        f"{shape['num_heads']} heads; {short(found.total_parameters)} parameters"
+        f"{shape['num_heads']} heads; {format_number(found.total_parameters)} parameters"
     )
     case = "uncased" if vocabulary.lowercase else "cased"
     yield f"{vocabulary.size:,} pieces ({vocabulary.kind}, {case})"
-    kinds = ", ".join(f"{short(count)} numbers as {kind}" for kind, count in found.dtypes.items())
-    yield f"weights: {size(found.size_bytes)} ({kinds})" + (
+    kinds = ", ".join(
+        f"{format_number(count)} numbers as {kind}" for kind, count in found.dtypes.items()
+    )
+    yield f"weights: {format_bytes(found.size_bytes)} ({kinds})" + (
         f"; {about.storage}" if about.storage else ""
     )
     yield f"licence of the weights: {about.licence}"
 
 
-def _texts(texts: Sequence[Text], summary: Mapping[str, Any]) -> str:
+def _texts(texts: Sequence[TrainingText], summary: Mapping[str, Any]) -> str:
     told = ((text.what, text.licence, text.source) for text in texts)
     counts = ", ".join(f"{summary[key]:,} {key}" for key in _SHOWN)
     return (
         _table(("text", "licence", "from"), told)
         + f"\n\n{counts}; {summary['held_out']:,} of the documents were held out to judge by. "
-        f"{percent(summary['unknown_rate'], 3)} of the tokens are unknown to the vocabulary."
+        f"{format_percent(summary['unknown_rate'], 3)} of the tokens are unknown to the vocabulary."
     )
 
 
@@ -206,15 +211,15 @@ def _training(runs: Sequence[Path], machine: str) -> str:
         # folders are those of the machine that it ran on, and mean nothing elsewhere
         plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
         begun = "then, from those weights: " if number else ""
-        parts += [f"{begun}{extent(_rows(run))}", f"```toml\n{plain}\n```"]
+        parts += [f"{begun}{describe_extent(_rows(run))}", f"```toml\n{plain}\n```"]
     return "\n\n".join(parts)
 
 
 def _rows(run: Path) -> list[Mapping[str, Any]]:
-    return [row for _, row in read_metrics(_needed(run, METRICS)) if row]
+    return [row for _, row in read_metrics(_needed(run, METRICS_FILE)) if row]
 
 
-def _limits(found: Info, about: About) -> Iterator[str]:
+def _limits(found: Info, about: ModelFacts) -> Iterator[str]:
     yield f"It reads at most {found.max_length:,} tokens at once."
     yield from about.limits
     yield "Words it finds likely are not facts, and it repeats the prejudices of its text."
@@ -234,5 +239,5 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str
 
 
 def _cell(value: float | str) -> str:
-    told = value if isinstance(value, str) else percent(value)
+    told = value if isinstance(value, str) else format_percent(value)
     return told.replace("|", "\\|").replace("\n", " ")

@@ -23,15 +23,26 @@ from typing import Any
 from cloze.config import read_toml
 from cloze.errors import ClozeError, FolderError
 from cloze.files import read_json
-from cloze.plot.numbers import percent, short, size
-from cloze.plot.page import Page, Section
-from cloze.plot.parts import Bars, Card, Cell, Fact, Facts, Grid, Quote, Table, Text
-from cloze.report.charts import Row, extent, measured, sections
+from cloze.plot.format import format_bytes, format_number, format_percent
+from cloze.plot.page import (
+    Bars,
+    Card,
+    Cell,
+    Fact,
+    Facts,
+    Grid,
+    Page,
+    Paragraph,
+    Quote,
+    Section,
+    Table,
+)
+from cloze.report.charts import Row, build_sections, describe_extent, read_number
 from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,
     FILLS,
-    METRICS,
+    METRICS_FILE,
     NEIGHBOURS,
     RECIPE,
     REPORT,
@@ -43,7 +54,7 @@ MASKS = ("[MASK]", "<mask>")
 _LONG = 10_000_000  # numbers that do not fit a fact
 
 
-def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
+def build_report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
     """What happened in a run, and what came of it.
 
     Args:
@@ -54,23 +65,23 @@ def report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
     if not folder.is_dir():
         raise FolderError(f"{folder} is not a folder", fix="name the folder of a training run")
     problems: list[str] = []
-    rows = _rows(folder / METRICS, problems)
-    found = list(sections(rows))
+    rows = _rows(folder / METRICS_FILE, problems)
+    found = list(build_sections(rows))
     for name in _MAKERS:
         found += _sections(folder / name, problems)
     if problems:
-        found.append(Section(title="Left out", parts=[Text(text=text) for text in problems]))
+        found.append(Section(title="Left out", parts=[Paragraph(text=text) for text in problems]))
     if not found:
         raise FolderError(
             f"{folder} has nothing to report",
-            fix=f"name the folder of a training run, with {', '.join([METRICS, *_MAKERS])}",
+            fix=f"name the folder of a training run, with {', '.join([METRICS_FILE, *_MAKERS])}",
         )
-    return Page(title=title or folder.resolve().name, note=extent(rows), sections=found)
+    return Page(title=title or folder.resolve().name, note=describe_extent(rows), sections=found)
 
 
 def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write the report into the run's folder, and say where."""
-    return report(run, title=title).save(Path(run) / REPORT)
+    return build_report(run, title=title).save(Path(run) / REPORT)
 
 
 def _sections(path: Path, problems: list[str]) -> list[Section]:
@@ -96,7 +107,7 @@ def _rows(path: Path, problems: list[str]) -> list[Row]:
     except OSError as error:
         problems.append(f"{path.name} cannot be read ({error})")
         return []
-    rows = [row for _, row in lines if measured(row, "step") is not None]
+    rows = [row for _, row in lines if read_number(row, "step") is not None]
     if len(rows) < len(lines):
         problems.append(f"{path.name}: {len(lines) - len(rows):,} lines are no rows of metrics")
     return sorted(rows, key=lambda row: row["step"])
@@ -115,18 +126,18 @@ def _fill(one: Mapping[str, Any]) -> Card:
     truth = None if one.get("truth") is None else str(one["truth"])
     said = f"it was: {truth}" if truth else ""
     bars = [
-        Bars(title=when, rows=_pairs(one[when]), right=truth)
+        Bars(title=when, rows=_pairs(one[when]), highlighted=truth)
         for when in ("before", "after", "teacher")
         if one.get(when)
     ]
-    return Card(head=Quote(text=str(one["text"]), marked=MASKS, note=said), parts=bars)
+    return Card(head=Quote(text=str(one["text"]), highlighted=MASKS, note=said), parts=bars)
 
 
 def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
     cards = [
         Card(
             head=Quote(text=str(one["text"])),
-            parts=[Bars(rows=_pairs(one["neighbours"]), percents=False)],
+            parts=[Bars(rows=_pairs(one["neighbours"]), as_percent=False)],
         )
         for one in listed
     ]
@@ -149,19 +160,21 @@ def _data(description: Mapping[str, Any]) -> Section:
     summary = dict(description.get("summary", description))
     if "unknown" in summary and summary.get("tokens"):
         summary.setdefault("unknown_rate", summary["unknown"] / summary["tokens"])
-    facts = [_fact(key, summary[key]) for key in summary if measured(summary, key) is not None]
+    facts = [_fact(key, summary[key]) for key in summary if read_number(summary, key) is not None]
     return Section(title="Data", parts=[Facts(facts)])
 
 
 def _fact(key: str, value: int | float) -> Fact:
     label = key.replace("_", " ")
     if key.endswith(("rate", "share")):
-        return Fact(label=label, text=percent(value, 2), value=value)
+        return Fact(label=label, text=format_percent(value, 2), value=value)
     if key == "bytes":
-        return Fact(label="on disk", text=size(value), value=value, detail=f"{value:,} bytes")
+        return Fact(
+            label="on disk", text=format_bytes(value), value=value, detail=f"{value:,} bytes"
+        )
     if value < _LONG:
         return Fact(label=label, text=f"{value:,}", value=value)
-    return Fact(label=label, text=short(value), value=value, detail=f"{value:,}")
+    return Fact(label=label, text=format_number(value), value=value, detail=f"{value:,}")
 
 
 def _configuration(settings: Mapping[str, Any]) -> Section:

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from cloze.metrics.names import MEASURES
+from cloze.metrics.names import METRICS
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ _ROWS = (
 _CHOOSING = {"bleu", "perplexity"}
 
 
-class Ascii:
+class AsciiOnly:
     """A renderable for terminals and files that know no other letters."""
 
     def __init__(self, shown: RenderableType) -> None:
@@ -61,7 +61,7 @@ class Ascii:
             yield Segment(plain, segment.style, segment.control)
 
 
-class Trace:
+class LossHistory:
     """All values of a run in bounded memory: when it is full, each two become their mean."""
 
     def __init__(self) -> None:
@@ -87,13 +87,13 @@ class Trace:
         return "".join(levels[round((height - low) * scale)] for height in heights)
 
 
-class Seen:
+class RunSummary:
     """What the rows have said so far."""
 
     def __init__(self) -> None:
         self.training: dict[str, float] = {}
         self.held_out: dict[str, float] = {}
-        self.losses = Trace()
+        self.losses = LossHistory()
         self._began: tuple[float, float] | None = None  # seconds and fraction, in this sitting
 
     def add(self, row: Row) -> None:
@@ -119,17 +119,19 @@ class Seen:
         return since / done * (1 - fraction) if done > 0 else math.nan
 
 
-def training_line(seen: Seen) -> str:
+def format_training(seen: RunSummary) -> str:
     """The last row of training."""
-    return _said(seen.training, *_TRAINING)
+    return _describe(seen.training, *_TRAINING)
 
 
-def held_out_line(seen: Seen) -> str:
+def format_evaluation(seen: RunSummary) -> str:
     """The last evaluation."""
-    return f"held out: {_said(seen.held_out, *_HELD_OUT)}"
+    return f"held out: {_describe(seen.held_out, *_HELD_OUT)}"
 
 
-def panel(seen: Seen, *, title: str, width: int, ascii_only: bool = False) -> RenderableType:
+def render_panel(
+    seen: RunSummary, *, title: str, width: int, ascii_only: bool = False
+) -> RenderableType:
     """All that is known, in a frame."""
     width = min(width, _WIDEST)
     spark = seen.losses.spark(min(_SPARK, width - _BESIDE), _ASCII if ascii_only else _BLOCKS)
@@ -137,23 +139,23 @@ def panel(seen: Seen, *, title: str, width: int, ascii_only: bool = False) -> Re
         Group(_numbers(seen, spark), Text(), _progress(seen.training)),
         title=Text(title),
         title_align="left",
-        subtitle=Text(_said(seen.training, *_EXTENT)),
+        subtitle=Text(_describe(seen.training, *_EXTENT)),
         subtitle_align="right",
         width=width,
         padding=(1, 2),
     )
 
 
-def _numbers(seen: Seen, spark: str) -> Table:
+def _numbers(seen: RunSummary, spark: str) -> Table:
     """Each number of training, the same on held-out text, and what to compare them with."""
     beside = {
         "loss": spark,
-        "mlm_loss": _said(seen.held_out, "perplexity"),
-        "mlm_accuracy": _said(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
-        "lm_accuracy": _said(seen.held_out, "perplexity", "unigram_accuracy"),
-        "detection_accuracy": _said(seen.held_out, "original_accuracy"),
-        "accuracy": _said(seen.held_out, "perplexity"),
-        "tokens_per_second": _said(seen.training, "real_share"),
+        "mlm_loss": _describe(seen.held_out, "perplexity"),
+        "mlm_accuracy": _describe(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
+        "lm_accuracy": _describe(seen.held_out, "perplexity", "unigram_accuracy"),
+        "detection_accuracy": _describe(seen.held_out, "original_accuracy"),
+        "accuracy": _describe(seen.held_out, "perplexity"),
+        "tokens_per_second": _describe(seen.training, "real_share"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)
@@ -165,8 +167,8 @@ def _numbers(seen: Seen, spark: str) -> Table:
     for key in _ROWS:
         numbers = [known.get(key) for known in (seen.training, seen.held_out)]
         if numbers != [None, None]:
-            measure = MEASURES[key]
-            cells = ["" if number is None else measure.write(number) for number in numbers]
+            measure = METRICS[key]
+            cells = ["" if number is None else measure.format(number) for number in numbers]
             table.add_row(measure.label, *cells, Text(beside.get(key, "")))
     return table
 
@@ -178,12 +180,12 @@ def _progress(known: Mapping[str, float]) -> Table:
         table.add_column(ratio=1)
         cells.append(ProgressBar(total=1.0, completed=min(max(fraction, 0.0), 1.0)))
     table.add_column(no_wrap=True)
-    table.add_row(*cells, Text(_said(known, *_TIME)))
+    table.add_row(*cells, Text(_describe(known, *_TIME)))
     return table
 
 
-def _said(known: Mapping[str, float], *keys: str) -> str:
-    return " · ".join(MEASURES[key].said(known[key]) for key in keys if key in known)
+def _describe(known: Mapping[str, float], *keys: str) -> str:
+    return " · ".join(METRICS[key].describe(known[key]) for key in keys if key in known)
 
 
 def _number(value: object) -> float | None:

@@ -16,11 +16,10 @@ from cloze.metrics.bootstrap import (
     bootstrap_difference,
     bootstrap_interval,
 )
-from cloze.metrics.names import called
+from cloze.metrics.names import metric_label
 from cloze.metrics.perplexity import LanguageScore
-from cloze.plot.numbers import percent
-from cloze.plot.page import Page, Section
-from cloze.plot.parts import Cell, Table
+from cloze.plot.format import format_percent
+from cloze.plot.page import Cell, Page, Section, Table
 
 SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
 
@@ -119,8 +118,8 @@ class Comparison:
                 left += f", {one.too_long:,} too long for {one.name} and counted as empty"
         return (
             f"{self.count:,} examples{left}. In brackets: 95 % bootstrap confidence intervals from "
-            f"{self.resamples:,} resamples. Difference: {called(self.metric)} minus that of the "
-            "first model on the same resamples; p-value: two-sided bootstrap p-value."
+            f"{self.resamples:,} resamples. Difference: {metric_label(self.metric)} minus that of "
+            "the first model on the same resamples; p-value: two-sided bootstrap p-value."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,7 +137,7 @@ class Comparison:
         """The table as a page."""
         scores = self.entries[0].intervals
         table = Table(
-            columns=[called(name) if name in scores else name for name in self.columns],
+            columns=[metric_label(name) if name in scores else name for name in self.columns],
             rows=[[name, *map(_stack_interval, cells)] for name, *cells in self.rows()],
         )
         return _make_page(title, self.note, table)
@@ -197,7 +196,7 @@ class LanguageComparison:
                 one.kind,
                 one.parameters,
                 one.vocabulary,
-                percent(one.score.unknown / one.score.tokens, 2),
+                format_percent(one.score.unknown / one.score.tokens, 2),
                 f"{one.score.perplexity:.2f}" if one.same_tokens else None,
                 f"{one.score.word_perplexity:.2f}",
                 f"{one.score.bits_per_byte:.4f}",

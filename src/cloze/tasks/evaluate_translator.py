@@ -15,7 +15,7 @@ from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
 from cloze.metrics.bootstrap import Metric
-from cloze.plot.chart import LineChart, Series
+from cloze.plot.line_chart import LineChart, Series
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.translate import translate

@@ -22,14 +22,13 @@ from cloze.metrics.labels import (
     score_labels,
     unique_labels,
 )
-from cloze.metrics.names import called
+from cloze.metrics.names import metric_label
 from cloze.metrics.scorer import PLAIN
 from cloze.metrics.spans import score_spans
 from cloze.models.word2vec import WordVectors
-from cloze.plot.chart import LineChart
-from cloze.plot.numbers import percent
-from cloze.plot.page import Page, Section
-from cloze.plot.parts import Cell, Fact, Facts, Grid, Part, Table
+from cloze.plot.format import format_percent
+from cloze.plot.line_chart import LineChart
+from cloze.plot.page import Cell, Fact, Facts, Grid, Page, PagePart, Section, Table
 from cloze.tasks.scored_predictions import (
     SEVERITIES,
     PredictionError,
@@ -248,7 +247,7 @@ class Evaluation:
             table = Table(columns=["problem", "fix"], rows=rows)
             yield Section(title="Skipped rows", note=note, parts=[table])
 
-    def _charts(self) -> Iterator[Part]:
+    def _charts(self) -> Iterator[PagePart]:
         sides, matrix = label_pairs(self.result), self.confusion
         if sides is not None and matrix is not None and len(matrix.labels) <= MAX_MATRIX_LABELS:
             what = "words" if self.kind == "tag" else "examples"
@@ -265,7 +264,7 @@ class Evaluation:
             [label, *(round(getattr(one, name), 4) for name in _RATES), one.support, one.predicted]
             for label, one in self.label_scores.items()
         ]
-        columns = ["label", *map(called, _RATES), "support", "predicted"]
+        columns = ["label", *map(metric_label, _RATES), "support", "predicted"]
         return Table(columns=columns, rows=rows)
 
     def _error_section(self, count: int) -> Section:
@@ -311,8 +310,8 @@ class CorpusEvaluation:
     def rows(self) -> list[tuple[str, str | int]]:
         """The table: every score, count and note."""
         return [
-            *((called(name), f"{value:.4f}") for name, value in self.scores.items()),
-            *((called(name), count) for name, count in self.counts.items()),
+            *((metric_label(name), f"{value:.4f}") for name, value in self.scores.items()),
+            *((metric_label(name), count) for name, count in self.counts.items()),
             *self.notes.items(),
             ("time", f"{self.seconds:.1f} s"),
         ]
@@ -320,10 +319,10 @@ class CorpusEvaluation:
     def page(self, title: str = "Evaluation") -> Page:
         """The scores, the counts and the charts as a page."""
         counts = [
-            Fact(label=called(name), text=f"{count:,}", value=count)
+            Fact(label=metric_label(name), text=f"{count:,}", value=count)
             for name, count in self.counts.items()
         ]
-        scores: list[Part] = [Facts(format_scores(self.scores)), *self.charts]
+        scores: list[PagePart] = [Facts(format_scores(self.scores)), *self.charts]
         notes = [f"{name} {text}" for name, text in self.notes.items()]
         return Page(
             title=title,
@@ -384,6 +383,6 @@ def shorten(text: str, most: int) -> str:
 def _swap_facts(swapped: SwapResult) -> list[Fact]:
     facts = [Fact(label="difference after swapping", text=f"{swapped.difference:.4f}")]
     if swapped.agreement is not None:
-        text = percent(swapped.agreement, 2)
+        text = format_percent(swapped.agreement, 2)
         facts.insert(0, Fact(label="agreement after swapping", text=text))
     return facts

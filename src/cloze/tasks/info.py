@@ -18,7 +18,7 @@ from cloze.checkpoint.vectors import import_vectors, is_vectors
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored, stored_weights
 from cloze.data.input_files import split_endings
 from cloze.errors import InputError
-from cloze.files import expanded, read_json
+from cloze.files import expand_user, read_json
 from cloze.interop.sentence_transformers import Pooling
 from cloze.text.tokenizer import Tokenizer
 
@@ -76,9 +76,9 @@ def info(folder: str | os.PathLike[str]) -> Info:
             fix="name the folder; a loaded model says itself what it is: print(model)",
         )
     if is_arpa(folder):
-        return _arpa(expanded(folder))
+        return _arpa(expand_user(folder))
     if is_vectors(folder):
-        return _vectors(expanded(folder))
+        return _vectors(expand_user(folder))
     place = find_folder(folder)
     described = read_json(place / "config.json") if (place / "config.json").is_file() else None
     if isinstance(described, dict) and own_family(described) is not None:

@@ -14,9 +14,9 @@ from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.models.word2vec import Floats, WordVectors, normalised
-from cloze.plot.cells import Cells
-from cloze.plot.numbers import percent
-from cloze.plot.scatter import Dot, Scatter
+from cloze.plot.format import format_percent
+from cloze.plot.scatter import Point, Scatter
+from cloze.plot.vector_heatmap import VectorHeatmap
 from cloze.tasks.inputs import OnError, check_texts, open_model
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
@@ -156,19 +156,19 @@ def plot_words(
             colours.setdefault(near.word, colours.get(each.query, asked))
     places, explained = principal_components(_vectors(model, list(colours)))
     dots = [
-        Dot(name=name, x=float(x), y=float(y), colour=colour, strong=number < asked)
+        Point(name=name, x=float(x), y=float(y), color=colour, bold=number < asked)
         for number, ((name, colour), (x, y)) in enumerate(zip(colours.items(), places, strict=True))
     ]
-    detail = f"two of {model.width} directions: {percent(explained, 0)} of the variance"
-    return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, dots=dots)
+    detail = f"two of {model.width} directions: {format_percent(explained, 0)} of the variance"
+    return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, points=dots)
 
 
-def plot_vectors(model: WordVectors | PathLike, words: Sequence[str]) -> Cells:
+def plot_vectors(model: WordVectors | PathLike, words: Sequence[str]) -> VectorHeatmap:
     """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
     model = open_model(model, "similar", WordVectors)
     values = np.stack(list(_known(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
-    return Cells(title=", ".join(words), rows=words, values=(values / deviation).tolist())
+    return VectorHeatmap(title=", ".join(words), rows=words, values=(values / deviation).tolist())
 
 
 def principal_components(vectors: Floats) -> tuple[NDArray[np.float64], float]:

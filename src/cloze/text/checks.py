@@ -55,12 +55,12 @@ def check_text(text: object, name: str) -> str:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a vocabulary file, separated by newlines only: tokens may be separators."""
-    return read_text(path, cap=MAX_BYTES, fix=_REPLACE).rstrip("\n").split("\n")
+    return read_text(path, max_bytes=MAX_BYTES, fix=_REPLACE).rstrip("\n").split("\n")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a tokenizer."""
-    found = read_json(path, cap=MAX_BYTES, fix=_REPLACE)
+    found = read_json(path, max_bytes=MAX_BYTES, fix=_REPLACE)
     if not isinstance(found, dict):
         raise FolderError(f"{path} does not contain a JSON object", fix=_REPLACE)
     return found

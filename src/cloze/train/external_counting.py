@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cloze.files import writing
+from cloze.files import open_for_writing
 
 Ints = NDArray[np.signedinteger[Any]]
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ class ScratchFolder:
     ) -> tuple[Array, ...]:
         """The same for several arrays that grow together."""
         paths = [self._file() for _ in dtypes]
-        files = [writing(path) for path in paths]
+        files = [open_for_writing(path) for path in paths]
         try:
             for part in parts:
                 for file, dtype, column in zip(files, dtypes, part, strict=True):

@@ -27,12 +27,12 @@ from cloze.train.consumers import (
     write_tensorboard,
 )
 from cloze.train.loop import BatchSource, training_steps
-from cloze.train.run_files import METRICS, STATE, append_metrics
+from cloze.train.run_files import METRICS_FILE, STATE, append_metrics
 from cloze.train.schedule import Schedule
 from cloze.train.signals import StopRequest, stop_on_signals
 from cloze.train.state import TrainState, resume_training_state, save_training_state
 from cloze.train.step import Step
-from cloze.train.step_metrics import Meter, eval_row
+from cloze.train.step_metrics import StepMetrics, make_eval_row
 
 Steps = Iterator[Step]
 Evaluate = Callable[[], Mapping[str, float]]
@@ -46,7 +46,9 @@ class Callbacks:
 
     log: Callable[[str], None] = lambda _: None
     progress: Callable[[str, int, int | None], None] | None = None  # stage, done, total
-    steps: Callable[[Steps, Meter], Steps] = lambda steps, _: steps  # wraps the training steps
+    steps: Callable[[Steps, StepMetrics], Steps] = lambda steps, _: (
+        steps
+    )  # wraps the training steps
 
 
 class RunOptions(Protocol):
@@ -262,7 +264,7 @@ def _evaluate_last(job: TrainingJob, best: dict[str, Any], evaluated: dict[str, 
     step, scores = job.state.progress.step, job.evaluate()
     evaluated.update(step=step, scores=dict(scores))
     if job.state.distributed.is_first:
-        append_metrics(job.out / METRICS, eval_row(step, scores))
+        append_metrics(job.out / METRICS_FILE, make_eval_row(step, scores))
     if job.save_model is not None:
         _keep_if_best(step, scores, best, job.save_model)
         _save_state(job)
@@ -272,10 +274,12 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
     """Write the steps to metrics.jsonl and TensorBoard, and hand them to the callback."""
     # each consumer has a meter of its own: it measures the speed between its rows
     meter = partial(
-        Meter, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
+        StepMetrics, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
     )
     every, after = job.options.log_every, start.step
-    steps = write_metrics(steps, job.out / METRICS, rows=meter().rows, every=every, after=after)
+    steps = write_metrics(
+        steps, job.out / METRICS_FILE, rows=meter().rows, every=every, after=after
+    )
     if job.options.tensorboard:
         board = job.out / TENSORBOARD
         steps = write_tensorboard(steps, board, rows=meter().rows, every=every, after=after)

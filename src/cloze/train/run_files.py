@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloze.files import sound, write_bytes
+from cloze.files import replace_non_finite, write_bytes
 
-RECIPE, STATE, METRICS, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
+RECIPE, STATE, METRICS_FILE, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of raw text, of labelled data
 FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # example outputs
 TRIALS = "trials.json"  # the finished ones of several runs
@@ -44,7 +44,7 @@ def read_metrics(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 def metrics_line(row: Mapping[str, Any]) -> str:
     """A row as one line of JSON; NaN and infinity become null."""
-    return json.dumps(sound(dict(row)), allow_nan=False) + "\n"
+    return json.dumps(replace_non_finite(dict(row)), allow_nan=False) + "\n"
 
 
 def _step_of(row: Mapping[str, Any]) -> float:

@@ -21,7 +21,7 @@ from cloze.checkpoint.state import (
     state_number,
 )
 from cloze.errors import FolderError
-from cloze.files import sound
+from cloze.files import replace_non_finite
 from cloze.train.budget import Progress
 from cloze.train.config import LoopConfig
 from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, full_tensor
@@ -161,7 +161,7 @@ def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | 
             "progress": asdict(state.progress),
             "skipped": state.skipped,
             "limit": state.max_micro_tokens,
-            "notes": sound(state.notes),
+            "notes": replace_non_finite(state.notes),
             "groups": [_options(group) for group in state.optimizer.param_groups],
         },
     )

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.metrics.names import MEASURES
+from cloze.metrics.names import METRICS
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
-_TRAIN = {term: key for key, measure in MEASURES.items() for term in measure.terms}
+_TRAIN = {term: key for key, measure in METRICS.items() for term in measure.terms}
 # as other language models are judged; there is no second loss beside it
 _HELD_OUT = {**_TRAIN, "lm": "loss"}
 KEPT = "kept"
 
 
-class Meter:
+class StepMetrics:
     """Turns steps into rows; between two rows it measures the speed."""
 
     def __init__(
@@ -47,15 +47,15 @@ class Meter:
             "real_share": self._non_padding,
             **({"skipped": True} if step.is_bad else {}),
         }
-        return [row, *([eval_row(step.number, step.scores)] if step.scores else [])]
+        return [row, *([make_eval_row(step.number, step.scores)] if step.scores else [])]
 
 
-def eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
+def make_eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     """A row about an evaluation."""
     return {"kind": "eval", "step": step, **scores}
 
 
-def kept_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
+def make_kept_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
     """A row about the model that was kept, where more was done to it after its evaluation."""
     return {"kind": KEPT, "step": step, **scores}
 

@@ -8,7 +8,7 @@ import torch
 from cloze.cli.training import shown
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import AsyncValues, Step
-from cloze.train.step_metrics import Meter
+from cloze.train.step_metrics import StepMetrics
 
 
 def steps(count):
@@ -28,14 +28,14 @@ def steps(count):
 
 
 def watched(source, *, quiet=False):
-    meter = Meter(Budget(steps=100), Progress())
+    meter = StepMetrics(Budget(steps=100), Progress())
     return shown(source, meter, before=ExitStack(), title="a run", quiet=quiet)
 
 
 def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
     bars, closed = ExitStack(), []
     bars.callback(lambda: closed.append(True))
-    meter = Meter(Budget(steps=100), Progress())
+    meter = StepMetrics(Budget(steps=100), Progress())
     passed = shown(steps(3), meter, before=bars, title="a run", quiet=False)
     assert [step.number for step in passed] == [1, 2, 3]
     assert closed

@@ -21,7 +21,7 @@ from cloze.make.pretrain.recipe import recipe
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
-from cloze.report.panel import Seen, held_out_line, panel
+from cloze.report.panel import RunSummary, format_evaluation, render_panel
 from cloze.train.fit import Callbacks
 from helpers import raises, scramble
 
@@ -199,12 +199,12 @@ def test_the_teacher_is_measured_beside_the_student(student, teacher):
 
 
 def test_the_display_tells_of_the_teacher(student):
-    seen = Seen()
+    seen = RunSummary()
     for kind in ("train", "eval"):
         seen.add(rows_of(student[1], kind)[-1])
-    assert re.search(r"teacher \S+\s% · cosine loss 0\.\d+", held_out_line(seen))
+    assert re.search(r"teacher \S+\s% · cosine loss 0\.\d+", format_evaluation(seen))
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(panel(seen, title="m", width=88))
+    console.print(render_panel(seen, title="m", width=88))
     shown = console.export_text()
     for words in ("soft targets", "cosine loss", "MLM loss", "teacher"):
         assert words in shown

@@ -14,7 +14,7 @@ from cloze.make.finetune.recipe import finetune_recipe
 from cloze.make.finetune.transfer import layer_lr_factors
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
-from cloze.report.page import report
+from cloze.report.page import build_report
 from cloze.train.config import OptimizerConfig
 from cloze.train.fit import Callbacks
 from cloze.train.optim import build_optimizer
@@ -146,7 +146,7 @@ def test_answers_are_learned(base, tmp_path):
     assert cloze.answer(model, "h", "b c d e f g").text == ""
     kept = metrics(tmp_path / "m")[-1]  # with that threshold, which no evaluation had
     assert kept == {"kind": "kept", "step": ended.best_step, **ended.scores}
-    result, *_, data, _ = report(tmp_path / "m").data["sections"]
+    result, *_, data, _ = build_report(tmp_path / "m").data["sections"]
     told = {fact["label"]: fact["value"] for fact in result["parts"][0]["facts"]}
     assert told == {"F1": ended.scores["f1"], "exact": ended.scores["exact"]}
     assert "classes" not in {fact["label"] for fact in data["parts"][0]["facts"]}

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 
 from cloze.errors import InputError
-from cloze.plot.alignment import AlignmentLines, alignment_heat
+from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from helpers import raises
 
 SOURCE, TARGET = ["Tom", "chase", "Jerry"], ["汤姆", "追逐", "杰瑞"]
@@ -11,7 +11,7 @@ WEIGHTS = [[0.6, 0.2, 0.2], [0.2, 0.7, 0.1], [0.3, 0.2, 0.5]]
 
 
 def test_the_map_has_the_words_on_its_axes():
-    heat = alignment_heat(SOURCE, TARGET, WEIGHTS, title="Tom chase Jerry")
+    heat = alignment_heatmap(SOURCE, TARGET, WEIGHTS, title="Tom chase Jerry")
     assert heat.data["rows"] == TARGET
     assert heat.data["columns"] == SOURCE
     assert heat.data["values"] == WEIGHTS

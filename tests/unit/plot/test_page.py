@@ -8,10 +8,21 @@ from pathlib import Path
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.files import asset
-from cloze.plot.page import Page, Section
-from cloze.plot.parts import Bars, Card, Fact, Facts, Grid, Part, Quote, Table, Text
+from cloze.plot.line_chart import LineChart, Series
+from cloze.plot.page import (
+    Bars,
+    Card,
+    Fact,
+    Facts,
+    Grid,
+    Page,
+    PagePart,
+    Paragraph,
+    Quote,
+    Section,
+    Table,
+)
+from cloze.plot.svg import load_asset
 from helpers import raises
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'>&lt;"
@@ -50,13 +61,13 @@ def page(text: str = "some text") -> Page:
         note=text,
         series=[Series(name=text, x=[0, 1], y=[1, 2]), Series(name=f"{text}2", x=[0], y=[1])],
     )
-    parts: list[Part] = [
+    parts: list[PagePart] = [
         chart,
         Facts([Fact(label=text, text=text, value=text, detail=text)]),
         Table(title=text, columns=[text, "n"], rows=[[text, 1], [text, None]]),
         Bars(title=text, rows=[(text, 0.5)]),
-        Card(head=Quote(text=f"{text} [MASK] {text}", marked=["[MASK]", text]), parts=[]),
-        Grid(parts=[Text(text=text)], packed=True),
+        Card(head=Quote(text=f"{text} [MASK] {text}", highlighted=["[MASK]", text]), parts=[]),
+        Grid(parts=[Paragraph(text=text)], packed=True),
     ]
     return Page(title=text, note=text, sections=[Section(title=text, note=text, parts=parts)])
 
@@ -187,6 +198,6 @@ def test_only_long_text_is_broken():
 
 
 def test_a_small_chart_alone_is_not_blown_up_and_what_is_wide_scrolls():
-    style = asset("page.css")
+    style = load_asset("page.css")
     assert "figure:not(.wide) { max-width: 38.4rem; }" in style
     assert re.search(r"\.card, figure {\s+overflow-x: auto;", style)

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.scatter import Dot, Scatter
+from cloze.plot.scatter import Point, Scatter
 from helpers import raises
 
 
@@ -13,12 +13,12 @@ def places(scatter: Scatter) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in found]
 
 
-def dots(*points) -> list[Dot]:
-    return [Dot(name=f"w{n}", x=x, y=y) for n, (x, y) in enumerate(points)]
+def dots(*points) -> list[Point]:
+    return [Point(name=f"w{n}", x=x, y=y) for n, (x, y) in enumerate(points)]
 
 
 def test_distances_are_true_and_up_is_up():
-    (ax, ay), (bx, by), (cx, cy) = places(Scatter(title="t", dots=dots((0, 0), (3, 4), (3, 0))))
+    (ax, ay), (bx, by), (cx, cy) = places(Scatter(title="t", points=dots((0, 0), (3, 4), (3, 0))))
     assert by < ay
     assert bx > ax
     ratio = math.dist((ax, ay), (bx, by)) / math.dist((bx, by), (cx, cy))
@@ -27,7 +27,7 @@ def test_distances_are_true_and_up_is_up():
 
 def test_names_give_way_to_one_another():
     scatter = Scatter(
-        title="t", dots=dots(*((n % 5 * 0.02, n // 5 * 0.02) for n in range(20)), (9, 9))
+        title="t", points=dots(*((n % 5 * 0.02, n // 5 * 0.02) for n in range(20)), (9, 9))
     )
     found = re.findall(r'<text x="([\d.-]+)" y="([\d.-]+)"[^>]*>w(\d+)', str(scatter.svg()))
     assert len(found) == 21
@@ -35,7 +35,7 @@ def test_names_give_way_to_one_another():
 
 
 def test_far_apart_no_name_hides_another():
-    scatter = Scatter(title="t", dots=dots(*((n % 4, n // 4) for n in range(16))))
+    scatter = Scatter(title="t", points=dots(*((n % 4, n // 4) for n in range(16))))
     found = re.findall(r'<text x="([\d.-]+)" y="([\d.-]+)"[^>]*>w\d+', str(scatter.svg()))
     boxes = [(float(x), float(y)) for x, y in found]
     assert all(
@@ -46,7 +46,7 @@ def test_far_apart_no_name_hides_another():
 
 
 def test_strange_names_are_text(tmp_path):
-    scatter = Scatter(title="t", dots=[Dot(name="<script>", x=0, y=0, strong=True, colour=7)])
+    scatter = Scatter(title="t", points=[Point(name="<script>", x=0, y=0, bold=True, color=7)])
     text = scatter.save(tmp_path / "x.svg").read_text()
     assert "<script>" not in text
     assert "mark c1" in text
@@ -55,9 +55,9 @@ def test_strange_names_are_text(tmp_path):
 
 
 def test_nothing_to_draw_says_so():
-    assert "no values" in str(Scatter(title="t", dots=[]).svg())
+    assert "no values" in str(Scatter(title="t", points=[]).svg())
 
 
 def test_a_dot_without_a_place_is_told():
     with raises(InputError, "'x'"):
-        Scatter(title="t", dots=[Dot(name="x", x=math.nan, y=0)])
+        Scatter(title="t", points=[Point(name="x", x=math.nan, y=0)])

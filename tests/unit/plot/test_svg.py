@@ -1,7 +1,7 @@
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.svg import Element, data_block, number
+from cloze.plot.svg import Element, format_coordinate, json_script
 from helpers import raises
 
 
@@ -52,7 +52,7 @@ def test_a_script_cannot_be_left(text: str) -> None:
 
 
 def test_data_holds_any_text_and_ends_no_script() -> None:
-    made = str(data_block({"a": "</script><!--", "b": [1.5, None]}))
+    made = str(json_script({"a": "</script><!--", "b": [1.5, None]}))
     assert made == (
         '<script type="application/json">{"a":"\\u003c/script>\\u003c!--","b":[1.5,null]}</script>'
     )
@@ -62,10 +62,10 @@ def test_data_holds_any_text_and_ends_no_script() -> None:
     ("value", "text"), [(12, "12"), (0.5, "0.5"), (-0.01, "0"), (1.25, "1.2"), (-3.0, "-3")]
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_coordinate(value) == text
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_has_no_place(value: float) -> None:
     with raises(InputError, value):
-        number(value)
+        format_coordinate(value)

@@ -12,7 +12,13 @@ import pytest
 from rich.console import Console
 
 from cloze.report.display import Display
-from cloze.report.panel import Seen, Trace, held_out_line, panel, training_line
+from cloze.report.panel import (
+    LossHistory,
+    RunSummary,
+    format_evaluation,
+    format_training,
+    render_panel,
+)
 from helpers import raises
 
 
@@ -308,13 +314,13 @@ def test_rows_of_any_kind_are_shown_as_far_as_can_be(
 
 
 def test_a_loss_that_is_no_number_is_said() -> None:
-    seen = Seen()
+    seen = RunSummary()
     seen.add({"step": 3, "loss": math.nan})
-    assert training_line(seen) == "step 3 · loss NaN"
+    assert format_training(seen) == "step 3 · loss NaN"
 
 
 def test_time_left_follows_the_pace_of_this_sitting() -> None:
-    seen = Seen()
+    seen = RunSummary()
     seen.add({"seconds": 1000.0, "fraction": 0.5})  # resumed: all that is known is the past
     assert seen.training["left"] == pytest.approx(1000)
     seen.add({"seconds": 1010.0, "fraction": 0.6})  # ten times as fast as before
@@ -322,42 +328,42 @@ def test_time_left_follows_the_pace_of_this_sitting() -> None:
 
 
 def test_what_a_row_leaves_out_is_still_known() -> None:
-    seen = Seen()
+    seen = RunSummary()
     seen.add({"step": 1, "loss": 2.0})
     seen.add({"step": 2})
     seen.add({"kind": "eval", "step": 2, "mlm_accuracy": 0.5})
-    assert training_line(seen) == "step 2 · loss 2.000"
-    assert held_out_line(seen) == "held out: step 2 · MLM accuracy 50.0\xa0%"
+    assert format_training(seen) == "step 2 · loss 2.000"
+    assert format_evaluation(seen) == "held out: step 2 · MLM accuracy 50.0\xa0%"
 
 
 def test_what_chooses_a_model_is_told_by_its_own_name() -> None:
-    seen = Seen()
+    seen = RunSummary()
     bleu = {"bleu": 36.12, "loss": 1.5, "perplexity": 4.48, "accuracy": 0.6, "score": 36.12}
     seen.add({"kind": "eval", "step": 2, **bleu})
     told = "held out: step 2 · perplexity 4.48 · accuracy 60.0\xa0% · BLEU 36.1"
-    assert held_out_line(seen) == told
+    assert format_evaluation(seen) == told
     console = terminal()
-    console.print(panel(seen, title="mt", width=80))
+    console.print(render_panel(seen, title="mt", width=80))
     assert "BLEU" in written(console)
     assert "score" not in written(console)
     seen.add({"kind": "eval", "step": 3, "loss": 6.2, "perplexity": 492.7, "score": -6.2})
-    assert held_out_line(seen) == "held out: step 3 · perplexity 492.7"
+    assert format_evaluation(seen) == "held out: step 3 · perplexity 492.7"
     seen.add({"kind": "eval", "step": 4, "accuracy": 0.8, "score": 0.75})
-    assert held_out_line(seen).endswith("accuracy 80.0\xa0% · score 75.0\xa0%")
+    assert format_evaluation(seen).endswith("accuracy 80.0\xa0% · score 75.0\xa0%")
 
 
 def test_a_panel_leaves_out_what_it_does_not_know() -> None:
     console = plain()
-    seen = Seen()
+    seen = RunSummary()
     seen.add({"step": 1, "loss": 2.0})
-    console.print(panel(seen, title="t", width=80))
+    console.print(render_panel(seen, title="t", width=80))
     assert "loss" in written(console)
     for word in ("held out", "NSP", "learning", "tokens", "left"):
         assert word not in written(console)
 
 
 def test_a_spark_line_shows_the_whole_run() -> None:
-    trace = Trace()
+    trace = LossHistory()
     assert trace.spark() == ""
     trace.add(5)
     assert trace.spark() == "▁"
@@ -371,7 +377,7 @@ def test_a_spark_line_shows_the_whole_run() -> None:
 
 
 def test_a_long_run_is_remembered_evenly_in_little_room() -> None:
-    trace = Trace()
+    trace = LossHistory()
     for step in range(100_000):
         trace.add(step < 50_000)
     assert len(trace._means) + len(trace._open) < 2_000

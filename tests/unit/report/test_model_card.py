@@ -7,7 +7,13 @@ import pytest
 import cloze
 from cloze.checkpoint.store import save_small
 from cloze.errors import FolderError, InputError
-from cloze.report.model_card import About, Text, card, read_scores, write_card
+from cloze.report.model_card import (
+    ModelFacts,
+    TrainingText,
+    build_model_card,
+    read_scores,
+    write_model_card,
+)
 from helpers import raises, tiny_model
 
 RECIPE = """\
@@ -40,9 +46,9 @@ CORPUS = {
     "words": 8_720_638,
     "unknown_rate": 0.000134,
 }
-ABOUT = About(
+ABOUT = ModelFacts(
     summary="A model to test with.",
-    texts=[Text(what="English | Wikipedia", licence="CC BY-SA 3.0", source="its authors")],
+    texts=[TrainingText(what="English | Wikipedia", licence="CC BY-SA 3.0", source="its authors")],
     machine="one card",
     limits=["It knows cats."],
     storage="0.1 points lost",
@@ -66,7 +72,7 @@ def model(tmp_path):
 
 
 def test_everything_that_was_measured_is_told(run, model):
-    text = card(run, model, ABOUT, {"SST-2 dev": 0.895, "STS-B dev": "82.1 ± 0.3"})
+    text = build_model_card(run, model, ABOUT, {"SST-2 dev": 0.895, "STS-B dev": "82.1 ± 0.3"})
     for fact in (
         "# cloze-xx\n\nA model to test with.",
         'cloze fill cloze-xx "The capital of France is [MASK]."',
@@ -92,7 +98,7 @@ def test_the_runs_before_are_told_in_their_order(run, model, tmp_path):
     first.mkdir()
     (first / "recipe.toml").write_text("[samples]\nlength = 96\n")
     (first / "metrics.jsonl").write_text(json.dumps(ROWS[0] | {"step": 5678, "tokens": 999}))
-    text = card(run, model, ABOUT, {}, earlier=[first])
+    text = build_model_card(run, model, ABOUT, {}, earlier=[first])
     before, found, after = text.partition("\n\nthen, from those weights: 1,234 steps")
     assert found
     assert "5,678 steps · 999 tokens" in before
@@ -101,14 +107,14 @@ def test_the_runs_before_are_told_in_their_order(run, model, tmp_path):
 
 
 def test_no_folder_of_the_machine_is_told(run, model):
-    text = card(run, model, ABOUT, {})
+    text = build_model_card(run, model, ABOUT, {})
     assert 'sources = ["wiki-00.txt.xz", "books-*.txt.xz", "reviews.txt"]' in text
     assert 'start = "org/name"' in text
     assert str(run.parent) not in text
 
 
 def test_a_model_without_a_masked_head_is_shown_by_its_vectors(run, tmp_path):
-    text = card(run, tiny_model().save(tmp_path / "body"), ABOUT, {})
+    text = build_model_card(run, tiny_model().save(tmp_path / "body"), ABOUT, {})
     assert 'cloze embed body "A text."' in text
     assert "import AutoTokenizer, AutoModel\n" in text
     assert "fill-mask" not in text
@@ -118,14 +124,14 @@ def test_a_model_without_a_masked_head_is_shown_by_its_vectors(run, tmp_path):
 def test_a_file_that_is_missing(run, model, name):
     (run / name).unlink()
     with raises(FolderError, name):
-        card(run, model, ABOUT, {})
+        build_model_card(run, model, ABOUT, {})
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"documents": 3}'])
 def test_counts_that_are_broken(run, model, content):
     (run / "corpus.json").write_text(content)
     with raises(FolderError, "corpus.json"):
-        card(run, model, ABOUT, {})
+        build_model_card(run, model, ABOUT, {})
 
 
 def test_scores_come_from_a_file(tmp_path):
@@ -146,7 +152,7 @@ def test_scores_come_from_a_file(tmp_path):
 @pytest.mark.parity
 def test_the_hub_reads_its_front_matter(run, model):
     hub = pytest.importorskip("huggingface_hub", reason="pip install huggingface_hub")
-    path = write_card(run, model, ABOUT, {})
+    path = write_model_card(run, model, ABOUT, {})
     assert path == model / "README.md"
     data = hub.ModelCard.load(path).data
     assert (data.language, data.license, data.library_name) == ("en", "apache-2.0", "transformers")

@@ -9,7 +9,7 @@ import pytest
 
 from cloze.errors import FolderError
 from cloze.report.charts import running_mean
-from cloze.report.page import report, write_report
+from cloze.report.page import build_report, write_report
 from helpers import raises
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -95,11 +95,11 @@ EVERYTHING = {
 
 
 def titles(run: Path) -> list[str]:
-    return [section["title"] for section in report(run).data["sections"]]
+    return [section["title"] for section in build_report(run).data["sections"]]
 
 
 def part(run: Path, title: str) -> Any:
-    (found,) = [one for one in report(run).data["sections"] if one["title"] == title]
+    (found,) = [one for one in build_report(run).data["sections"] if one["title"] == title]
     return found["parts"]
 
 
@@ -119,7 +119,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     html = path.read_text(encoding="utf-8")
     assert "<h1>my-bert</h1>" in html
     assert "20 steps · 20,000 tokens · 1:00 of training" in html
-    assert report(run, title="Another").data["title"] == "Another"
+    assert build_report(run, title="Another").data["title"] == "Another"
 
 
 def test_the_curves(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_curves(tmp_path: Path) -> None:
     assert found["Loss"]["held out"] == {"name": "held out", "x": [10, 20], "y": [2.5, 2.5]}
     assert found["MLM accuracy"]["unigram"] == {"name": "unigram", "x": [1, 20], "y": [0.05, 0.05]}
     assert found["NSP accuracy"]["commoner"]["y"] == [0.55, 0.55]
-    html = report(tmp_path / "my-bert").html()
+    html = build_report(tmp_path / "my-bert").html()
     assert html.count('class="reference"') == 4  # the two lines and their names
 
 
@@ -172,7 +172,7 @@ def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
     (facts,) = part(run, "Result")
     told = {fact["label"]: fact["text"] for fact in facts["facts"]}
     assert told == {"accuracy": "70.0\xa0%", "Matthews": "0.4000"}  # of equal ones the first
-    assert "the best one, of step 20." in report(run).html()
+    assert "the best one, of step 20." in build_report(run).html()
     (grid,) = part(run, "Training")
     assert [(one["title"], one["mark"]) for one in grid["parts"]] == [
         ("Scores", [20, "kept"]),
@@ -182,7 +182,7 @@ def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
 
 def test_where_no_score_was_a_number_the_last_was_kept(tmp_path: Path) -> None:
     run = folder(tmp_path, metrics=[row | {"score": None} for row in BEST])
-    assert "of step 40." in report(run).html()
+    assert "of step 40." in build_report(run).html()
 
 
 def test_what_was_done_after_the_best_evaluation_counts(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_the_fills_stand_side_by_side(tmp_path: Path) -> None:
     assert [bars["title"] for bars in first["parts"]] == ["before", "after"]
     assert first["parts"][0]["rows"] == [["##ly", 0.0003]]
     assert [bars["title"] for bars in second["parts"]] == ["after"]
-    html = report(run).html()
+    html = build_report(run).html()
     assert "<mark>[MASK]</mark>" in html
     assert "<mark>&lt;mask&gt;</mark>" in html
     assert second["head"]["note"] == "it was: one"
@@ -272,7 +272,7 @@ def test_what_is_missing_leaves_no_hole(tmp_path: Path, missing: str) -> None:
 def test_a_measure_that_is_missing_leaves_no_hole(tmp_path: Path, key: str) -> None:
     rows = [{name: row[name] for name in row if name != key} for row in metrics()]
     run = folder(tmp_path, metrics=rows)
-    html = report(run).html()
+    html = build_report(run).html()
     assert "no values" not in html
     if key == "mlm_loss":  # then the sum is all there is
         assert charts(run)["Loss"]["training"]["y"][0] == 9.0
@@ -318,7 +318,7 @@ def test_translations_stand_beside_what_is_right(tmp_path: Path) -> None:
     assert table["rows"] == [["eine Katze", "a cat", "the cat"]]
     (tmp_path / "my-bert" / "samples.json").write_text("[]")
     with raises(FolderError, "report"):  # an empty section is left out
-        report(tmp_path / "my-bert")
+        build_report(tmp_path / "my-bert")
     (tmp_path / "my-bert" / "samples.json").write_text("[{}]")
     assert titles(tmp_path / "my-bert") == ["Left out"]
 
@@ -363,14 +363,14 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     for number, text in enumerate(["harmless", HOSTILE]):
         place = tmp_path / str(number)
         place.mkdir()
-        pages.append(report(folder(place, **contents(text)), title=text).html())
+        pages.append(build_report(folder(place, **contents(text)), title=text).html())
     assert Tags(pages[0]).found == Tags(pages[1]).found
     assert re.search("alert", pages[1])
 
 
 def test_no_folder_no_report(tmp_path: Path) -> None:
     with raises(FolderError, "folder", fix="folder"):
-        report(tmp_path / "nowhere")
+        build_report(tmp_path / "nowhere")
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cloze.checkpoint.vectors import WordModel, import_vectors
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.ngram import train_ngram
 from cloze.metrics.perplexity import score_language
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
 from languages import language_model
@@ -213,7 +213,9 @@ def test_the_table_of_language_models(text, tmp_path):
     assert made.save(tmp_path / "page.html").is_file()
     others = cloze.compare({"one": text_model(2), "two": text_model(2, TEXT[:4])}, text)
     assert [row[5] is None for row in others.rows()] == [False, True]
-    assert rows[0][4] == percent(made.entries[0].score.unknown / made.entries[0].score.tokens, 2)
+    assert rows[0][4] == format_percent(
+        made.entries[0].score.unknown / made.entries[0].score.tokens, 2
+    )
     with raises(InputError, "bert"):
         cloze.compare({**models, "bert": tiny_model("mlm")}, text)
 

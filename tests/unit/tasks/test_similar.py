@@ -161,11 +161,11 @@ def test_one_word_alone_lies_in_the_middle():
 def test_a_picture_of_words_and_their_neighbours(model):
     found = similar(model, ["king", "man"], top=2)
     picture = plot_words(model, ["king", "man"], found)
-    dots = {dot.name: dot for dot in picture.dots}
+    dots = {dot.name: dot for dot in picture.points}
     assert set(dots) == {"king", "man", "queen", "cabbage"} | set(names(found[1]))
-    assert dots["king"].strong
-    assert not dots["queen"].strong
-    assert dots["queen"].colour == dots["king"].colour
+    assert dots["king"].bold
+    assert not dots["queen"].bold
+    assert dots["queen"].color == dots["king"].color
     assert picture.data["dots"][0]["name"] == "king"
 
 

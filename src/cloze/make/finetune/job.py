@@ -37,9 +37,9 @@ from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
-from cloze.train.run_files import DATA_FACTS, METRICS, append_metrics
+from cloze.train.run_files import DATA_FACTS, METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
-from cloze.train.step_metrics import kept_row
+from cloze.train.step_metrics import make_kept_row
 
 
 def finetune_model(
@@ -189,7 +189,7 @@ def _set_threshold(
     chosen = choose_threshold(load(out, quiet=True), data.dev, batch_tokens=batch_tokens)
     chosen.save_into(out)
     judged = score_predictions(chosen, data.dev, batch_tokens=batch_tokens)
-    append_metrics(out / METRICS, kept_row(result.best_step, judged.scores))
+    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, judged.scores))
     return replace(result, score=data.score(judged), scores=judged.scores)
 
 

@@ -48,9 +48,9 @@ from cloze.train.evaluate import evaluate_objective
 from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
 from cloze.train.memory import gradient_checkpointing
 from cloze.train.optim import build_optimizer
-from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS, append_metrics
+from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
-from cloze.train.step_metrics import eval_row, held_out_scores
+from cloze.train.step_metrics import held_out_scores, make_eval_row
 
 NUM_PROBES = 10  # sentences that the model fills before and after training
 SENTENCE_ORDER_NAMES = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"}  # the head is the same
@@ -167,7 +167,7 @@ def _train(
             if setup.teacher is not None and not state.progress.step and evaluate is not None:
                 initial = evaluate()  # of the layers that the student was initialised with
                 if distributed.is_first:
-                    append_metrics(out / METRICS, eval_row(0, initial))
+                    append_metrics(out / METRICS_FILE, make_eval_row(0, initial))
 
         result = fit(
             TrainingJob(

@@ -27,10 +27,10 @@ from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
 from cloze.train.fit import TENSORBOARD
-from cloze.train.run_files import CORPUS_FACTS, METRICS, RECIPE
+from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE
 
 # What a plan leaves for its run, and a run that failed before it saved a state.
-REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS, TENSORBOARD})
+REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS_FILE, TENSORBOARD})
 
 
 @contextmanager

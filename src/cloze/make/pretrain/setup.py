@@ -39,7 +39,7 @@ from cloze.objectives.left_to_right import NextBatch, left_to_right
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
 from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
-from cloze.plot.numbers import percent
+from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
 from cloze.train.fit import Callbacks
@@ -269,7 +269,7 @@ def describe_corpus(summary: Summary) -> str:
     return (
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "
         f"{summary.sentences:,} sentences, {summary.tokens:,} tokens, "
-        f"{percent(summary.unknown_rate, 3)} unknown, "
+        f"{format_percent(summary.unknown_rate, 3)} unknown, "
         f"longest sentence {summary.longest_sentence:,} tokens"
         + (f"; {summary.skipped:,} rows could not be read" if summary.skipped else "")
     )

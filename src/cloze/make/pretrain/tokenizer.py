@@ -76,7 +76,7 @@ def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
 def _read_origin(out: Path) -> object:
     try:
         return read_json(
-            out / TOKENIZER / TOKENIZER_ORIGIN, cap=1 << 28
+            out / TOKENIZER / TOKENIZER_ORIGIN, max_bytes=1 << 28
         )  # it lists all files of text
     except FolderError:
         return "none"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.config import Flag, Help, Range, to_mapping
 from cloze.errors import ConfigError
-from cloze.files import sound
+from cloze.files import replace_non_finite
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, Parallelism
 
@@ -183,5 +183,7 @@ def run_fingerprint(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN4
     for path in (*CHANGEABLE, *sources):
         table, _, name = path.rpartition(".")
         (values.get(table, {}) if table else values).pop(name, None)
-    fingerprint: dict[str, Any] = sound(values)  # no clipping is infinity, which JSON lacks
+    fingerprint: dict[str, Any] = replace_non_finite(
+        values
+    )  # no clipping is infinity, which JSON lacks
     return fingerprint

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.files import asset
-from cloze.plot.line import thinned
+from cloze.plot.line_chart import LineChart, Series, thin_points
+from cloze.plot.svg import load_asset
 from helpers import raises
 
 NAN, INF = math.nan, math.inf
@@ -140,11 +139,11 @@ def test_a_long_line_keeps_its_peaks_and_gaps() -> None:
     points[54_321] = (54_321.0, 99.0)
     points[12_345] = (12_345.0, -99.0)
     points[77_777] = (77_777.0, None)
-    kept = thinned(points)
+    kept = thin_points(points)
     assert len(kept) <= 2_000
     assert {points[54_321], points[12_345], points[77_777], points[0], points[-1]} <= set(kept)
     assert list(kept) == sorted(kept, key=lambda point: point[0])
-    assert thinned(points[:1600]) == points[:1600]
+    assert thin_points(points[:1600]) == points[:1600]
 
 
 def test_the_data_are_exact_and_plain() -> None:
@@ -215,7 +214,7 @@ def lab(light: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_colours_stand_out_and_apart_for_all_eyes(scheme: int) -> None:
-    css = asset("chart.css")
+    css = load_asset("chart.css")
     ground = linear(re.findall(r"--ground: (#\w{6})", css)[scheme])
     colours = [linear(re.findall(rf"--c{n}: (#\w{{6}})", css)[scheme]) for n in range(6)]
     for colour in colours:
@@ -227,7 +226,7 @@ def test_colours_stand_out_and_apart_for_all_eyes(scheme: int) -> None:
 
 
 def test_a_place_is_marked_quietly():
-    made = chart([1, 2, 3, 4], x_label="step", mark=(3, "kept"))
+    made = chart([1, 2, 3, 4], x_label="step", marker=(3, "kept"))
     lines = drawn(made)
     assert [one.get("class") for one in lines] == [
         one.get("class") for one in drawn(chart([1, 2, 3, 4]))
@@ -235,4 +234,4 @@ def test_a_place_is_marked_quietly():
     assert ">step 3" not in str(made.svg())
     assert "<title>kept: step 3</title>" in str(made.svg())
     assert made.data["mark"] == [3, "kept"]
-    assert "kept" not in str(chart([None], mark=(3, "kept")).svg())
+    assert "kept" not in str(chart([None], marker=(3, "kept")).svg())

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.errors import InputError
-from cloze.plot.axes import ROW, heading, label, text_width
-from cloze.plot.picture import EDGE, WIDE, Picture
-from cloze.plot.svg import Element
+from cloze.plot.axes import ROW, draw_heading, draw_text, text_width
+from cloze.plot.svg import MARGIN, WIDE, Element, Figure
 
 LIMIT = 2.0
 _BLUE, _WHITE, _RED = (33, 102, 172), (255, 255, 255), (178, 24, 43)
@@ -22,7 +21,7 @@ _KEY = 160.0  # width of the key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells(Picture):
+class VectorHeatmap(Figure):
     """A name and its numbers in each row."""
 
     title: str
@@ -62,11 +61,11 @@ class Cells(Picture):
         return Element(
             "svg",
             *children,
-            heading(self.title, ""),
-            Element("g", *_key(self.limit, self.unit)),
-            Element("g", *self._drawn(), class_="data"),
+            draw_heading(self.title, ""),
+            Element("g", *_draw_scale(self.limit, self.unit)),
+            Element("g", *self._draw_cells(), class_="data"),
             class_="lines",
-            viewBox=f"{-EDGE} {-EDGE} {WIDE + 2 * EDGE} {height + 2 * EDGE:.0f}",
+            viewBox=f"{-MARGIN} {-MARGIN} {WIDE + 2 * MARGIN} {height + 2 * MARGIN:.0f}",
             role="img",
             aria_label=f"{self.title}: {len(self.rows)} rows of {len(self.values[0])} cells",
         )
@@ -75,14 +74,14 @@ class Cells(Picture):
     def _height(self) -> float:
         return _HEIGHT if len(self.rows) < _MANY else _LOW
 
-    def _drawn(self) -> Iterator[Element]:
+    def _draw_cells(self) -> Iterator[Element]:
         # one pixel higher where rows touch, for the same reason as below
         tall, gap = self._height, 3 if self._height == _HEIGHT else -1
         left = 10 + max(map(text_width, self.rows))
         cell = (WIDE - left) / len(self.values[0])
         for number, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
             top = _TOP + number * tall
-            yield label(name, left - 8, top + tall / 2 + 3, class_="end")
+            yield draw_text(name, left - 8, top + tall / 2 + 3, class_="end")
             for column, value in enumerate(values):
                 # one pixel wider than its share, so that no line of ground shows between two
                 last = column == len(values) - 1
@@ -92,11 +91,11 @@ class Cells(Picture):
                     y=top,
                     width=cell if last else cell + 1,
                     height=tall - gap,
-                    fill=colour(value, self.limit),
+                    fill=cell_color(value, self.limit),
                 )
 
 
-def colour(value: float, limit: float = LIMIT) -> str:
+def cell_color(value: float, limit: float = LIMIT) -> str:
     """As CSS writes it; grey for what is no number."""
     if not math.isfinite(value):
         return "#999999"
@@ -106,9 +105,9 @@ def colour(value: float, limit: float = LIMIT) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def _key(limit: float, unit: str) -> Iterator[Element]:
+def _draw_scale(limit: float, unit: str) -> Iterator[Element]:
     steps = 40
-    yield label(f"−{limit:g}", 0, ROW + 18, class_="muted")
+    yield draw_text(f"−{limit:g}", 0, ROW + 18, class_="muted")
     for step in range(steps):
         value = limit * (2 * step / (steps - 1) - 1)
         yield Element(
@@ -117,6 +116,6 @@ def _key(limit: float, unit: str) -> Iterator[Element]:
             y=ROW + 8,
             width=_KEY / steps + 0.5,
             height=12,
-            fill=colour(value, limit),
+            fill=cell_color(value, limit),
         )
-    yield label(f"{limit:g}{unit}", 28 + _KEY, ROW + 18, class_="muted")
+    yield draw_text(f"{limit:g}{unit}", 28 + _KEY, ROW + 18, class_="muted")

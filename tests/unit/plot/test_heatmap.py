@@ -8,23 +8,22 @@ import numpy as np
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.chart import LineChart, Series
-from cloze.plot.files import asset
-from cloze.plot.heat import Heat
+from cloze.plot.heatmap import Heatmap
+from cloze.plot.line_chart import LineChart, Series
 from cloze.plot.page import Page, Section
-from cloze.plot.picture import NARROW, WIDE
+from cloze.plot.svg import NARROW, WIDE, load_asset
 from helpers import raises
 
 HOSTILE = "</text></svg><script>alert(1)</script>\"'>&lt;"
 
 
-def heat(values, **settings) -> Heat:
+def heat(values, **settings) -> Heatmap:
     rows = settings.pop("rows", [f"r{n}" for n in range(len(values))])
     columns = settings.pop("columns", [f"c{n}" for n in range(len(values[0]) if values else 0)])
-    return Heat(title="Map", values=values, rows=rows, columns=columns, **settings)
+    return Heatmap(title="Map", values=values, rows=rows, columns=columns, **settings)
 
 
-def drawn(made: Heat) -> ElementTree.Element:
+def drawn(made: Heatmap) -> ElementTree.Element:
     """The picture, after checking that all of it lies inside."""
     root = ElementTree.fromstring(str(made.svg()))
     left, top, width, height = map(float, root.attrib["viewBox"].split())
@@ -35,11 +34,11 @@ def drawn(made: Heat) -> ElementTree.Element:
     return root
 
 
-def opacities(made: Heat) -> list[float]:
+def opacities(made: Heatmap) -> list[float]:
     return [float(cell.attrib["fill-opacity"]) for cell in drawn(made).iter("rect")]
 
 
-def written(made: Heat) -> list[str]:
+def written(made: Heatmap) -> list[str]:
     return [node.text or "" for node in drawn(made).iterfind("g[@class='data']/text")]
 
 
@@ -172,7 +171,7 @@ def luminance(colour: np.ndarray) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_the_ink_stands_out_on_every_shade(scheme):
     """4.5 : 1, what WCAG 2 asks of small text; full and empty cells are 2.5 : 1 apart."""
-    css = asset("chart.css")
+    css = load_asset("chart.css")
     ground, ink, full = (
         parts(re.findall(rf"--{name}: (#\w{{6}})", css)[scheme])
         for name in ("ground", "ink", "heat")

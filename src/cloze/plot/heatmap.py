@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from cloze.errors import InputError
-from cloze.plot.axes import FONT, heading, label, text_width
-from cloze.plot.numbers import percent, short
-from cloze.plot.picture import EDGE, NARROW, WIDE, Picture
-from cloze.plot.svg import Element
+from cloze.plot.axes import FONT, draw_heading, draw_text, text_width
+from cloze.plot.format import format_number, format_percent
+from cloze.plot.svg import MARGIN, NARROW, WIDE, Element, Figure
 
 _LONGEST = 18  # letters of a name
 _CELL = (14.0, 180.0)  # width of a cell, at least and at most
@@ -28,7 +27,7 @@ _SLANT = math.sqrt(0.5)  # of 45°
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heat(Picture):
+class Heatmap(Figure):
     """Rows of numbers with a name for each row and each column.
 
     A number that is None or not finite leaves its cell empty. The shade of a cell is its number's
@@ -68,7 +67,7 @@ class Heat(Picture):
             "columns": list(self.columns),
             "row_title": self.row_title,
             "column_title": self.column_title,
-            "values": [[_real(value) for value in row] for row in self.values],
+            "values": [[_finite(value) for value in row] for row in self.values],
         }
 
     @property
@@ -87,14 +86,15 @@ class Heat(Picture):
 
     def svg(self, *children: Element) -> Element:
         layout = self._layout
+        width, height = layout.width + 2 * MARGIN, layout.height + 2 * MARGIN
         return Element(
             "svg",
             *children,
-            heading(self.title, ""),
+            draw_heading(self.title, ""),
             Element("g", *self._names(layout)),
             Element("g", *self._cells(layout), class_="data"),
             class_="heat",
-            viewBox=f"{-EDGE} {-EDGE} {layout.width + 2 * EDGE:.0f} {layout.height + 2 * EDGE:.0f}",
+            viewBox=f"{-MARGIN} {-MARGIN} {width:.0f} {height:.0f}",
             role="img",
             aria_label=f"{self.title}: {len(self.rows)} × {len(self.columns)}",
         )
@@ -107,38 +107,38 @@ class Heat(Picture):
         size = min(FONT, 0.9 * layout.cell_height)
         for number, name in enumerate(self.rows):
             middle = layout.top + (number + 0.5) * layout.cell_height
-            yield label(
-                _cut(name), layout.left - 8, middle + 0.35 * size, class_="end", font_size=size
+            yield draw_text(
+                _shorten(name), layout.left - 8, middle + 0.35 * size, class_="end", font_size=size
             )
         size = min(FONT, 0.9 * layout.cell_width)
         for number, name in enumerate(self.columns):
             x, y = layout.left + (number + 0.5) * layout.cell_width, layout.top - 8
             if layout.slanted:
                 place = f"translate({x + 0.35 * size:.1f} {y:.1f}) rotate(-45)"
-                yield Element("text", _cut(name), transform=place, font_size=size)
+                yield Element("text", _shorten(name), transform=place, font_size=size)
             else:
-                yield label(_cut(name), x, y, class_="middle", font_size=size)
+                yield draw_text(_shorten(name), x, y, class_="middle", font_size=size)
         across, down = (layout.left + layout.right) / 2, (layout.top + layout.bottom) / 2
         if self.row_title:
             place = f"translate(10 {down:.1f}) rotate(-90)"
             yield Element("text", self.row_title, class_="muted middle", transform=place)
         if self.column_title:
-            yield label(self.column_title, across, 36, class_="muted middle")
+            yield draw_text(self.column_title, across, 36, class_="muted middle")
 
     def _cells(self, layout: "_Layout") -> Iterator[Element]:
         if not (self.rows and self.columns):
-            yield label("no values", layout.width / 2, layout.height / 2, class_="muted middle")
+            yield draw_text("no values", layout.width / 2, layout.height / 2, class_="muted middle")
             return
         shades = self._shades()
         write, size = layout.numbers
         for row, values in enumerate(self.values):
             for column, given in enumerate(values):
-                value = _real(given)
+                value = _finite(given)
                 x = layout.left + column * layout.cell_width
                 y = layout.top + row * layout.cell_height
                 yield Element(
                     "rect",
-                    Element("title", self._told(row, column, shades[row][column])),
+                    Element("title", self._tooltip(row, column, shades[row][column])),
                     x=x,
                     y=y,
                     width=layout.cell_width,
@@ -149,22 +149,24 @@ class Heat(Picture):
                 if size and value is not None and (value or size >= _EASY):
                     middle = y + layout.cell_height / 2 + 0.35 * size
                     css = "middle" if value else "middle zero"
-                    yield label(
+                    yield draw_text(
                         write(value), x + layout.cell_width / 2, middle, class_=css, font_size=size
                     )
 
     def _shades(self) -> list[list[float]]:
         if self.shades is not None:
-            return [[_bounded(shade) for shade in row] for row in self.shades]
-        largest = max(_all(self.values), default=0.0)
+            return [[_clamp_shade(shade) for shade in row] for row in self.shades]
+        largest = max(_known_values(self.values), default=0.0)
         whole = largest if largest > 0 else 1.0
-        return [[_bounded((_real(value) or 0.0) / whole) for value in row] for row in self.values]
+        return [
+            [_clamp_shade((_finite(value) or 0.0) / whole) for value in row] for row in self.values
+        ]
 
-    def _told(self, row: int, column: int, shade: float) -> str:
-        value = _real(self.values[row][column])
+    def _tooltip(self, row: int, column: int, shade: float) -> str:
+        value = _finite(self.values[row][column])
         exact = "–" if value is None else f"{value:,.6g}"
-        shown = percent(value, 2) if self.percent and value is not None else exact
-        share = f" ({percent(shade)} {self.shade_title})" if self.shade_title else ""
+        shown = format_percent(value, 2) if self.percent and value is not None else exact
+        share = f" ({format_percent(shade)} {self.shade_title})" if self.shade_title else ""
         sides = ((self.row_title, self.rows[row]), (self.column_title, self.columns[column]))
         names = ", ".join(f"{title}: {name}" if title else name for title, name in sides)
         return f"{names} – {shown}{share}"
@@ -186,23 +188,23 @@ class _Layout:
     numbers: tuple[Callable[[float], str], float]  # how they are written, and how large; 0: not
 
     @classmethod
-    def of(cls, heat: Heat) -> "_Layout":
-        left = 10 + _widest(heat.rows) + (18 if heat.row_title else 0)
-        names = _widest(heat.columns)
+    def of(cls, heat: Heatmap) -> "_Layout":
+        left = 10 + _max_name_width(heat.rows) + (18 if heat.row_title else 0)
+        names = _max_name_width(heat.columns)
         across, down = max(len(heat.columns), 1), max(len(heat.rows), 1)
 
         def cell(width: float) -> tuple[float, bool]:
             """The width of cells in a picture of this width, and whether names must slant."""
-            size = _within((width - left) / across, _CELL)
+            size = _clamp((width - left) / across, _CELL)
             if names + 6 <= size:
                 return size, False
             # the last name leans out of the picture by what its cell does not cover
-            return _within((width - left - _SLANT * names) / (across - 0.5), _CELL), True
+            return _clamp((width - left - _SLANT * names) / (across - 0.5), _CELL), True
 
         narrow = cell(NARROW)
         size, slanted = narrow if narrow[0] >= _TIGHT else cell(WIDE)
         # Few rows: cells as high as look well beside their width. Many: about square.
-        height = _within(max(_HEIGHT / down, min(size, 24.0)), _CELL_HEIGHT)
+        height = _clamp(max(_HEIGHT / down, min(size, 24.0)), _CELL_HEIGHT)
         top = 34 + (18 if heat.column_title else 0) + (_SLANT * names + 6 if slanted else 12)
         right, bottom = left + size * across, top + height * down
         leaning = right + _SLANT * names - size / 2 if slanted else right
@@ -216,14 +218,20 @@ class _Layout:
             cell_width=size,
             cell_height=height,
             slanted=slanted,
-            numbers=_numbers(heat, size - 2, height - 2),
+            numbers=_choose_number_format(heat, size - 2, height - 2),
         )
 
 
-def _numbers(heat: Heat, width: float, height: float) -> tuple[Callable[[float], str], float]:
+def _choose_number_format(
+    heat: Heatmap, width: float, height: float
+) -> tuple[Callable[[float], str], float]:
     """The longest way to write the numbers that is easy to read in a cell, else the shortest."""
-    real = _all(heat.values)
-    ways = (percent, _whole_percent) if heat.percent else (_plainly, short, _briefly)
+    real = _known_values(heat.values)
+    ways = (
+        (format_percent, _format_whole_percent)
+        if heat.percent
+        else (_format_plain, format_number, _format_brief)
+    )
     size = 0.0
     for write in ways:
         longest = max((text_width(write(value)) for value in real), default=1.0)
@@ -233,24 +241,24 @@ def _numbers(heat: Heat, width: float, height: float) -> tuple[Callable[[float],
     return write, size if size >= _SMALLEST else 0.0
 
 
-def _plainly(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else short(value)
+def _format_plain(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else format_number(value)
 
 
-def _briefly(value: float) -> str:
+def _format_brief(value: float) -> str:
     """Two digits that matter: .52, 1.2k."""
     if abs(value) >= 1000:  # noqa: PLR2004
-        return f"{value / 1000:.2g}k" if abs(value) < 99_500 else short(value)  # noqa: PLR2004
+        return f"{value / 1000:.2g}k" if abs(value) < 99_500 else format_number(value)  # noqa: PLR2004
     if value == round(value):
         return f"{value:.0f}"
     return f"{value:.2g}".replace("0.", ".", 1)
 
 
-def _whole_percent(value: float) -> str:
+def _format_whole_percent(value: float) -> str:
     return f"{100 * value:.0f}"
 
 
-def _cut(name: str) -> str:
+def _shorten(name: str) -> str:
     """A name in the room of `_LONGEST` letters; Chinese ones count twice."""
     room = float(_LONGEST)
     for number, letter in enumerate(name):
@@ -260,23 +268,23 @@ def _cut(name: str) -> str:
     return name
 
 
-def _widest(names: Sequence[str]) -> float:
-    return max((text_width(_cut(name)) for name in names), default=0.0)
+def _max_name_width(names: Sequence[str]) -> float:
+    return max((text_width(_shorten(name)) for name in names), default=0.0)
 
 
-def _within(value: float, bounds: tuple[float, float]) -> float:
+def _clamp(value: float, bounds: tuple[float, float]) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def _bounded(shade: float) -> float:
-    return _within(float(shade), (0.0, 1.0)) if math.isfinite(shade) else 0.0
+def _clamp_shade(shade: float) -> float:
+    return _clamp(float(shade), (0.0, 1.0)) if math.isfinite(shade) else 0.0
 
 
-def _all(values: Sequence[Sequence[float | None]]) -> list[float]:
-    known = (_real(value) for row in values for value in row)
+def _known_values(values: Sequence[Sequence[float | None]]) -> list[float]:
+    known = (_finite(value) for row in values for value in row)
     return [value for value in known if value is not None]
 
 
-def _real(value: float | None) -> float | None:
+def _finite(value: float | None) -> float | None:
     """A plain number, which numpy's own kinds are not; None where there is none."""
     return None if value is None or not math.isfinite(value) else float(value)

@@ -1,10 +1,10 @@
 import pytest
 
-from cloze.plot.scale import Scale
+from cloze.plot.axes import Scale
 
 
 def axis(*values: float, log: bool = False) -> Scale:
-    return Scale.of(values, start=0, end=100, log=log)
+    return Scale.fit(values, start=0, end=100, log=log)
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ def test_ticks_are_round(values: tuple[float, float], ticks: list[float]) -> Non
 
 
 def test_what_has_no_halves_gets_none() -> None:
-    steps = Scale.of([1, 3], start=0, end=100, whole=True)
+    steps = Scale.fit([1, 3], start=0, end=100, integer=True)
     assert steps.ticks(8) == [1, 2, 3]
     assert axis(1, 3).ticks(4) == [1, 1.5, 2, 2.5, 3]
 
 
 def test_an_axis_can_reach_to_round_numbers() -> None:
-    rounded = axis(2.2, 9.1).rounded(5)
+    rounded = axis(2.2, 9.1).round_outward(5)
     assert (rounded.low, rounded.high) == (2, 10)
     assert (rounded(2), rounded(6), rounded(10)) == (0, 50, 100)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from cloze.errors import InputError
-from cloze.plot.cells import Cells, colour
+from cloze.plot.vector_heatmap import VectorHeatmap, cell_color
 from helpers import raises
 
 
@@ -18,11 +18,11 @@ from helpers import raises
     ],
 )
 def test_red_white_and_blue(value, shown):
-    assert colour(value) == shown
+    assert cell_color(value) == shown
 
 
 def test_every_number_is_a_cell(tmp_path):
-    cells = Cells(title="words", rows=["king", "<b>"], values=[[0, 1, 2], [-1, 0, -2]])
+    cells = VectorHeatmap(title="words", rows=["king", "<b>"], values=[[0, 1, 2], [-1, 0, -2]])
     text = cells.save(tmp_path / "cells.svg").read_text()
     assert text.count('height="23"') == 6
     assert "&lt;b&gt;" in text
@@ -32,7 +32,7 @@ def test_every_number_is_a_cell(tmp_path):
 
 def test_a_limit_and_many_rows(tmp_path):
     names = [str(n) for n in range(20)]
-    cells = Cells(title="waves", rows=names, values=[[1.0]] * 20, limit=1.0, unit="")
+    cells = VectorHeatmap(title="waves", rows=names, values=[[1.0]] * 20, limit=1.0, unit="")
     text = cells.save(tmp_path / "waves.svg").read_text()
     assert text.count('height="13"') == 20
     assert text.count('fill="#b2182b"') == 21  # the key's end among them
@@ -45,4 +45,4 @@ def test_a_limit_and_many_rows(tmp_path):
 )
 def test_names_and_rows_that_do_not_fit(rows, values):
     with raises(InputError, "row", "name"):
-        Cells(title="x", rows=rows, values=values)
+        VectorHeatmap(title="x", rows=rows, values=values)

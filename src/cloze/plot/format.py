@@ -1,15 +1,15 @@
-"""Numbers and times as people read them."""
+"""Format numbers, fractions, sizes and durations for people."""
 
 import math
 from collections.abc import Sequence
 
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_HUGE = 1e15  # from here on, and below _TINY, powers of ten are easier to read
+_HUGE = 1e15  # above, and below _TINY, powers of ten are easier to read
 _TINY = 1e-3
 
 
-def short(value: float) -> str:
-    """Three or four digits that matter: 2.345, 1,234, 12.3k, 3.1e-4."""
+def format_number(value: float) -> str:
+    """Three or four significant digits: 2.345, 1,234, 12.3k, 3.1e-4."""
     size = abs(value)
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}∞"
@@ -25,18 +25,17 @@ def short(value: float) -> str:
     return f"{_digits(value / unit)}{suffix}"
 
 
-def percent(share: float, decimals: int = 1) -> str:
-    """0.4123 as 41.2 %; what is not nothing is not written as nothing."""
-    if not math.isfinite(share):
+def format_percent(fraction: float, decimals: int = 1) -> str:
+    """0.4123 as 41.2 %; small positive fractions are written as < 0.1 %, not as 0."""
+    if not math.isfinite(fraction):
         return "–"
-    least = 10.0**-decimals
-    little = 0 < 100 * share < least / 2
-    return (
-        f"{'<' if little else ''}{least if little else 100 * share:.{decimals}f}\N{NO-BREAK SPACE}%"
-    )
+    smallest = 10.0**-decimals
+    if 0 < 100 * fraction < smallest / 2:
+        return f"<{smallest:.{decimals}f}\N{NO-BREAK SPACE}%"
+    return f"{100 * fraction:.{decimals}f}\N{NO-BREAK SPACE}%"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """67.1 MB, 512 bytes."""
     if count < _SUFFIXES[-1][0]:
         return f"{count:.0f} bytes"
@@ -44,7 +43,7 @@ def size(count: float) -> str:
     return f"{_digits(count / unit)}\N{NO-BREAK SPACE}{suffix}B"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """4:05, 1:02:03, 2 d 3:04:05."""
     if not math.isfinite(seconds):
         return "–"
@@ -56,13 +55,13 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def tick_labels(ticks: Sequence[float], *, percents: bool = False) -> list[str]:
-    """Labels of evenly spaced ticks, all with the same unit and as many decimals as they need."""
+def format_ticks(ticks: Sequence[float], *, percents: bool = False) -> list[str]:
+    """Labels of evenly spaced ticks with the same unit and number of decimals."""
     if len(ticks) <= 1:
-        return [percent(tick) if percents else short(tick) for tick in ticks]
+        return [format_percent(tick) if percents else format_number(tick) for tick in ticks]
     step, largest = ticks[1] - ticks[0], max(map(abs, ticks))
     if percents:
-        return [percent(tick, _decimals(100 * step)) for tick in ticks]
+        return [format_percent(tick, _decimals(100 * step)) for tick in ticks]
     if largest >= _HUGE or largest <= 10 * _TINY:
         return ["0" if abs(tick) < step / 2 else _power(f"{tick:.2e}") for tick in ticks]
     unit, suffix = next((pair for pair in _SUFFIXES if largest >= max(10_000, pair[0])), (1, ""))

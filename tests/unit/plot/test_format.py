@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from cloze.plot.numbers import duration, percent, short, size, tick_labels
+from cloze.plot.format import (
+    format_bytes,
+    format_duration,
+    format_number,
+    format_percent,
+    format_ticks,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,11 +31,17 @@ from cloze.plot.numbers import duration, percent, short, size, tick_labels
     ],
 )
 def test_short(value: float, text: str) -> None:
-    assert short(value) == text
+    assert format_number(value) == text
 
 
 def test_a_share_that_is_not_nothing_is_not_written_as_nothing() -> None:
-    texts = [percent(0.4123), percent(0.5, 0), percent(0.0), percent(2e-5, 2), percent(math.nan)]
+    texts = [
+        format_percent(0.4123),
+        format_percent(0.5, 0),
+        format_percent(0.0),
+        format_percent(2e-5, 2),
+        format_percent(math.nan),
+    ]
     assert texts == ["41.2\xa0%", "50\xa0%", "0.0\xa0%", "<0.01\xa0%", "–"]
 
 
@@ -45,11 +57,11 @@ def test_a_share_that_is_not_nothing_is_not_written_as_nothing() -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_sizes() -> None:
-    assert [size(512), size(67_123_456)] == ["512 bytes", "67.1\xa0MB"]
+    assert [format_bytes(512), format_bytes(67_123_456)] == ["512 bytes", "67.1\xa0MB"]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +78,11 @@ def test_sizes() -> None:
     ],
 )
 def test_labels_of_an_axis_agree(ticks: list[float], labels: list[str]) -> None:
-    assert tick_labels(ticks) == labels
+    assert format_ticks(ticks) == labels
 
 
 def test_labels_in_per_cent() -> None:
-    assert tick_labels([0.1, 0.105], percents=True) == ["10.0\xa0%", "10.5\xa0%"]
+    assert format_ticks([0.1, 0.105], percents=True) == ["10.0\xa0%", "10.5\xa0%"]
 
 
 def test_shares_are_written_in_one_way():
