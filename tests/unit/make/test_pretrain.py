@@ -326,13 +326,13 @@ def test_no_budget(text, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["run.step=3"], "no setting run.step\n.*did you mean 'steps'"),
-        (["modle.width=3"], "no setting modle\n.*did you mean 'model'"),
+        (["run.step=3"], ("run.step", "steps")),
+        (["modle.width=3"], ("modle", "model")),
         (["run.steps=2", "run.minutes=3"], "steps and minutes"),
-        (["samples.pairs=xyz"], "samples.pairs 'xyz' is unknown"),
-        (["model.preset=giant"], "model.preset 'giant' is unknown"),
-        (["optimizer.name=sgdd"], "optimizer.name 'sgdd' is unknown"),
-        (["vocabulary.size=many"], "vocabulary.size is 'many'"),
+        (["samples.pairs=xyz"], ("samples.pairs", "xyz")),
+        (["model.preset=giant"], ("model.preset", "giant")),
+        (["optimizer.name=sgdd"], ("optimizer.name", "sgdd")),
+        (["vocabulary.size=many"], ("vocabulary.size", "many")),
     ],
 )
 def test_recipes_refuse_what_they_do_not_know(settings, message):

@@ -247,11 +247,11 @@ class Silent(torch.nn.Module):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 0}, "hidden_size is 0"),
-        ({"dropout": 2.0}, "dropout is 2.0"),
-        ({"embeddings": "some"}, "embeddings 'some' is unknown"),
-        ({"vocab_size": -1}, "vocab_size is -1"),
-        ({"eos_id": 99}, "eos_id is 99"),
+        ({"hidden_size": 0}, ("hidden_size", "0")),
+        ({"dropout": 2.0}, ("dropout", "2.0")),
+        ({"embeddings": "some"}, ("embeddings", "some")),
+        ({"vocab_size": -1}, ("vocab_size", "-1")),
+        ({"eos_id": 99}, ("eos_id", "99")),
     ],
 )
 def test_a_config_out_of_range(family, changes, message):

@@ -178,12 +178,12 @@ def test_a_sentence_too_long_for_learned_positions(learned):
 
 def test_what_a_user_can_get_wrong(model):
     for changes, message in (
-        ({"beam": 0}, "beam is 0"),
-        ({"n_best": 9}, "best is 9"),
-        ({"length_normalization": "x"}, "length_normalization 'x' is unknown"),
-        ({"max_length_ratio": -1.0}, "ratio is -1.0"),
-        ({"batch_tokens": 0}, "batch_tokens is 0"),
-        ({"truncation": "middle"}, "truncation 'middle' is unknown"),
+        ({"beam": 0}, ("beam", "0")),
+        ({"n_best": 9}, ("best", "9")),
+        ({"length_normalization": "x"}, ("length_normalization", "x")),
+        ({"max_length_ratio": -1.0}, ("ratio", "-1.0")),
+        ({"batch_tokens": 0}, ("batch_tokens", "0")),
+        ({"truncation": "middle"}, ("truncation", "middle")),
     ):
         with raises(ConfigError, message):
             cloze.translate(model, "ein", **changes)
