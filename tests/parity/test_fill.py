@@ -45,11 +45,11 @@ def test_the_same_words_with_the_same_probability(pair, text):
     # special tokens are no words to us
     theirs = [[one for one in row if one["token"] >= len(SPECIAL)][:6] for row in theirs]
     ours = cloze.fill(model, text, top=6)
-    assert len(ours.blanks) == len(theirs) == text.count("[MASK]")
-    for blank, row in zip(ours.blanks, theirs, strict=True):
+    assert len(ours.masks) == len(theirs) == text.count("[MASK]")
+    for blank, row in zip(ours.masks, theirs, strict=True):
         assert text[blank.start : blank.end] == "[MASK]"
-        assert [guess.ids for guess in blank.guesses] == [(found["token"],) for found in row]
-        for guess, found in zip(blank.guesses, row, strict=True):
+        assert [guess.ids for guess in blank.predictions] == [(found["token"],) for found in row]
+        for guess, found in zip(blank.predictions, row, strict=True):
             assert guess.score == pytest.approx(found["score"], abs=1e-6)
             assert guess.word == found["token_str"].strip()
 

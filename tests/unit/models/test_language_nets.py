@@ -116,5 +116,5 @@ def test_shapes_that_cannot_be():
         NNLMConfig(order=1)
     with raises(ConfigError, "bos_id", "9"):
         NNLMConfig(vocab_size=9, bos_id=9)
-    with raises(ConfigError, "vocab_size", "1"):
-        LSTMConfig(vocab_size=1, bos_id=0)
+    with raises(ConfigError, "vocab_size", "-1"):
+        LSTMConfig(vocab_size=-1)

@@ -16,7 +16,7 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.models.configs.word2vec import Grams
 from grams import text_model
-from helpers import raises, tiny_model, tiny_tokenizer
+from helpers import check_mentions, raises, tiny_model, tiny_tokenizer
 from languages import language_model
 from translators import translator
 
@@ -179,12 +179,11 @@ def test_a_model_is_one_line(kind):
 
 
 def test_what_the_line_says():
-    told = repr(tiny_model("mlm", "nsp"))
-    for part in ("family='bert'", "num_layers=2", "hidden_size=16", "('mlm', 'nsp')", "25"):
-        assert part in told
-    assert repr(text_model(2)).startswith("NGramModel(family='ngram', order=2, pieces=")
+    shape = ("num_layers=2", "hidden_size=16", "intermediate_size=32")
+    check_mentions(repr(tiny_model("mlm", "nsp")), "'bert'", *shape, "('mlm', 'nsp')", "25")
+    check_mentions(repr(text_model(2)), "ngram", "order=2")
     grams = WordModel(words=["a"], vectors=np.eye(1, dtype=np.float32), grams=Grams())
-    assert repr(grams).startswith("WordModel(words=1, width=1, grams=Grams(shortest=3,")
+    check_mentions(repr(grams), "words=1", "Grams(")
 
 
 def test_results_are_short_to_see_and_can_be_kept():
