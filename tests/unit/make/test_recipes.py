@@ -127,7 +127,7 @@ def test_the_words_of_an_lstm_are_as_wide_as_its_output():
     made = language_recipe("lstm", settings=["lstm.hidden_size=200"])
     assert made.lstm is not None
     assert made.lstm.embedding_size == 200
-    assert "embedding = 200\n" in to_toml(made)
+    assert "embedding_size = 200\n" in to_toml(made)
     with raises(ConfigError, "lstm.embedding_size", "9", "200", fix="out"):
         language_recipe("lstm", settings=["lstm.hidden_size=200", "lstm.embedding_size=9"])
     untied = ["lstm.hidden_size=200", "lstm.embedding_size=9", "lstm.tie_embeddings=false"]
@@ -168,6 +168,6 @@ def test_what_may_differ_on_resuming_are_settings_that_there_are():
 
 def test_a_judged_run_knows_nothing_of_raw_text():
     """It takes a record of who looks on from where no corpus is made."""
-    code = "import sys, cloze.make.course; print('cloze.make.pretrain.setup' in sys.modules)"
+    code = "import sys, cloze.train.fit; print('cloze.make.pretrain.setup' in sys.modules)"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "False"
