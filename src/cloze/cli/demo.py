@@ -10,8 +10,7 @@ from cloze.cli.ended import print_end
 from cloze.cli.training import watching
 
 if TYPE_CHECKING:
-    from cloze.make.demo import Demo
-    from cloze.make.look import Look, Near, Ranked
+    from cloze.make.demo import Demo, Neighbours, Preview, Ranked
 
 FEW = 3  # words of a fill
 
@@ -34,9 +33,9 @@ def demo(
         made = demo(
             out, minutes=minutes, seed=seed, force=force, device=device, callbacks=callbacks
         )
-    if made.look is not None:
-        _show_look(made.look)
-    print_end(made.trained, as_json=False)
+    if made.preview is not None:
+        _show_preview(made.preview)
+    print_end(made.result, as_json=False)
     _show(made)
     typer.echo(f'try: cloze fill {out} "Return a new [MASK]."')
 
@@ -49,18 +48,18 @@ def _show(made: "Demo") -> None:
     _show_neighbours(made.neighbours)
 
 
-def _show_look(seen: "Look") -> None:
+def _show_preview(seen: "Preview") -> None:
     rows = [(fill.text, _words(fill.words)) for fill in seen.fills]
     print_table(("sentence", "words"), rows, title=f"blanks filled by {seen.name}")
     _show_neighbours(seen.neighbours)
-    right = round(seen.accuracy * seen.judged)
+    right = round(seen.accuracy * seen.num_dev)
     typer.echo(
-        f"a classifier on its vectors tells {right} of {seen.judged} new sentences right; "
+        f"a classifier on its vectors tells {right} of {seen.num_dev} new sentences right; "
         f'try: cloze classify {seen.classifier} "The boat leaves at noon."'
     )
 
 
-def _show_neighbours(listed: "list[Near]") -> None:
+def _show_neighbours(listed: "list[Neighbours]") -> None:
     for found in listed:
         rows = [(text, f"{cosine:.2f}") for text, cosine in found.neighbours]
         print_table((found.text, "cosine"), rows)

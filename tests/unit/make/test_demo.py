@@ -6,7 +6,7 @@ import cloze
 from cloze.checkpoint import source
 from cloze.cli.demo import demo as command
 from cloze.make import demo as module
-from cloze.make.look import QUERIES
+from cloze.make.demo import QUERIES
 from helpers import tiny_model
 
 DOCUMENT = "\n\n".join(
@@ -19,7 +19,7 @@ DOCUMENT = "\n\n".join(
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "BUILTIN", tmp_path / "builtin")
-    monkeypatch.setattr(module, "documents", lambda: iter([DOCUMENT] * 20))
+    monkeypatch.setattr(module, "read_documents", lambda: iter([DOCUMENT] * 20))
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def test_with_a_built_in_model(place, capsys):
     assert cloze.load(place / "out" / "topics").labels == ("journey", "kitchen")
     assert cloze.load(place / "out").heads == ("mlm", "nsp")
     # again, over what lies there
-    assert module.demo(place / "out", minutes=0.005, force=True).look is not None
+    assert module.demo(place / "out", minutes=0.005, force=True).preview is not None
 
 
 def test_without_one(place, capsys):
@@ -50,10 +50,14 @@ def test_without_one(place, capsys):
 
 
 def test_sentences_to_look_among(monkeypatch):
-    monkeypatch.setattr(module, "CANDIDATES", 5)
+    monkeypatch.setattr(module, "NUM_CANDIDATES", 5)
     fit = [f"{number} is a number that is neither short nor long" for number in range(20)]
-    among = [*fit, *fit, "short", "long " * 30, module.QUERIES[0]]
-    found = module.some(among, seed=0)
+    among = [*fit, *fit, "short", "long " * 30, module.DOCUMENTATION_QUERIES[0]]
+    found = module.sample_sentences(among, seed=0)
     assert len(found) == len({*found}) == 5
     assert {*found} < {*fit}
-    assert found == module.some(reversed(among), seed=0) != module.some(among, seed=1)
+    assert (
+        found
+        == module.sample_sentences(reversed(among), seed=0)
+        != module.sample_sentences(among, seed=1)
+    )

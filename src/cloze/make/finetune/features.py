@@ -26,13 +26,13 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.make.extend_model import extend_model
-from cloze.make.finetune.job import (
+from cloze.make.finetune.labelled import (
+    Labelled,
     class_weights,
     count_truncated,
     finetune_fingerprint,
     write_outputs,
 )
-from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import LinearReader

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
@@ -16,9 +15,14 @@ from cloze.data.labelled.examples import QuestionExample
 from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.errors import InputError
-from cloze.files import write_json
 from cloze.make.extend_model import extend_model
-from cloze.make.finetune.labelled import Labelled
+from cloze.make.finetune.labelled import (
+    Labelled,
+    class_weights,
+    count_truncated,
+    finetune_fingerprint,
+    write_outputs,
+)
 from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.finetune.transfer import (
     PartlyFrozen,
@@ -27,17 +31,15 @@ from cloze.make.finetune.transfer import (
     unfreeze,
     unfreeze_gradually,
 )
-from cloze.make.recipe.run import run_fingerprint
 from cloze.metrics import squad
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import choices, classes, numbers, spans
-from cloze.report.page import write_report
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
-from cloze.train.run_files import DATA_FACTS, METRICS_FILE, append_metrics
+from cloze.train.run_files import METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
 from cloze.train.step_metrics import make_kept_row
 
@@ -76,12 +78,6 @@ def finetune_model(
     return replace(result, truncated=truncated)
 
 
-def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, Any]:
-    """What must be equal for a run to be resumed."""
-    settings = run_fingerprint(recipe, "data.train", "data.dev", "model")
-    return {"recipe": settings, "data": data.fingerprint}
-
-
 def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The model with a head for the task, on the training device."""
     length, dropout = recipe.data.length, recipe.transfer.dropout
@@ -109,22 +105,6 @@ def task_objective(
     return classes(head, weights=weights, smoothing=recipe.loss.smoothing)
 
 
-def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
-    """The weight of each class in the loss; None if all are equal."""
-    is_balanced = recipe.loss.class_weights == "balanced"
-    return data.class_weights().to(device) if is_balanced else None
-
-
-def count_truncated(
-    groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: Callbacks
-) -> int:
-    """How many training sequences are too long, which is logged."""
-    truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
-    if truncated:
-        callbacks.log(f"{truncated:,} sequences are too long and truncated ({data.task.policy})")
-    return truncated
-
-
 class EpochBatches:
     """Batches of examples, shuffled anew in every epoch."""
 
@@ -144,12 +124,6 @@ class EpochBatches:
         first = place * self._options.batch
         chosen = self._order[first : first + self._options.batch]
         return collate_examples(self._task, [self._groups[n] for n in chosen])
-
-
-def write_outputs(out: Path, data: Labelled, truncated: int) -> None:
-    """Write the facts about the data and the report into the run's folder."""
-    write_json(out / DATA_FACTS, {**data.summary(), "truncated": truncated})
-    write_report(out)
 
 
 def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
+from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import (
     UNKNOWN_ORIGIN,
     ChoiceExample,
@@ -23,11 +25,15 @@ from cloze.data.labelled.examples import (
 )
 from cloze.data.sources import check_row_source
 from cloze.errors import InputError
-from cloze.files import PathLike
+from cloze.files import PathLike, write_json
 from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.recipe.run import run_fingerprint
+from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind
 from cloze.tasks.inference import label_index
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
+from cloze.train.fit import Callbacks
+from cloze.train.run_files import DATA_FACTS
 
 EXAMPLES = {
     "classify": TextExample,
@@ -154,6 +160,34 @@ def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
     if isinstance(given, str | os.PathLike):
         return [given]
     return list(given) if isinstance(given, list | tuple | Iterator) else [check_row_source(given)]
+
+
+def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, Any]:
+    """What must be equal for a run to be resumed."""
+    settings = run_fingerprint(recipe, "data.train", "data.dev", "model")
+    return {"recipe": settings, "data": data.fingerprint}
+
+
+def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
+    """The weight of each class in the loss; None if all are equal."""
+    is_balanced = recipe.loss.class_weights == "balanced"
+    return data.class_weights().to(device) if is_balanced else None
+
+
+def count_truncated(
+    groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: Callbacks
+) -> int:
+    """How many training sequences are too long, which is logged."""
+    truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
+    if truncated:
+        callbacks.log(f"{truncated:,} sequences are too long and truncated ({data.task.policy})")
+    return truncated
+
+
+def write_outputs(out: Path, data: Labelled, truncated: int) -> None:
+    """Write the facts about the data and the report into the run's folder."""
+    write_json(out / DATA_FACTS, {**data.summary(), "truncated": truncated})
+    write_report(out)
 
 
 def labels_of(
