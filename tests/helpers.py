@@ -60,6 +60,21 @@ def check_mentions(text: str, *names) -> None:
         assert mentions(plain, name), f"{name!r} is not mentioned in: {plain}"
 
 
+class Mentions:
+    """Equals every text that has these names in it."""
+
+    __hash__ = None
+
+    def __init__(self, *names) -> None:
+        self.names = names
+
+    def __eq__(self, text: object) -> bool:
+        return isinstance(text, str) and all(mentions(text, name) for name in _flat(self.names))
+
+    def __repr__(self) -> str:
+        return f"Mentions{self.names}"
+
+
 def mentions(text: str, name: object) -> bool:
     """Whether the text has the name in it: in any case, numbers as whole numbers."""
     words = [re.escape(word) for word in str(name).split()]
