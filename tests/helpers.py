@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.word2vec import make_model
 from cloze.errors import ClozeError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
+from cloze.models.word2vec import WordVectors
 from cloze.text.tokenizer import Tokenizer
 
 ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
@@ -117,3 +119,8 @@ def tiny_model(
     config = FAMILIES[family].config_class(**(shape | changes))
     module = scramble(build(config, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)
+
+
+def word_model(training=None, **fields) -> Model:
+    """Word vectors as a model."""
+    return make_model(WordVectors(**fields), training)

@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import cloze
-from cloze.checkpoint.vectors import WordModel
 from cloze.cli.app import app
 from grams import text_model
-from helpers import tiny_model
+from helpers import tiny_model, word_model
 from translators import TEXTS, translator
 
 LONG = "a b c d e f g h i j " * 4
@@ -168,7 +167,7 @@ def place(tmp_path_factory):
         "choice": tiny_model("choice"),
         "ngram": text_model(3),
         "translator": translator("learned"),
-        "vectors": WordModel(words=["cat", "dog", "mat", "sat", "the"], vectors=table),
+        "vectors": word_model(words=["cat", "dog", "mat", "sat", "the"], vectors=table),
     }
     for name, model in made.items():
         model.save(folder / name)

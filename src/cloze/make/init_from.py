@@ -3,20 +3,19 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from cloze.checkpoint.abilities import OWN, own_family
 from cloze.checkpoint.atomic import whole_folder
-from cloze.checkpoint.body import optional_json
-from cloze.checkpoint.own import CONFIG
+from cloze.checkpoint.contents import read_family
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import existing, find_folder, model_in
 from cloze.config import to_mapping
 from cloze.errors import ConfigError
 from cloze.make.recipe.run import StartTable
 from cloze.make.sources import resolve_model_name
+from cloze.models.registry import get_family, list_families
 from cloze.text.tokenizer import Tokenizer
-
-B = TypeVar("B")
 
 
 def find_own_family(model: object) -> str | None:
@@ -24,23 +23,24 @@ def find_own_family(model: object) -> str | None:
     folder = existing(model) if isinstance(model, str) else None
     if folder is None or not folder.is_dir():
         return None
-    return own_family(optional_json(model_in(folder), CONFIG))
+    family = read_family(model_in(folder))
+    return None if family is None or family.kind == "encoder" else family.name
 
 
-def open_base(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401 (any such recipe)
+def open_base(recipe: Any) -> Model | None:  # noqa: ANN401 (any such recipe)
     """The model that a recipe continues, on the CPU; its family must be that of the recipe."""
     init_from = recipe.model.init_from
     if init_from is None:
         return None
     folder, family = find_folder(init_from), find_own_family(str(init_from))
     if getattr(recipe, family or "", None) is None:
-        wanted = next(name for name in OWN if getattr(recipe, name, None) is not None)
-        found = "no such model" if family is None else OWN[family].name
+        wanted = next(one for one in list_families() if getattr(recipe, one, None) is not None)
+        found = "no such model" if family is None else get_family(family).description
         raise ConfigError(
             f"the recipe is for {wanted}, but {init_from} contains {found}",
             fix="use the recipe of its family, or train a new model",
         )
-    return open_(folder, device="cpu")
+    return load(folder, device="cpu")
 
 
 def inherit_config(recipe: Any, base: Any) -> Any:  # noqa: ANN401
@@ -49,7 +49,8 @@ def inherit_config(recipe: Any, base: Any) -> Any:  # noqa: ANN401
         return recipe
     family = base.config.family
     config = getattr(recipe, family)
-    values = {one.name: getattr(base.config, one.name) for one in fields(config)}
+    choices = [one.name for one in fields(config) if one.name not in config.FROM_DATA]
+    values = {name: getattr(base.config, name) for name in choices}
     init_from = resolve_model_name(recipe.model.init_from)
     return replace(
         recipe,
@@ -61,7 +62,7 @@ def inherit_config(recipe: Any, base: Any) -> Any:  # noqa: ANN401
 
 def recipe_values(recipe: Any) -> dict[str, Any]:  # noqa: ANN401
     """The recipe as its run stores it: without the vocabulary table if a model is continued."""
-    values = to_mapping(recipe)
+    values = to_mapping(recipe, from_data=False)
     if recipe.model.init_from is not None:
         del values["vocabulary"]
     return values

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cloze.checkpoint.vectors import WordModel
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.word2vec import make_model
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.language_model.recipe import Word2VecRecipe
@@ -32,7 +33,7 @@ def pretrain_word2vec(
     """Train word vectors as a recipe says; the only score is the number of words."""
     started = time.monotonic()
     texts = resolve_sources(sources, recipe.corpus.sources)
-    vectors = train_word2vec(
+    model = train_word2vec(
         texts,
         out,
         settings=recipe.word2vec,
@@ -43,7 +44,7 @@ def pretrain_word2vec(
     )
     corpus = replace(recipe.corpus, sources=name_sources(texts))
     write_recipe(Path(out), replace(recipe, corpus=corpus))
-    words = {"words": float(len(vectors.words))}
+    words = {"words": float(model.config.vocab_size)}
     return RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
 
 
@@ -56,7 +57,7 @@ def train_word2vec(
     column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
-) -> WordVectors:
+) -> Model:
     """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 
     Args:
@@ -82,16 +83,16 @@ def train_word2vec(
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
         encoded = encode(texts, text, Path(temporary), progress=progress)
         learned = learn(encoded, settings, progress)
-        vectors = WordModel(
+        vectors = WordVectors(
             words=encoded.vocabulary.words,
             vectors=learned.vectors,
             counts=encoded.vocabulary.counts,
             grams=settings.grams,
             gram_vectors=learned.gram_vectors,
             lowercase=text.lowercase,
-            training={"settings": asdict(settings), "text": asdict(text)},
         )
+        model = make_model(vectors, {"settings": asdict(settings), "text": asdict(text)})
         if folder is not None:
             with replace_model(folder) as work:
-                vectors.save(work, overwrite=True)
-    return vectors
+                model.save(work, overwrite=True)
+    return model

@@ -10,11 +10,11 @@ import torch
 import cloze
 from cloze.data.corpus import Corpus
 from cloze.data.labelled.examples import Origin, TextExample
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.metrics.regression import pearson, spearman
-from cloze.tasks.language import language_model
 from grams import text_model
 from helpers import raises, tiny_model
 from smallruns import SMALL, stories

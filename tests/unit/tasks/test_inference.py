@@ -5,7 +5,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin

@@ -6,7 +6,7 @@ recipe's table `distill`, which names the teacher.
 
 from collections.abc import Sequence
 
-from cloze.checkpoint.load import open_folder
+from cloze.checkpoint.contents import read_folder
 from cloze.data.sources import Source
 from cloze.files import PathLike
 from cloze.make.distill.student import plan_student
@@ -54,9 +54,12 @@ def distill(
     table = {"teacher": str(teacher)} | {k: v for k, v in asked.items() if v is not None}
     made = complete(recipe, flags={"distill": table}, settings=settings)
     assert made.distill is not None
-    published = open_folder(teacher).published
+    published = read_folder(teacher, kind="encoder")
     # before anything is prepared: a student that cannot be
     plan_student(
-        published.config, published.heads, layers=made.distill.layers, family=made.distill.family
+        published.config,
+        published.task_heads,
+        layers=made.distill.layers,
+        family=made.distill.family,
     )
     return pretrain_encoder(sources, out, made, force=force, callbacks=callbacks)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from cloze.checkpoint.model import LoadReport, Model
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.weights import LoadReport
 from cloze.errors import ConfigError, InputError
 from cloze.models.build import build_on_meta
 from cloze.models.configs.distilbert import NORM_EPS

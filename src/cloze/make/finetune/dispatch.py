@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cloze.checkpoint import translator
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import TASK_HEADS
 from cloze.config import one_of, override
@@ -105,7 +104,7 @@ def maker_for(task: str | None, recipe: TaskRecipe | PathLike | None) -> Maker[A
 def task_of(recipe: TaskRecipe | PathLike) -> str | None:
     """The task that a recipe is for; None: it is for none of these."""
     values = values_of(recipe)
-    if values.keys() & translator.CONFIGS.keys():
+    if values.keys() & {"transformer", "seq2seq"}:
         return TRANSLATE
     return next((name for name in TASK_HEADS if values.get("task") == name), None)
 
@@ -162,7 +161,7 @@ def _translator_in(model: Model | PathLike) -> str:
             fix="save it, and name the folder",
         )
     start = os.fspath(model)
-    if find_own_family(start) not in translator.CONFIGS:
+    if find_own_family(start) not in ("transformer", "seq2seq"):
         raise InputError(
             f"{start} is no translator, and a translator goes on from nothing else",
             fix="leave it out to make a new one; which kind: --recipe transformer or seq2seq",

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloze.checkpoint.language import NeuralModel, open_language
-from cloze.checkpoint.words import Vocabulary
+from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.data.sources import Source
+from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.files import PathLike, write_json
 from cloze.make.init_from import (
@@ -41,6 +41,7 @@ from cloze.make.run_folder import (
 from cloze.make.sources import check_can_reread, name_sources, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
+from cloze.models.language import Vocabulary
 from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
@@ -82,7 +83,7 @@ def pretrain_language(
     texts = resolve_sources(sources, made.corpus.sources)
     dev = name_sources(made.corpus.dev)
     made = replace(made, corpus=replace(made.corpus, sources=name_sources(texts), dev=dev))
-    base = open_base(made, open_language)
+    base = open_base(made)
     made = inherit_config(made, base)
     resolve_device(made.run.device)
     vocabulary = made.vocabulary.folder
@@ -110,7 +111,7 @@ def resume_language(
     check_extras(made.run)
     texts = resolve_sources(sources, made.corpus.sources)
     check_can_reread(texts)
-    base = open_base(made, open_language)
+    base = open_base(made)
     with lock_folder(Path(out)):
         lines = read_lines(texts, made.corpus)
         return _train(lines, Path(out), made, base, callbacks or Callbacks())
@@ -120,7 +121,7 @@ def _train(
     lines: Lines,
     out: Path,
     recipe: LanguageRecipe,
-    base: NeuralModel | None,
+    base: Model | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
@@ -131,7 +132,7 @@ def _train(
     model.module.to(resolve_device(recipe.run.device))
     batches = _batches(text, recipe)
     callbacks.log(
-        f"{len(text.ids):,} training tokens, {len(model.words):,} words, "
+        f"{len(text.ids):,} training tokens, {model.config.vocab_size:,} words, "
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
     net = (
@@ -170,13 +171,14 @@ def _train(
 class _Evaluation:
     """Perplexity of held-out lines."""
 
-    def __init__(self, model: NeuralModel, lines: Sequence[str]) -> None:
-        self._model, self._lines = model, lines
-        flat = [id_ for one in model.sequences(lines) for id_ in one] if lines else []
+    def __init__(self, model: Model, lines: Sequence[str]) -> None:
+        self._model, self._lines = language_model(model), lines
+        self._module = model.module
+        flat = [id_ for one in self._model.sequences(lines) for id_ in one] if lines else []
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
 
     def __call__(self) -> dict[str, float]:
-        with eval_mode(self._model.module):
+        with eval_mode(self._module):
             found = score_language(self._model, self._lines)
         loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
@@ -198,10 +200,10 @@ def _train_tokenizer(
     )
 
 
-def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText) -> NeuralModel:
+def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     config = recipe.config(len(Vocabulary(tokenizer).words))
-    made = NeuralModel.new(config, tokenizer, rng=rng)
+    made = Model.new(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cloze.checkpoint.language import Config
 from cloze.config import check_choices, in_range, number
 from cloze.files import PathLike
 from cloze.make.pretrain.recipe import check_one_model, completed
@@ -117,7 +116,7 @@ class LanguageRecipe:
     def __post_init__(self) -> None:
         check_one_model(nnlm=self.nnlm, lstm=self.lstm)
 
-    def config(self, vocab_size: int) -> Config:
+    def config(self, vocab_size: int) -> NNLMConfig | LSTMConfig:
         """The shape with a vocabulary."""
         shape = self.nnlm or self.lstm
         assert shape is not None

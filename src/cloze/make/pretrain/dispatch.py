@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.abilities import OWN
 from cloze.config import one_of, override
 from cloze.data.sources import Source, as_list
 from cloze.errors import ConfigError
@@ -28,6 +27,7 @@ from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
 from cloze.make.pretrain.recipe import DEFAULT, FAST, Recipe, completed, values_of
 from cloze.make.recipe.maker import Maker
 from cloze.make.word2vec import pretrain_word2vec
+from cloze.models.registry import get_family
 from cloze.train.distributed import world_size_from_env
 from cloze.train.fit import Callbacks, RunResult
 
@@ -121,7 +121,7 @@ def kind_in(start: object) -> str | None:
     family = find_own_family(start)
     if family is not None and family not in MODEL_MAKERS:
         raise ConfigError(
-            f"{start} holds {OWN[family].name}, which learns from aligned text",
+            f"{start} holds {get_family(family).description}, which learns from aligned text",
             fix="go on with it by cloze finetune translate MODEL --train SRC TGT",
         )
     return family
@@ -130,7 +130,7 @@ def kind_in(start: object) -> str | None:
 def made_in_one_go(kind: str) -> ConfigError:
     """What is wrong where such a kind of model is to go on."""
     return ConfigError(
-        f"{OWN[kind].name} cannot go on from others: that kind is made in one go",
+        f"{get_family(kind).description} cannot go on from others: that kind is made in one go",
         fix="make a new one, of the old text and the new together, without --from",
     )
 

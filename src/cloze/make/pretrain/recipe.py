@@ -11,8 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloze.checkpoint.abilities import OWN
-from cloze.checkpoint.load import open_folder
+from cloze.checkpoint.contents import read_folder
 from cloze.config import (
     from_mapping,
     in_range,
@@ -35,6 +34,7 @@ from cloze.make.pretrain.tables import (
     VocabularyTable,
 )
 from cloze.make.recipe.run import UNITS, PretrainRun, StartTable
+from cloze.models.registry import list_families
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
@@ -257,7 +257,7 @@ def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
             if name in own or value is None:
                 continue
             if name == "family" and start is not None:  # it is a way to name the kind, too
-                family = open_folder(start).published.config.family
+                family = read_folder(start, kind="encoder").family.name
                 if value == family:
                     continue
                 raise ConfigError(
@@ -272,7 +272,7 @@ def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
 
 def _check_brought(start: str | None, asked: Mapping[str, Any]) -> None:
     """The same for language models and translators, whose shapes are tables of their names."""
-    for table in ("vocabulary", *OWN) if start is not None else ():
+    for table in ("vocabulary", *list_families()) if start is not None else ():
         for name, value in asked.get(table, {}).items():
             if value is not None:
                 raise ConfigError(

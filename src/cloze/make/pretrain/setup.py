@@ -179,7 +179,7 @@ def open_setup(
     base = (
         None
         if recipe.start is None
-        else load(recipe.start, device="cpu", quiet=not distributed.is_first)
+        else load(recipe.start, device="cpu", quiet=not distributed.is_first, kind="encoder")
     )
     place = out / CORPUS if folder is None else Path(folder)
 

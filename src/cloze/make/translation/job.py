@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import (
     ParallelText,
     TranslationBatch,
@@ -45,6 +45,7 @@ from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
+from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
@@ -90,7 +91,7 @@ def train_translator(
     data = replace(
         made.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
     )
-    base = open_base(made, load_translator)
+    base = open_base(made)
     made = inherit_config(replace(made, data=data), base)
     check_standard_input([*data.train, *data.dev])
     resolve_device(made.run.device)
@@ -120,7 +121,7 @@ def resume_translator(
         )
     check_standard_input([*made.data.train, *made.data.dev], resuming=True)
     dev = load_parallel_text(*made.data.dev) if made.data.dev else None
-    train, base = load_parallel_text(*made.data.train), open_base(made, load_translator)
+    train, base = load_parallel_text(*made.data.train), open_base(made)
     with lock_folder(Path(out)):
         return _train(train, dev, Path(out), made, base, callbacks or Callbacks())
 
@@ -130,7 +131,7 @@ def _train(
     dev: ParallelText | None,
     out: Path,
     recipe: TranslateRecipe,
-    base: Translator | None,
+    base: Model | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
@@ -205,7 +206,7 @@ def _train_tokenizer(
     if table.folder is not None:
         return _load_vocabulary(table.folder)
     callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
-    return learn_pieces(
+    return learn_joint_bpe(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,
@@ -217,7 +218,7 @@ def _train_tokenizer(
 def _pairs(
     data: ParallelText, tokenizer: Tokenizer, recipe: TranslateRecipe, callbacks: Callbacks
 ) -> tuple[TranslationBatches, _Fitting]:
-    source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
+    source, target = (encode_sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
     limit = recipe.data.limit
     if recipe.transformer is not None and recipe.transformer.position_encoding == "learned":
@@ -248,12 +249,13 @@ def _pairs(
 
 
 def _build_model(
-    recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting, base: Translator | None
-) -> Translator:
+    recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting, base: Model | None
+) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    made = base or Translator.new(recipe.config(tokenizer), tokenizer, rng=rng)
+    made = base or Model.new(recipe.config(tokenizer), tokenizer, rng=rng)
     move_to_device(made.module, resolve_device(recipe.run.device))
-    return replace(made, longest=max(fitting.longest, made.longest))
+    longest = max(fitting.longest, made.config.max_trained_length)
+    return replace(made, config=replace(made.config, max_trained_length=longest))
 
 
 def _write_outputs(out: Path, data: ParallelText, dev: ParallelText | None, left_out: int) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloze.checkpoint.translator import CONFIGS, Config
 from cloze.config import in_range, number, one_of
 from cloze.errors import ConfigError
 from cloze.files import PathLike
@@ -108,7 +107,7 @@ class TranslateRecipe:
                 fix="set loss.own_words to 0, or train a seq2seq",
             )
 
-    def config(self, tokenizer: Tokenizer) -> Config:
+    def config(self, tokenizer: Tokenizer) -> TransformerConfig | Seq2SeqConfig:
         """The shape with a vocabulary."""
         shape = self.transformer or self.seq2seq
         assert shape is not None
@@ -130,6 +129,6 @@ def translate_recipe(
     if isinstance(source, str) and source in recipes().keys() - set(RECIPES):
         raise ConfigError(
             f"the recipe {source} is not for translators",
-            fix=f"use {', '.join(RECIPES)}, or a file with a table {' or '.join(CONFIGS)}",
+            fix=f"use {', '.join(RECIPES)}, or a file with a table transformer or seq2seq",
         )
     return completed(TranslateRecipe, source, flags, settings)
