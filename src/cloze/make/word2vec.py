@@ -17,9 +17,9 @@ from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
 from cloze.train.fit import Callbacks, RunResult
-from cloze.train.word2vec.corpus import encode
+from cloze.train.word2vec.corpus import encode_corpus
 from cloze.train.word2vec.settings import Settings, Text
-from cloze.train.word2vec.trainer import learn, need_kernel
+from cloze.train.word2vec.trainer import require_numba, train_vectors
 
 
 def pretrain_word2vec(
@@ -71,7 +71,7 @@ def train_word2vec(
     """
     settings, text = settings or Settings(), text or Text()
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
-    need_kernel()
+    require_numba()
     check_rereadable(sources)
 
     def texts() -> Iterator[str]:
@@ -81,8 +81,8 @@ def train_word2vec(
         if folder is not None:
             stack.enter_context(lock_folder(folder))
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
-        encoded = encode(texts, text, Path(temporary), progress=progress)
-        learned = learn(encoded, settings, progress)
+        encoded = encode_corpus(texts, text, Path(temporary), progress=progress)
+        learned = train_vectors(encoded, settings, progress)
         vectors = WordVectors(
             words=encoded.vocabulary.words,
             vectors=learned.vectors,

@@ -299,7 +299,7 @@ def test_nothing_is_masked_for_an_embedder(embedder, text, tmp_path, monkeypatch
     taught(embedder, text, tmp_path / "m", "run.steps=1")
     masked = cloze.load(embedder).tokenizer.mask_id
     assert seen
-    assert all(masked not in batch.input_ids and not len(batch.positions) for batch in seen)
+    assert all(masked not in batch.input_ids and not len(batch.masked_positions) for batch in seen)
 
 
 def test_a_plan_of_it(teacher, text, tmp_path, monkeypatch):

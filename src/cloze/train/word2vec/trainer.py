@@ -1,4 +1,4 @@
-"""Learn word vectors from an encoded corpus, on all threads at once.  v words, d width."""
+"""Train word vectors on an encoded corpus with several threads.  v words, d vector size."""
 
 import threading
 from collections.abc import Iterator
@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
 from cloze.progress import ProgressCallback
-from cloze.train.word2vec.corpus import Encoded
-from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.corpus import EncodedCorpus
+from cloze.train.word2vec.rules import (
+    build_alias_table,
+    build_huffman_paths,
+    keep_thresholds,
+    ngram_rows,
+    noise_distribution,
+)
 from cloze.train.word2vec.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,19 +26,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
-    """The embedding; the context is thrown away."""
+class TrainedVectors:
+    """The embeddings; the context vectors are discarded."""
 
     vectors: NDArray[np.float32]  # v d
     gram_vectors: NDArray[np.float32] | None  # buckets d
-    trained: int  # words learned from, those left out by `sample` not counted
+    trained: int  # words trained on, without those dropped by `sample`
 
 
-def learn(corpus: Encoded, settings: Settings, progress: ProgressCallback | None = None) -> Learned:
-    """Every epoch goes over the corpus in its order, in chunks that free threads take.
+def train_vectors(
+    corpus: EncodedCorpus, settings: Settings, progress: ProgressCallback | None = None
+) -> TrainedVectors:
+    """Train for some epochs over the corpus in its order; threads take chunks of it.
 
-    The rate falls with the words read. What is random in a chunk follows from (seed, epoch, chunk),
-    so one thread always learns the same; several write over one another now and then.
+    The learning rate decreases with the words read. Random numbers are keyed by (seed, epoch,
+    chunk), so one thread is deterministic; several threads may overwrite each other's updates.
     """
     run = _Run(corpus, settings, progress)
     threads = [threading.Thread(target=run.work) for _ in range(settings.threads)]
@@ -49,17 +57,17 @@ def learn(corpus: Encoded, settings: Settings, progress: ProgressCallback | None
     rows = len(corpus.vocabulary.words)
     table = run.tables.inputs
     if not np.isfinite(table).all():
-        raise InputError("the vectors grew beyond all numbers", fix="use a smaller rate")
-    vectors = _composed(table, run.rules) if settings.grams else table
-    return Learned(
+        raise InputError("training diverged: the vectors are not finite", fix="use a lower --lr")
+    vectors = _compose_vectors(table, run.rules) if settings.grams else table
+    return TrainedVectors(
         vectors=vectors,
         gram_vectors=table[rows:] if settings.grams else None,
         trained=run.trained,
     )
 
 
-def need_kernel() -> None:
-    """Say what is missing before the work, not in the middle of it."""
+def require_numba() -> None:
+    """Raise early if numba is not installed."""
     try:
         import numba  # noqa: F401
     except ImportError:
@@ -67,14 +75,14 @@ def need_kernel() -> None:
 
 
 class _Run:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(
-        self, corpus: Encoded, settings: Settings, progress: ProgressCallback | None
+        self, corpus: EncodedCorpus, settings: Settings, progress: ProgressCallback | None
     ) -> None:
         self.corpus, self.settings, self.progress = corpus, settings, progress
-        self.rules, self.shape = make_rules(corpus, settings)
-        self.tables = fresh_tables(corpus, settings)
+        self.rules, self.shape = build_rules(corpus, settings)
+        self.tables = init_tables(corpus, settings)
         self.trained = 0
         self.failure: BaseException | None = None
         self._seen = 0
@@ -91,15 +99,15 @@ class _Run:
             self._chunks = iter(())
 
     def work(self) -> None:
-        """Take chunks until there are none."""
+        """Train on chunks until there are none left."""
         try:
-            while self._one():
+            while self._train_chunk():
                 pass
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the main thread
             self.failure = error
             self.stop()
 
-    def _one(self) -> bool:
+    def _train_chunk(self) -> bool:
         from cloze.train.word2vec import kernel
 
         settings = self.settings
@@ -110,11 +118,11 @@ class _Run:
                 return False
             epoch, number, first, last = chunk
             ids, ends = self.corpus.read(first, last)
-            share = self._seen / total
+            done = self._seen / total
             self._seen += len(ids)
             if self.progress:
                 self.progress("words trained on", self._seen, total)
-        rate = settings.first_rate + (settings.last_rate - settings.first_rate) * share
+        lr = settings.first_rate + (settings.last_rate - settings.first_rate) * done
         (seed,) = np.random.SeedSequence([settings.seed, epoch, number]).generate_state(
             1, np.uint64
         )
@@ -123,34 +131,34 @@ class _Run:
             self.tables,
             self.rules,
             self.shape,
-            np.float32(rate),
-            seed | np.uint64(1),  # the generator never leaves zero
+            np.float32(lr),
+            seed | np.uint64(1),  # zero is a fixed point of the generator
         )
         with self._lock:
             self.trained += int(trained)
         return True
 
 
-def make_rules(corpus: Encoded, settings: Settings) -> "tuple[Rules, Shape]":
-    """What the kernel looks up, by the settings."""
-    need_kernel()
+def build_rules(corpus: EncodedCorpus, settings: Settings) -> "tuple[Rules, Shape]":
+    """The lookup tables and settings of the kernel."""
+    require_numba()
     from cloze.train.word2vec.kernel import Rules, Shape
 
     counts, words = corpus.vocabulary.counts, corpus.vocabulary.words
     none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
     tree = settings.objective == "hierarchical"
-    paths = huffman(counts) if tree else none
+    paths = build_huffman_paths(counts) if tree else none
     bars = none[1].astype(np.uint32), none[1]
     if not tree:
-        bars = alias_table(noise(counts, settings.power))
+        bars = build_alias_table(noise_distribution(counts, settings.power))
     starts, nodes, labels = paths
     rules = Rules(
-        kept(counts, settings.sample),
+        keep_thresholds(counts, settings.sample),
         *bars,
         starts,
         nodes,
         labels,
-        *gram_rows(words, settings.grams),
+        *ngram_rows(words, settings.grams),
     )
     shape = Shape(
         window=settings.window,
@@ -162,11 +170,11 @@ def make_rules(corpus: Encoded, settings: Settings) -> "tuple[Rules, Shape]":
     return rules, shape
 
 
-def fresh_tables(corpus: Encoded, settings: Settings) -> "Tables":
+def init_tables(corpus: EncodedCorpus, settings: Settings) -> "Tables":
     """Inputs uniform in ±1/2d, outputs zero, as in word2vec.c.
 
-    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) a word's score has a bias b, at first
-    the log of its share p(w), and is held against the noise: σ(v'·v + b − log k q(w)).
+    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) the score of a word has a bias b, at
+    first the log of its frequency p(w), and is compared with the noise: σ(v'·v + b − log k q(w)).
     """
     from cloze.train.word2vec.kernel import Tables
 
@@ -178,13 +186,13 @@ def fresh_tables(corpus: Encoded, settings: Settings) -> "Tables":
     inputs /= settings.width
     shifts = np.zeros(len(counts), np.float32)
     if settings.objective == "nce":
-        expected = settings.negatives * noise(counts, settings.power)
+        expected = settings.negatives * noise_distribution(counts, settings.power)
         shifts += np.log(expected) - np.log(counts / counts.sum())
     return Tables(inputs, np.zeros((len(counts), settings.width), np.float32), shifts)
 
 
-def _composed(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
-    """The vector of each word: the mean of its own row and of its n-grams'."""
+def _compose_vectors(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
+    """The vector of each word: the mean of its own row and those of its n-grams."""
     starts, rows = rules.gram_starts, rules.gram_rows
     return np.stack(
         [
