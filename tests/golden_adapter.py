@@ -228,7 +228,10 @@ def similar(model, inputs):
     }
 
 
-SCORES = {"brevity_penalty": "brevity"}  # new name of a score: the one it had in commit 58e9c8d
+SCORES = {
+    "brevity_penalty": "brevity",
+    "majority_accuracy": "commoner_pair_accuracy",
+}  # new name of a score: the one it had in commit 58e9c8d
 
 
 def evaluate(model, files):

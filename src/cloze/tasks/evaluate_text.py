@@ -130,7 +130,7 @@ def _masked_scores(
     if majority is not None:
         scores |= {
             "nsp_accuracy": means["nsp.accuracy"],
-            "commoner_pair_accuracy": majority,
+            "majority_accuracy": majority,
             "nsp_loss": means["nsp"],
         }
     return scores

@@ -80,8 +80,8 @@ def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
 def test_next_sentences_beside_the_commoner_answer(text, tmp_path):
     model = tiny_model("mlm", "nsp")
     made = cloze.evaluate(model, text)
-    assert list(made.scores)[-3:] == ["nsp_accuracy", "commoner_pair_accuracy", "nsp_loss"]
-    assert 0.5 <= made.scores["commoner_pair_accuracy"] <= 1
+    assert list(made.scores)[-3:] == ["nsp_accuracy", "majority_accuracy", "nsp_loss"]
+    assert 0.5 <= made.scores["majority_accuracy"] <= 1
     alone = tmp_path / "alone.txt"
     alone.write_text("the cat sat.\na b c d.\n")  # no other document to take a wrong pair from
     assert not any("nsp" in name for name in cloze.evaluate(model, alone).scores)
