@@ -189,11 +189,10 @@ def test_every_layer_is_theirs():
 
 
 def scramble_like(module, peer, config):
-
     theirs = peer.state_dict()
-    names = MODERNBERT.map_weights(config, module.state_dict())
+    rules = MODERNBERT.map_weights(config, module.state_dict())
     module.load_state_dict(
-        {ours: theirs[name.removeprefix("model.")] for ours, (name,) in names.items()}
+        {ours: theirs[rule.names[0].removeprefix("model.")] for ours, rule in rules.items()}
     )
 
 
