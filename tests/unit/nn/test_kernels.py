@@ -17,6 +17,7 @@ from cloze.nn.attention import Attention, RotaryAttention
 from cloze.nn.block import FeedForward, GatedFeedForward, PostNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.fuse import fuse
+from cloze.nn.kernels.tiles import SMALL
 from cloze.nn.layout import Varlen
 from cloze.nn.rotary import compute_rotary_table
 
@@ -170,7 +171,7 @@ def test_attention(lengths, turns, causal, window, dtype):
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
 def test_attention_of_small_chips(lengths, monkeypatch):
-    monkeypatch.setattr(kernels.attention, "_cuts", lambda *_: kernels.attention.SMALL)
+    monkeypatch.setattr(kernels.attention, "_tiles_for", lambda *_: SMALL)
     compare_attention(row_of(lengths), True, 64, KINDS[0])
 
 

@@ -1,7 +1,7 @@
-"""LayerNorm(x + dropout(y)) in one kernel each way.  n rows, d width.
+"""LayerNorm(x + dropout(y)) in one kernel each, forward and backward.  n rows, d width.
 
-The mask is drawn again on the way back, so all that is kept is the sum. If y is a product's answer,
-the gradient of its bias, the sums of the columns of y's, falls out of what is written anyway.
+The dropout mask is drawn again in the backward pass, so only the sum is saved. If y is the output
+of a linear layer, the gradient of its bias, the column sums of y's, is computed on the way.
 """
 
 from typing import Any, NamedTuple
@@ -11,122 +11,124 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cloze.nn.kernels.bits import factors, lots
+from cloze.nn.kernels.dropout import dropout_factors, row_bits
 
 
-class Tile(NamedTuple):
-    """What a program takes on the way there."""
+class ForwardTile(NamedTuple):
+    """What a program of the forward pass computes."""
 
-    numbers: int  # of whole rows
+    elements: int  # of whole rows
     warps: int
 
 
-class Teams(NamedTuple):
-    """How the way back is shared out; `python bench/cuts.py` times others."""
+class BackwardGrid(NamedTuple):
+    """How the backward pass is divided; `python bench/tiles.py` times others."""
 
-    amount: int  # that share the rows, each with its part of the weights' gradients
+    programs: int  # that divide the rows, each with its partial sums of the weights' gradients
     warps: int
-    stages: int  # rows that are on their way at once
+    stages: int  # rows that are loaded ahead
 
 
-FORWARD = Tile(2048, 2)
-REVERSE = Teams(264, 4, 3)
+FORWARD = ForwardTile(2048, 2)
+BACKWARD = BackwardGrid(264, 4, 3)
 
 
 @triton.jit
-def _add_norm_forward(
+def _add_norm_forward_kernel(
     x, added, weight, bias, seed, out, total, mean, scale, n, eps,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, SHARE: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     inside = (columns < WIDTH)[None, :]
     real = (rows < n)[:, None] & inside
     at = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
     y = tl.load(added + at, real, 0.0).to(tl.float32)
-    if SHARE > 0:
-        y *= factors(lots(seed, rows), 0, BLOCK, SHARE)
-    kind = total.dtype.element_ty
-    z = (tl.load(x + at, real, 0.0).to(tl.float32) + y).to(kind).to(tl.float32)
+    if P > 0:
+        y *= dropout_factors(row_bits(seed, rows), 0, BLOCK, P)
+    dtype = total.dtype.element_ty
+    z = (tl.load(x + at, real, 0.0).to(tl.float32) + y).to(dtype).to(tl.float32)
     mu = tl.sum(z, 1) / WIDTH
     centred = tl.where(inside, z - mu[:, None], 0.0)
     r = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
     w = tl.load(weight + columns, columns < WIDTH, 0.0).to(tl.float32)
     b = tl.load(bias + columns, columns < WIDTH, 0.0).to(tl.float32)
     normed = centred * r[:, None] * w[None, :] + b[None, :]
-    tl.store(total + at, z.to(kind), real)
-    tl.store(out + at, normed.to(kind), real)
+    tl.store(total + at, z.to(dtype), real)
+    tl.store(out + at, normed.to(dtype), real)
     tl.store(mean + rows, mu, rows < n)
     tl.store(scale + rows, r, rows < n)
 
 
 @triton.jit
-def _more(parts, part):
-    return parts + (part,)  # noqa: RUF005 (Triton knows no *)
+def _append(parts, part):
+    return parts + (part,)  # noqa: RUF005 (Triton has no *)
 
 
 @triton.jit
-def _nothing(ROWS: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr):
+def _zeros(ROWS: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr):
     parts = ()
     for _ in tl.static_range(PARTS):
-        parts = _more(parts, tl.zeros((ROWS, PART), tl.float32))
+        parts = _append(parts, tl.zeros((ROWS, PART), tl.float32))
     return parts
 
 
 @triton.jit
-def _add_norm_reverse(
-    slope, total, weight, seed, mean, scale, of_x, of_added, of_weight, of_bias, of_lift, n,
+def _add_norm_backward_kernel(
+    grad_out, total, weight, seed, mean, scale,
+    grad_x, grad_added, grad_weight, grad_bias, grad_added_bias, n,
     WIDTH: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr,
-    STAGES: tl.constexpr, SHARE: tl.constexpr, LIFTED: tl.constexpr,
+    STAGES: tl.constexpr, P: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """A row is cut into parts that a warp reads at once, so that it adds up without the others."""
-    team, columns = tl.program_id(0), tl.arange(0, PART)
-    weights, biases = _nothing(ROWS, PART, PARTS), _nothing(ROWS, PART, PARTS)
-    lifts = _nothing(ROWS, PART, PARTS)
-    kind = of_x.dtype.element_ty
-    for first in tl.range(team * ROWS, n, tl.num_programs(0) * ROWS, num_stages=STAGES):
+    """A row is divided into parts that one warp loads, so that it sums without the others."""
+    program, columns = tl.program_id(0), tl.arange(0, PART)
+    weights, biases = _zeros(ROWS, PART, PARTS), _zeros(ROWS, PART, PARTS)
+    added_bias_sums = _zeros(ROWS, PART, PARTS)
+    dtype = grad_x.dtype.element_ty
+    for first in tl.range(program * ROWS, n, tl.num_programs(0) * ROWS, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
         mu, r = tl.load(mean + rows, rows < n, 0.0), tl.load(scale + rows, rows < n, 0.0)
         at = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
-        along, level = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
-        slopes, normed, more_weights, more_biases = (), (), (), ()
+        row_dot, row_mean = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+        grads, normed, more_weights, more_biases = (), (), (), ()
         for part in tl.static_range(PARTS):
             column = part * PART + columns
             real = (rows < n)[:, None] & (column < WIDTH)[None, :]
-            dy = tl.load(slope + at + part * PART, real, 0.0).to(tl.float32)
+            dy = tl.load(grad_out + at + part * PART, real, 0.0).to(tl.float32)
             z = tl.load(total + at + part * PART, real, 0.0).to(tl.float32)
             z = (z - mu[:, None]) * r[:, None]
-            more_weights = _more(more_weights, weights[part] + dy * z)
-            more_biases = _more(more_biases, biases[part] + dy)
+            more_weights = _append(more_weights, weights[part] + dy * z)
+            more_biases = _append(more_biases, biases[part] + dy)
             dy *= tl.load(weight + column, column < WIDTH, 0.0).to(tl.float32)[None, :]
-            along += tl.sum(dy * z, 1)
-            level += tl.sum(dy, 1)
-            slopes, normed = _more(slopes, dy), _more(normed, z)
+            row_dot += tl.sum(dy * z, 1)
+            row_mean += tl.sum(dy, 1)
+            grads, normed = _append(grads, dy), _append(normed, z)
         weights, biases = more_weights, more_biases
-        along, level, lot = along / WIDTH, level / WIDTH, lots(seed, rows)
-        more_lifts = ()
+        row_dot, row_mean, bits = row_dot / WIDTH, row_mean / WIDTH, row_bits(seed, rows)
+        more_added_bias_sums = ()
         for part in tl.static_range(PARTS):
             column = part * PART + columns
             real = (rows < n)[:, None] & (column < WIDTH)[None, :]
-            dz = (slopes[part] - normed[part] * along[:, None] - level[:, None]) * r[:, None]
-            tl.store(of_x + at + part * PART, dz.to(kind), real)
-            if SHARE > 0:
-                dz *= factors(lot, part * PART, PART, SHARE)
-                tl.store(of_added + at + part * PART, dz.to(kind), real)
-            more_lifts = _more(more_lifts, lifts[part] + dz)
-        lifts = more_lifts
+            dz = (grads[part] - normed[part] * row_dot[:, None] - row_mean[:, None]) * r[:, None]
+            tl.store(grad_x + at + part * PART, dz.to(dtype), real)
+            if P > 0:
+                dz *= dropout_factors(bits, part * PART, PART, P)
+                tl.store(grad_added + at + part * PART, dz.to(dtype), real)
+            more_added_bias_sums = _append(more_added_bias_sums, added_bias_sums[part] + dz)
+        added_bias_sums = more_added_bias_sums
     for part in tl.static_range(PARTS):
         column = part * PART + columns
-        at = team * WIDTH + column
-        tl.store(of_weight + at, tl.sum(weights[part], 0), column < WIDTH)
-        tl.store(of_bias + at, tl.sum(biases[part], 0), column < WIDTH)
-        if LIFTED:
-            tl.store(of_lift + at, tl.sum(lifts[part], 0), column < WIDTH)
+        at = program * WIDTH + column
+        tl.store(grad_weight + at, tl.sum(weights[part], 0), column < WIDTH)
+        tl.store(grad_bias + at, tl.sum(biases[part], 0), column < WIDTH)
+        if HAS_BIAS:
+            tl.store(grad_added_bias + at, tl.sum(added_bias_sums[part], 0), column < WIDTH)
 
 
-def _parts(width: int) -> tuple[int, int]:
-    """How wide the parts of a row are, and how many.
+def _divide_row(width: int) -> tuple[int, int]:
+    """The width of the parts of a row, and their number.
 
-    A power of 2 that leaves few idle, no wider than a warp reads at once; but no more than 8 parts.
+    The width is a power of 2 that leaves few threads idle, and no more than a warp loads at once;
+    but there are no more than 8 parts.
     """
     size = min(width & -width, 256)
     size = max(16, size, triton.next_power_of_2(triton.cdiv(width, 8)))
@@ -140,96 +142,104 @@ def add_norm(
     weight: Tensor,
     bias: Tensor,
     seed: Tensor,
-    lift: Tensor | None,
+    added_bias: Tensor | None,
     eps: float,
-    share: float,
+    p: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The normed sum, then what the way back needs: the sum, its means and its scales.
+    """The normalized sum, then what the backward pass needs: the sum, its means and its scales.
 
-    `lift` is the bias of the product that is added, which has it already (detached): it is given
-    here for its gradient.
+    `added_bias` is the bias of the linear layer that computed `added`, which contains it already
+    (detached): it is passed for its gradient.
     """
     x, added = x.contiguous(), added.contiguous()
-    found = _found(x)
+    outputs = _empty_outputs(x)
     width = x.shape[-1]
     block = triton.next_power_of_2(width)
-    n, rows = x.numel() // width, max(1, FORWARD.numbers // block)
-    _add_norm_forward[(triton.cdiv(n, rows),)](
-        *(x, added, weight, bias, seed, *found, n, eps),
+    n, rows = x.numel() // width, max(1, FORWARD.elements // block)
+    _add_norm_forward_kernel[(triton.cdiv(n, rows),)](
+        *(x, added, weight, bias, seed, *outputs, n, eps),
         WIDTH=width,
         BLOCK=block,
         ROWS=rows,
-        SHARE=share,
+        P=p,
         num_warps=FORWARD.warps,
     )
-    return found
+    return outputs
 
 
-def _found(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _empty_outputs(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = x.new_empty(x.shape[:-1], dtype=torch.float32)
     return x.new_empty(x.shape), x.new_empty(x.shape), rows, torch.empty_like(rows)
 
 
 @torch.library.custom_op("cloze::add_norm_backward", mutates_args=())
 def _add_norm_backward(
-    slope: Tensor,
+    grad_out: Tensor,
     total: Tensor,
     weight: Tensor,
     seed: Tensor,
-    lift: Tensor | None,
+    added_bias: Tensor | None,
     mean: Tensor,
     scale: Tensor,
-    share: float,
+    p: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Of x, of what is added (nothing where it is the same), of weight, bias and lift."""
-    slope = slope.contiguous()
+    """Of x, of what is added (empty where it is the same), of weight, bias and added_bias."""
+    grad_out = grad_out.contiguous()
     width = total.shape[-1]
-    size, amount = _parts(width)
-    n, rows = total.numel() // width, max(1, REVERSE.warps * 256 // size)  # 8 numbers a thread
-    teams = min(REVERSE.amount, triton.cdiv(n, rows))
-    of_x, of_added, *_ = _grads(slope, total, weight, seed, lift, mean, scale, share)
-    parts = mean.new_empty(2 if lift is None else 3, teams, width)
-    _add_norm_reverse[(teams,)](
-        *(slope, total, weight, seed, mean, scale, of_x, of_added),
+    size, count = _divide_row(width)
+    n, rows = total.numel() // width, max(1, BACKWARD.warps * 256 // size)  # 8 elements per thread
+    programs = min(BACKWARD.programs, triton.cdiv(n, rows))
+    inputs = (grad_out, total, weight, seed, added_bias, mean, scale, p)
+    grad_x, grad_added, *_ = _empty_gradients(*inputs)
+    parts = mean.new_empty(2 if added_bias is None else 3, programs, width)
+    _add_norm_backward_kernel[(programs,)](
+        *(grad_out, total, weight, seed, mean, scale, grad_x, grad_added),
         *(*parts[:2], parts[-1], n),
         WIDTH=width,
         PART=size,
-        PARTS=amount,
+        PARTS=count,
         ROWS=rows,
-        STAGES=REVERSE.stages,
-        SHARE=share,
-        LIFTED=lift is not None,
-        num_warps=REVERSE.warps,
+        STAGES=BACKWARD.stages,
+        P=p,
+        HAS_BIAS=added_bias is not None,
+        num_warps=BACKWARD.warps,
     )
     sums = [one.clone() for one in parts.sum(1).to(weight.dtype)]
-    of_lift = weight.new_empty(0) if lift is None else sums[2].to(lift.dtype)
-    return of_x, of_added, sums[0], sums[1], of_lift
+    grad_added_bias = weight.new_empty(0) if added_bias is None else sums[2].to(added_bias.dtype)
+    return grad_x, grad_added, sums[0], sums[1], grad_added_bias
 
 
-def _grads(
-    slope: Tensor, total: Tensor, weight: Tensor, seed: Tensor, lift: Tensor | None, *more: Any
+def _empty_gradients(
+    grad_out: Tensor,
+    total: Tensor,
+    weight: Tensor,
+    seed: Tensor,
+    added_bias: Tensor | None,
+    *more: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    of_added = total.new_empty(total.shape if more[-1] > 0 else (0,))
-    of_weight, of_bias = torch.empty_like(weight), torch.empty_like(weight)
-    of_lift = weight.new_empty(0) if lift is None else torch.empty_like(lift)
-    return torch.empty_like(total), of_added, of_weight, of_bias, of_lift
+    grad_added = total.new_empty(total.shape if more[-1] > 0 else (0,))
+    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+    grad_added_bias = weight.new_empty(0) if added_bias is None else torch.empty_like(added_bias)
+    return torch.empty_like(total), grad_added, grad_weight, grad_bias, grad_added_bias
 
 
-add_norm.register_fake(_found)
-_add_norm_backward.register_fake(_grads)
+add_norm.register_fake(_empty_outputs)
+_add_norm_backward.register_fake(_empty_gradients)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, _, weight, _, seed, lift, _, ctx.share = inputs
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, _, weight, _, seed, added_bias, _, ctx.p = inputs
     _, total, mean, scale = output
     ctx.mark_non_differentiable(total, mean, scale)
-    ctx.save_for_backward(total, weight, seed, lift, mean, scale)
+    ctx.save_for_backward(total, weight, seed, added_bias, mean, scale)
 
 
-def _back(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    of_x, of_added, *others, of_lift = _add_norm_backward(slope, *ctx.saved_tensors, ctx.share)
-    of_added = of_added if ctx.share > 0 else of_x
-    return of_x, of_added, *others, None, of_lift if of_lift.numel() else None, None, None
+def _backward(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    gradients = _add_norm_backward(grad_out, *ctx.saved_tensors, ctx.p)
+    grad_x, grad_added, *others, grad_added_bias = gradients
+    grad_added = grad_added if ctx.p > 0 else grad_x
+    bias = grad_added_bias if grad_added_bias.numel() else None
+    return grad_x, grad_added, *others, None, bias, None, None
 
 
-add_norm.register_autograd(_back, setup_context=_keep)
+add_norm.register_autograd(_backward, setup_context=_setup_context)

@@ -1,10 +1,10 @@
-"""Which way to cut each of our kernels is the fastest; what is found goes into its constant.
+"""The fastest tile sizes of each of our kernels; copy what is printed last into its constant.
 
-    python bench/cuts.py
-    python bench/cuts.py long_keys gelu
+    python bench/tiles.py
+    python bench/tiles.py long_keys gelu
 
-In src/cloze/nn/kernels stand the constants that are printed last. Two minutes on an H200, most of
-them for Triton's compiler.
+The constants are in src/cloze/nn/kernels. Takes two minutes on an H200, most of it in Triton's
+compiler.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from torch import ops
 
 from cloze.nn import kernels
 
-WAYS: dict[str, list[tuple[int | None, ...]]] = {
-    "attention.long_forward": [
+CANDIDATES: dict[str, list[tuple[int | None, ...]]] = {
+    "tiles.long_forward": [
         (128, 64, 8, 3),
         (128, 64, 8, 2),
         (128, 64, 4, 3),
@@ -32,7 +32,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (128, 128, 8, 3),
         (64, 32, 4, 3),
     ],
-    "attention.long_queries": [  # timed together with the next
+    "tiles.long_queries": [  # timed together with the next
         (128, 64, 8, 2, 128),
         (128, 64, 8, 3, 128),
         (128, 64, 8, 2),
@@ -46,7 +46,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (64, 32, 4, 3, 128),
         (128, 32, 4, 2),
     ],
-    "attention.long_keys": [
+    "tiles.long_keys": [
         (64, 64, 4, 2, 168),
         (64, 64, 4, 2),
         (64, 64, 4, 3, 168),
@@ -61,7 +61,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (32, 128, 8, 2),
         (32, 128, 4, 2),
     ],
-    "attention.short_forward": [
+    "tiles.short_forward": [
         (128, 64, 8, 2),
         (128, 64, 8, 1),
         (128, 64, 4, 2),
@@ -72,7 +72,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (128, 32, 4, 2),
         (128, 128, 4, 1),
     ],
-    "attention.short_reverse": [  # the last: in two kernels, cut as the long ones are
+    "tiles.short_backward": [  # the last: in two kernels, with the tiles of long sequences
         (128, 32, 8, 2, 128),
         (128, 32, 8, 1, 128),
         (128, 64, 8, 2, 128),
@@ -93,7 +93,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (512, 1, 2, 1),
         (2048, 1, 8, 1),
     ],
-    "gelu.REVERSE": [
+    "gelu.BACKWARD": [
         (1024, 128, 4, 3),
         (1024, 128, 4, 1),
         (1024, 64, 4, 2),
@@ -106,7 +106,7 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
         (2048, 64, 8, 2),
     ],
     "add_norm.FORWARD": [(4096, 4), (2048, 4), (1024, 4), (8192, 8), (4096, 8), (2048, 2)],
-    "add_norm.REVERSE": [
+    "add_norm.BACKWARD": [
         (264, 4, 3),
         (264, 4, 2),
         (264, 4, 4),
@@ -118,87 +118,89 @@ WAYS: dict[str, list[tuple[int | None, ...]]] = {
 }
 
 
-def attention_call(kernel: str, heads: int, rotary: bool, share: float) -> Callable[[], object]:
-    """This kernel, or all on the way back."""
+def attention_call(kernel: str, heads: int, rotary: bool, p: float) -> Callable[[], object]:
+    """A call of this kernel, or of the whole backward pass."""
     length = 128 if "short" in kernel else 512
     qkv = torch.randn(TOKENS, 3 * heads, WIDTH, device=DEVICE, dtype=KIND)
     inputs = attention_inputs(qkv, rotary_table(length) if rotary else None, length)
-    how = (length, length, share, False)
+    options = (length, length, p, False)
     if "forward" in kernel:
-        return lambda: ops.cloze.attention(*inputs, *how)
-    out, logs = ops.cloze.attention(*inputs, *how)
-    slope = torch.randn_like(out)
-    return lambda: ops.cloze.attention_backward(slope, *inputs, out, logs, *how)
+        return lambda: ops.cloze.attention(*inputs, *options)
+    out, lse = ops.cloze.attention(*inputs, *options)
+    grad_out = torch.randn_like(out)
+    return lambda: ops.cloze.attention_backward(grad_out, *inputs, out, lse, *options)
 
 
 def other_call(constant: str) -> Callable[[], object]:
     if constant.startswith("add_norm"):
-        x, y, slope = (torch.randn(TOKENS, 768, device=DEVICE, dtype=KIND) for _ in range(3))
+        x, y, grad_out = (torch.randn(TOKENS, 768, device=DEVICE, dtype=KIND) for _ in range(3))
         weight, seed = torch.ones(768, device=DEVICE), torch.zeros(1, device=DEVICE).int()
         if "FORWARD" in constant:
             return lambda: ops.cloze.add_norm(x, y, weight, weight, seed, weight, 1e-5, 0.1)
-        _, *kept = ops.cloze.add_norm(x, y, weight, weight, seed, weight, 1e-5, 0.1)
-        total, mean, scale = kept
+        _, total, mean, scale = ops.cloze.add_norm(x, y, weight, weight, seed, weight, 1e-5, 0.1)
         return lambda: ops.cloze.add_norm_backward(
-            slope, total, weight, seed, weight, mean, scale, 0.1
+            grad_out, total, weight, seed, weight, mean, scale, 0.1
         )
-    inner, slope = (torch.randn(TOKENS, 3072, device=DEVICE, dtype=KIND) for _ in range(2))
+    inner, grad_out = (torch.randn(TOKENS, 3072, device=DEVICE, dtype=KIND) for _ in range(2))
     bias = torch.randn(3072, device=DEVICE)
     if constant == "gelu.FORWARD":
         return lambda: ops.cloze.gelu(inner, bias, False)
-    return lambda: ops.cloze.gelu_backward(inner, bias, slope, False)
+    return lambda: ops.cloze.gelu_backward(inner, bias, grad_out, False)
 
 
-def best_of(constant: str, ways: list[Any], call: Callable[[], object]) -> Any:
+def find_fastest(constant: str, candidates: list[Any], call: Callable[[], object]) -> Any:
     """The fastest, which stays set: of MODULE.CONSTANT, or of a field of it."""
     module, name, *field = constant.split(".")
-    place, found = getattr(kernels, module), []
+    place, timed = getattr(kernels, module), []
     before = getattr(place, name)
 
-    def put(way: Any) -> None:
-        setattr(place, name, before._replace(**{field[0]: way}) if field else way)
+    def put(candidate: Any) -> None:
+        setattr(place, name, before._replace(**{field[0]: candidate}) if field else candidate)
 
     print(constant, flush=True)
-    for way in ways:
-        put(way)
+    for one in candidates:
+        put(one)
         try:
-            found.append((milliseconds(call, 10), way))
-            print(f"   {found[-1][0]:7.3f} ms  {way}", flush=True)
-        except Exception as error:  # a way that does not fit the chip is no reason to stop
-            print(f"   fails       {way}: {str(error).strip().splitlines()[0][:100]}", flush=True)
-    best = min(found, key=lambda one: one[0])[1]
+            timed.append((milliseconds(call, 10), one))
+            print(f"   {timed[-1][0]:7.3f} ms  {one}", flush=True)
+        except Exception as error:  # it may not fit the chip
+            print(f"   fails       {one}: {str(error).strip().splitlines()[0][:100]}", flush=True)
+    best = min(timed, key=lambda pair: pair[0])[1]
     put(best)
     return best
 
 
-def cut(name: str) -> dict[str, Any]:
-    """The best way for each constant of this name."""
+def time_constant(name: str) -> dict[str, Any]:
+    """The fastest candidate for each constant of this name."""
     module, _, constant = name.partition(".")
     place = getattr(kernels, module)
-    if module != "attention":
-        ways = [type(getattr(place, constant))(*way) for way in WAYS[name]]
-        return {name: best_of(name, ways, other_call(name))}
-    ways = [place.Tiles(*way) for way in WAYS[name]]
-    models = {"PLAIN": (12, False, 0.1), "TURNED": (5, True, 0.0)}  # BERT base, and our small one
+    if module != "tiles":
+        candidates = [type(getattr(place, constant))(*one) for one in CANDIDATES[name]]
+        return {name: find_fastest(name, candidates, other_call(name))}
+    candidates = [place.Tiles(*one) for one in CANDIDATES[name]]
+    models = {"PLAIN": (12, False, 0.1), "ROTARY": (5, True, 0.0)}  # BERT-base, our small model
     return {
-        one: best_of(one, ways, attention_call(constant, *how))
-        for one, how in ((f"attention.{model}.{constant}", how) for model, how in models.items())
+        full: find_fastest(full, candidates, attention_call(constant, *options))
+        for full, options in (
+            (f"tiles.{model}.{constant}", options) for model, options in models.items()
+        )
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", help="parts of names; else all")
+    parser.add_argument("names", nargs="*", help="parts of names of constants (default: all)")
     wanted = parser.parse_args().names
-    assert kernels.is_supported(torch.empty(1, device=DEVICE, dtype=KIND)), (
-        "there is no Triton here"
-    )
+    example = torch.empty(1, device=DEVICE, dtype=KIND)
+    assert kernels.is_supported(example), "Triton is not installed"
+    # a candidate that does not fit must fail, and not be replaced by small tiles
+    kernels.tiles.estimate_shared_bytes = lambda *_, **__: 0
     best: dict[str, Any] = {}
-    for name in WAYS:
+    for name in CANDIDATES:
         if not wanted or any(part in name for part in wanted):
-            best |= cut(name)
-    for name, way in best.items():
-        print(f"{name} = {way}")
+            best |= time_constant(name)
+    for name, tiles in best.items():
+        print(f"{name} = {tiles}")
 
 
 if __name__ == "__main__":
