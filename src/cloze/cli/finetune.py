@@ -224,3 +224,4 @@ class PairedFiles(TyperCommand):
 
 
 _PAIRED = ("--train", "--dev")
+COMMAND_CLASS = PairedFiles
