@@ -13,7 +13,7 @@ left-to-right one is causal when it is fine-tuned too, and read at a text's end.
 these two are not to be compared. "tokens/s" is the median of a run and leaves compiling out, which
 the budget does not; of runs together it is a share. A run that lies in --out is not taken again.
 
-To rehearse: --cpu --steps 20 --preset tiny --set batch.tokens=1024 --set vocabulary.size=2000
+To rehearse: --cpu --steps 20 --preset tiny --set run.batch_tokens=1024 --set vocabulary.size=2000
 """
 
 import argparse
@@ -37,7 +37,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "mlm": ("MLM", ["--pairs", "none"]),
     "left-to-right": (
         "left to right",
-        ["--pairs", "none", "--set", "objective.kind=left-to-right"],
+        ["--pairs", "none", "--set", "objective.kind=causal"],
     ),
     "all-masks": ("MLM + NSP, 100 % [MASK]", ["--set", "masking.split=[1.0,0.0,0.0]"]),
 }

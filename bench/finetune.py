@@ -32,8 +32,8 @@ from rich.table import Table
 import cloze
 from cloze.data.labelled.tables import read_text_examples
 from cloze.data.labelled.tags import read_tagged_examples
-from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.recipe.complete import complete_finetuning
 from cloze.metrics.scorer import compute_scores as measured
 from cloze.plot.format import format_percent
 from common import DATA, minilm, tell, versions
@@ -67,15 +67,16 @@ def ours(
     model: cloze.Model, train: list[Any], dev: list[Any], name: str, given: argparse.Namespace
 ) -> Callable[[int], tuple[float, float]]:
     task = TASKS[name][0]
-    recipe = finetune_recipe(
+    recipe = complete_finetuning(
         "finetune",
+        task=task,
         settings=[
-            f"run.batch={given.batch}",
+            f"run.batch_size={given.batch}",
             f"run.epochs={float(given.epochs)}",
             f"optimizer.lr={given.rate}",
             "optimizer.eps=1e-8",
             f"run.dtype={given.precision}",
-            f"data.length={given.length}",
+            f"data.max_length={given.length}",
             *(["run.device=cpu"] if given.cpu else []),
         ],
     )
@@ -83,7 +84,7 @@ def ours(
     def run(seed: int) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            ended = finetune_encoder(
+            ended = finetune(
                 task, model, train, Path(folder) / "m", recipe.with_run(seed=seed), dev=dev
             )
             return mean_of(ended.scores, name), time.perf_counter() - start

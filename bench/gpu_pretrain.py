@@ -136,7 +136,7 @@ def text(given: Given, folder: Path) -> Iterator[CorpusSliceBatch]:
     batches = Batches(
         corpus.train,
         tokenizer,
-        Sampling(length=given.length),
+        Sampling(max_length=given.length),
         Batching(tokens=given.tokens, window=None),
     )
     source = DeviceCorpus(corpus, tokenizer, DEVICE)
@@ -276,7 +276,7 @@ def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tu
 
 
 def plain_masking() -> Masking:
-    return Masking(mask_id=SPECIAL["mask"], vocab=np.arange(1000, VOCABULARY), rate=RATE)
+    return Masking(mask_id=SPECIAL["mask"], vocab=np.arange(1000, VOCABULARY), mlm_probability=RATE)
 
 
 def compare(

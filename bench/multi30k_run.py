@@ -15,12 +15,11 @@ import numpy as np
 import torch
 
 import cloze
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator, learn_pieces, sentences
 from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
-from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.fit import Callbacks
@@ -37,9 +36,9 @@ SEARCHES = (
     {"length_normalization": "average", "length_penalty": 1.0},
 )
 SEQ2SEQ = {
-    "none": ["seq2seq.attention=none", "seq2seq.cell=lstm"],
-    "bahdanau": ["seq2seq.attention=bahdanau", "seq2seq.cell=gru"],
-    "luong": ["seq2seq.attention=luong", "seq2seq.cell=lstm"],
+    "none": ["model.attention=none", "model.cell=lstm"],
+    "bahdanau": ["model.attention=bahdanau", "model.cell=gru"],
+    "luong": ["model.attention=luong", "model.cell=lstm"],
 }
 NAMES = {
     "none": "no attention",
@@ -49,11 +48,11 @@ NAMES = {
 }
 TINY = {
     "transformer": [
-        "transformer.hidden_size=32",
-        "transformer.num_layers=2",
-        "transformer.intermediate_size=64",
+        "model.hidden_size=32",
+        "model.num_layers=2",
+        "model.intermediate_size=64",
     ],
-    "seq2seq": ["seq2seq.hidden_size=32", "seq2seq.embedding_size=16"],
+    "seq2seq": ["model.hidden_size=32", "model.embedding_size=16"],
 }
 
 
@@ -95,8 +94,8 @@ def runs() -> dict[str, Run]:
         source="en", target="zh", model="bahdanau", settings=tuple(SEQ2SEQ["bahdanau"])
     )
     for name, settings in (
-        ("waves", ("transformer.position_encoding=interleaved",)),
-        ("learned", ("transformer.position_encoding=learned", "transformer.max_positions=128")),
+        ("waves", ("model.position_encoding=interleaved",)),
+        ("learned", ("model.position_encoding=learned", "model.max_positions=128")),
     ):
         found[f"en-de/short-{name}"] = Run(
             source="en", target="de", model="transformer", settings=settings, short=True
@@ -139,8 +138,7 @@ def chinese(data: Path, most: int | None) -> dict[str, Pairs]:
 def by_size(pairs: Pairs, tokenizer: Tokenizer, *, longer: bool) -> Pairs:
     """Those with more tokens than the short runs learn from; or the others."""
     sizes = [
-        max(map(len, both))
-        for both in zip(*(encode_sentences(tokenizer, s) for s in pairs), strict=True)
+        max(map(len, both)) for both in zip(*(sentences(tokenizer, s) for s in pairs), strict=True)
     ]
     kept = [
         both
@@ -158,7 +156,7 @@ def learn_vocabulary(run: Run, given: argparse.Namespace) -> None:
     place = vocabulary(run, given)
     if not place.is_dir():
         source, target = read(given.data, run, given.examples)["train"]
-        learn_joint_bpe(sorted([*source, *target]), given.vocabulary).save(place)
+        learn_pieces(sorted([*source, *target]), given.vocabulary).save(place)
 
 
 # --- one run, in a process of its own -----------------------------------------------------------
@@ -218,7 +216,7 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
         *run.settings,
         *(TINY[run.recipe] if given.tiny else ()),
         f"vocabulary.folder={vocabulary(run, given)}",
-        f"run.bleu={run.bleu}",
+        f"run.bleu_tokenizer={run.bleu}",
         f"run.device={device}",
         f"run.seed={given.seed}",
         f"run.evals_per_epoch={1 / given.eval_epochs}",
@@ -240,12 +238,12 @@ def watch(name: str) -> Callbacks:
     return Callbacks(log=lambda text: tell(run=name, says=text), steps=steps)
 
 
-def said_by(model: Model, source: list[str], search: dict[str, Any]) -> list[str]:
+def said_by(model: Translator, source: list[str], search: dict[str, Any]) -> list[str]:
     found = translate(model, source, beam=BEAM, truncation="head", batch_tokens=32_768, **search)
     return [one.text for one in found]
 
 
-def chosen_search(model: Model, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
+def chosen_search(model: Translator, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
     """The length penalty that does best on val, and its BLEU there."""
     scores = [
         compute_bleu(said_by(model, val[0], search), val[1], tokenize=run.bleu).score
@@ -256,7 +254,7 @@ def chosen_search(model: Model, val: Pairs, run: Run) -> tuple[dict[str, Any], f
 
 
 def evaluate_test(
-    model: Model, test: Pairs, run: Run, search: dict[str, Any], out: Path
+    model: Translator, test: Pairs, run: Run, search: dict[str, Any], out: Path
 ) -> dict[str, Any]:
     """BLEU of the test sentences, of all and by length."""
     source, reference = test
@@ -303,7 +301,7 @@ def sacrebleu(
     return {"score": score, "signature": str(metric.get_signature())}
 
 
-def plot_example(model: Model, name: str, search: dict[str, Any], pictures: Path) -> str:
+def plot_example(model: Translator, name: str, search: dict[str, Any], pictures: Path) -> str:
     """The sentence that was asked for, and which words its translation came from."""
     found = translate(model, ASKED, beam=BEAM, align=True, **search).candidates[0]
     assert found.alignment is not None

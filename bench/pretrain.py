@@ -119,7 +119,7 @@ def pad_batches(sequences: list[PackedBatch], size: int) -> list[dict[str, torch
 
 def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str, object]]:
     corpus, tokenizer = corpus_of(given.text, given.vocabulary, folder / size)
-    sampling = Sampling(pairs="nsp", length=given.length)
+    sampling = Sampling(pairs="nsp", max_length=given.length)
     batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
     masking = Masking.of(tokenizer)
     packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]

@@ -84,7 +84,7 @@ def measure(what: str, folder: Path) -> float:
                 [folder / "text.txt"],
                 out,
                 "word2vec",
-                settings=["word2vec.epochs=1", "text.min_count=1"],
+                settings=["run.epochs=1", "vocabulary.min_count=1"],
             )
         else:
             cloze.finetune(

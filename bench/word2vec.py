@@ -29,10 +29,11 @@ from cloze.metrics.word_vectors import (
     score_analogies,
     score_similarities,
 )
+from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
-from cloze.train.word2vec.corpus import EncodedCorpus, encode_corpus
-from cloze.train.word2vec.settings import Settings, Text
-from cloze.train.word2vec.trainer import train_vectors
+from cloze.train.word2vec.corpus import Encoded, encode
+from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
+from cloze.train.word2vec.trainer import learn
 from cloze.train.word2vec.vocabulary import split_text
 from common import DATA, tell, versions
 
@@ -43,7 +44,7 @@ KINDS = ("skip-gram", "cbow")
 def sentences(files: list[str], most: int | None) -> list[list[str]]:
     found, words = [], 0
     for row in read_rows(files):
-        split = split_text(row.text, text=Text())
+        split = split_text(row.text, text=Word2VecVocabulary())
         if split:
             found.append(split)
             words += len(split)
@@ -52,15 +53,18 @@ def sentences(files: list[str], most: int | None) -> list[list[str]]:
     return found
 
 
-def settings_of(kind: str, options: argparse.Namespace, **changes) -> Settings:
-    return Settings(
-        kind=kind, width=options.width, epochs=options.epochs, threads=options.threads, **changes
+def settings_of(kind: str, options: argparse.Namespace, **changes) -> Word2VecRun:
+    return Word2VecRun(
+        kind=kind,
+        epochs=options.epochs,
+        threads=options.threads,
+        **changes,
     )
 
 
-def prepare_text(texts: list[list[str]], folder: Path) -> EncodedCorpus:
-    spaced = Text(split="spaces", lowercase=False)
-    return encode_corpus(lambda: (" ".join(words) for words in texts), spaced, folder)
+def prepare_text(texts: list[list[str]], folder: Path) -> Encoded:
+    spaced = Word2VecVocabulary(kind="spaced", lowercase=False)
+    return encode(lambda: (" ".join(words) for words in texts), spaced, folder)
 
 
 def gensim_model(kind: str, options: argparse.Namespace) -> Word2Vec:
@@ -71,7 +75,7 @@ def gensim_model(kind: str, options: argparse.Namespace) -> Word2Vec:
         sample=1e-3,
         min_count=5,
         sg=int(kind == "skip-gram"),
-        alpha=Settings(kind=kind).first_rate,
+        alpha=Word2VecRun(kind=kind).initial_lr,
         workers=options.threads,
         seed=1,
     )
@@ -87,16 +91,15 @@ def measure_seconds(work, *arguments) -> float:
     return time.perf_counter() - start
 
 
-def speed(texts: list[list[str]], corpus: EncodedCorpus, options: argparse.Namespace) -> dict:
+def speed(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
     raw = sum(map(len, texts)) * options.epochs
-    results = {}
+    results, config = {}, Word2VecConfig(hidden_size=options.width)
     for kind in KINDS:
         ours, theirs = [], []
-        train_vectors(
-            corpus, settings_of(kind, argparse.Namespace(**{**vars(options), "epochs": 1}))
-        )
+        once = argparse.Namespace(**{**vars(options), "epochs": 1})
+        learn(corpus, settings_of(kind, once), config)
         for _ in range(options.rounds):
-            ours.append(raw / measure_seconds(train_vectors, corpus, settings_of(kind, options)))
+            ours.append(raw / measure_seconds(learn, corpus, settings_of(kind, options), config))
             model = gensim_model(kind, options)
             model.build_vocab(texts)
             theirs.append(raw / measure_seconds(train_gensim, model, texts, options.epochs))
@@ -128,10 +131,10 @@ def metric(found):
     return (lambda chosen: spearman(judged[chosen], cosines[chosen])), len(judged)
 
 
-def quality(texts: list[list[str]], corpus: EncodedCorpus, options: argparse.Namespace) -> dict:
-    results = {}
+def quality(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
+    results, config = {}, Word2VecConfig(hidden_size=options.width)
     for kind in KINDS:
-        vectors = train_vectors(corpus, settings_of(kind, options)).vectors
+        vectors = learn(corpus, settings_of(kind, options), config).vectors
         ours = WordVectors(words=corpus.vocabulary.words, vectors=vectors)
         model = gensim_model(kind, options)
         model.build_vocab(texts)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cloze.data.config import CorpusOptions
 from cloze.data.corpus import Corpus, View
-from cloze.data.prepare import Options, prepare
+from cloze.data.prepare import prepare
 from cloze.text.tokenizer import Tokenizer
 from helpers import SPECIAL, files_of
 
-LINES = Options(sentences="lines", hold_out=0.0)
+LINES = CorpusOptions(sentences="lines", hold_out=0.0)
 
 
 def numbered_tokenizer(words: int = 500) -> Tokenizer:
@@ -36,7 +37,7 @@ def some_documents(count: int = 40, seed: int = 0, words: int = 500) -> list[lis
 
 def small_corpus(folder: Path, documents: Sequence[Sequence[str]], **options: object) -> Corpus:
     source = write_documents(folder / "text.txt", documents)
-    made = Options(**{"sentences": "lines", "hold_out": 0.0, **options})  # type: ignore[arg-type]
+    made = CorpusOptions(**{"sentences": "lines", "hold_out": 0.0, **options})  # type: ignore[arg-type]
     return prepare(source, numbered_tokenizer(), folder / "corpus", made, workers=1)
 
 

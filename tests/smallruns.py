@@ -5,8 +5,9 @@ import json
 import torch
 
 from cloze.checkpoint.state import newest_state, read_state
-from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
-from cloze.make.pretrain.recipe import recipe
+from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.complete import recipe
+from cloze.make.resume import resume
 from helpers import files_of
 
 SMALL = [
@@ -14,11 +15,11 @@ SMALL = [
     "model.hidden_size=16",
     "model.max_positions=32",
     "vocabulary.size=120",
-    "samples.length=32",
-    "samples.pairs=none",
-    "batch.tokens=256",
-    "corpus.hold_out=0.2",
-    "corpus.workers=1",
+    "sampling.max_length=32",
+    "sampling.pairs=none",
+    "run.batch_tokens=256",
+    "data.hold_out=0.2",
+    "data.workers=1",
     "run.steps=6",
     "run.log_every=1",
     "run.device=cpu",
@@ -40,16 +41,14 @@ def metrics(out):
 
 def check_resumed(made, text, settings, out):
     """The run in `made`, stopped after its fourth step and resumed in `out`: the same bits."""
-    pretrain_encoder(
-        text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep_states=9"])
-    )
+    pretrain(text, out, recipe(settings=[*settings, "run.save_every=4", "run.keep_states=9"]))
     for path in (out / "state").iterdir():
         if not path.name.endswith("-step-4"):
             for name in files_of(path):
                 (path / name).unlink()
             path.rmdir()
     (out / "model.safetensors").unlink()
-    assert resume_encoder(out).steps == 6
+    assert resume(out).steps == 6
     assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
     assert ours.keys() == theirs.keys()

@@ -2,12 +2,12 @@
 
 import torch
 
-from cloze.checkpoint.model import Model
+import cloze
+from cloze.checkpoint.translator import Translator, learn_pieces
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.text.joint_bpe import learn_joint_bpe
 from helpers import scramble
 
 SIZE = 23
@@ -78,10 +78,10 @@ def module_of(variety: str, seed: int = 0, scale: float = 0.4):
     return scramble(made, seed, scale).double().eval()
 
 
-def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Model:
+def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Translator:
     """A scrambled model with a vocabulary."""
-    tokenizer = learn_joint_bpe(TEXTS, size)
-    made = Model.new(
+    tokenizer = learn_pieces(TEXTS, size)
+    made = Translator.new(
         config_of(variety, tokenizer.vocab_size), tokenizer, rng=torch.Generator().manual_seed(0)
     )
     scramble(made.module, seed=2, scale=scale)
@@ -90,3 +90,8 @@ def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4
 
 def some_ids(rows: int, length: int, seed: int = 1):
     return torch.randint(1, SIZE, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def train_translator(source, target, out, recipe=None, *, dev=None, **how):
+    """`cloze.finetune` for the task translate."""
+    return cloze.finetune("translate", None, [source, target], out, recipe, dev=dev or (), **how)

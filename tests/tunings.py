@@ -15,18 +15,18 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.dispatch import finetune
 from cloze.make.finetune.transfer import depth_of
 from helpers import tiny_tokenizer
 
 FAST = [
     "run.device=cpu",
-    "run.batch=8",
+    "run.batch_size=8",
     "run.epochs=4.0",
     "run.log_every=1",
     "optimizer.lr=5e-3",
     "transfer.dropout=0.0",
-    "transfer.hidden=16",
+    "transfer.hidden_size=16",
 ]
 
 
@@ -104,7 +104,7 @@ def tune(base, out, *settings, task="classify", train=None, dev=None, **options)
     dev = texts(40, seed=1) if dev is None else dev
     counted = any(setting.startswith("run.steps") for setting in settings)
     fast = [setting for setting in FAST if not (counted and setting.startswith("run.epochs"))]
-    return finetune_encoder(task, base, train, out, dev=dev, settings=[*fast, *settings], **options)
+    return finetune(task, base, train, out, dev=dev, settings=[*fast, *settings], **options)
 
 
 def metrics(out):

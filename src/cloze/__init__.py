@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cloze.checkpoint.load import load
+    from cloze.checkpoint.families import load
     from cloze.checkpoint.model import Model
     from cloze.checkpoint.source import builtin
     from cloze.errors import ClozeError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloze.make.finetune.dispatch import finetune
     from cloze.make.glue import glue
     from cloze.make.pretrain.dispatch import pretrain
-    from cloze.make.pretrain.recipe import recipe
+    from cloze.make.recipe.complete import recipe
     from cloze.make.resume import resume
     from cloze.make.vocabulary import vocabulary
     from cloze.report.page import build_report
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 _HOMES = {
-    "load": "cloze.checkpoint.load",
+    "load": "cloze.checkpoint.families",
     "Model": "cloze.checkpoint.model",
     "builtin": "cloze.checkpoint.source",
     "ClozeError": "cloze.errors",
@@ -64,7 +64,7 @@ _HOMES = {
     "distill": "cloze.make.distill.job",
     "glue": "cloze.make.glue",
     "pretrain": "cloze.make.pretrain.dispatch",
-    "recipe": "cloze.make.pretrain.recipe",
+    "recipe": "cloze.make.recipe.complete",
     "build_report": "cloze.report.page",
     "resume": "cloze.make.resume",
     "finetune": "cloze.make.finetune.dispatch",

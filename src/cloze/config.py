@@ -8,7 +8,8 @@ A field says what values it takes, once, in its annotation; help, flags and chec
         name: Literal["adamw", "muon"] = "adamw"
 
 Every object is checked when it is made, from a file or in Python. A rule about several fields goes
-into `__post_init__`, after `super().__post_init__()`.
+into `__post_init__`, after `super().__post_init__()`. A class whose table in a file is not simply
+its fields defines `from_table(values, name)` and `to_table()`.
 """
 
 import dataclasses
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 C = TypeVar("C", bound="DataclassInstance")
+Settings = Iterable[str] | Mapping[str, Any]  # ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}
 
 _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _LONGEST = 200  # characters of a wrong value that an error repeats
@@ -92,6 +94,12 @@ class Flag:
 
     name: str  # "--lr"; of a switch also "--whole-word/--no-whole-word"
     metavar: str | None = None
+    only: tuple[str, ...] = ()  # the tasks that know it; empty: all
+
+    @property
+    def option(self) -> str:
+        """As a keyword argument: "whole_word"."""
+        return self.name.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
 Mark = Range | Choices | Help | Flag
@@ -127,7 +135,6 @@ def check_choices(config: "DataclassInstance") -> None:
     check_fields(config)
 
 
-@cache
 def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
     """What the fields of a configuration declare, by name."""
     hints, found = _hints(cls), {}
@@ -150,22 +157,30 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
 
     `inside` is where the values are, for the errors: "train." of a recipe.
     """
-    hints = get_type_hints(cls)
-    known = [field.name for field in dataclasses.fields(cls)]
-    given: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, known))
-        try:
-            given[key] = _typed(hints[key], value, inside + key)
-        except OverflowError:  # a whole number that no float holds
-            raise ConfigError(
-                f"{inside}{key} is far too large", fix="use a smaller number"
-            ) from None
+    given = read_fields(cls, values, inside=inside)
     for field in dataclasses.fields(cls):
         if field.name not in given and not _has_default(field):
             raise ConfigError(f"{inside}{field.name} is missing", fix="add it, with its value")
     return cls(**given)
+
+
+def read_fields(
+    cls: type["DataclassInstance"], values: Mapping[str, Any], *, inside: str = ""
+) -> dict[str, Any]:
+    """The values of the fields that a mapping names, as their annotations require them."""
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in fields:
+            raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, fields))
+        try:
+            given[key] = _typed(hints[key], _with_defaults(fields[key], value), inside + key)
+        except OverflowError:  # a whole number that no float holds
+            raise ConfigError(
+                f"{inside}{key} is far too large", fix="use a smaller number"
+            ) from None
+    return given
 
 
 def to_mapping(config: "DataclassInstance", *, from_data: bool = True) -> dict[str, Any]:
@@ -180,7 +195,9 @@ def to_mapping(config: "DataclassInstance", *, from_data: bool = True) -> dict[s
         value = getattr(config, field.name)
         if field.name in skipped:
             continue
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if hasattr(value, "to_table"):
+            found[field.name] = value.to_table()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             found[field.name] = to_mapping(value, from_data=from_data)
         elif value is not None:
             found[field.name] = list(value) if isinstance(value, tuple) else value
@@ -201,23 +218,33 @@ def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
     return _lines(values, "").lstrip("\n")
 
 
-def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """`values` with settings such as "optimizer.lr=1e-4" applied."""
-    if isinstance(settings, str):
-        raise ConfigError(f"settings is {settings!r}", fix=f"give a list: [{settings!r}]")
+def override(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """`values` with settings such as "optimizer.lr=1e-4" or {"optimizer.lr": 1e-4} applied."""
     changed = _copy(values)
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"{setting!r} has no value", fix="write it as table.name=value")
-        *tables, name = path.strip().split(".")
+    for path, value in parse_settings(settings).items():
+        *tables, name = path.split(".")
         inner = changed
         for table in tables:
             inner = inner.setdefault(table, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{table} in {path} is not a table", fix=f"set {table} itself")
-        inner[name] = _value(text.strip())
+        inner[name] = value
     return changed
+
+
+def parse_settings(settings: Settings) -> dict[str, Any]:
+    """Settings by their paths: {"optimizer.lr": 1e-4}."""
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    if isinstance(settings, str):
+        raise ConfigError(f"settings is {settings!r}", fix=f"give a list: [{settings!r}]")
+    found = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting!r} has no value", fix="write it as table.name=value")
+        found[path.strip()] = _value(text.strip())
+    return found
 
 
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,6 +368,17 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
     return field.default is not none or field.default_factory is not none
 
 
+def _with_defaults(field: "dataclasses.Field[Any]", value: object) -> object:
+    """A table in a file with the field's own defaults, where they are not those of its class."""
+    make = field.default_factory
+    if make is dataclasses.MISSING or isinstance(make, type) or not isinstance(value, Mapping):
+        return value
+    made: Any = make()
+    if not dataclasses.is_dataclass(made) or hasattr(made, "to_table"):
+        return value
+    return merge(to_mapping(made), value)  # type: ignore[arg-type]  # it is an instance
+
+
 def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
     """`value` as its annotation requires: dataclasses from tables, tuples from lists."""
     origin, inner = get_origin(hint), get_args(hint)
@@ -371,6 +409,10 @@ def _table(kind: type[C], value: object, name: str) -> C:
     """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is {_shown(value)}", fix="it is a table of settings")
+    read = getattr(kind, "from_table", None)
+    if read is not None:
+        made: C = read(value, name)
+        return made
     try:
         return from_mapping(kind, value, inside=f"{name}.")
     except ConfigError as error:

@@ -20,11 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
+from cloze.config import parse_settings
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.recipe.complete import complete_finetuning
 from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import Vectors, embed
 from cloze.tasks.inference import BATCH_TOKENS
@@ -172,31 +174,27 @@ class _Tuner(_OfTexts):
     def _tuned(self, examples: Sequence[TextExample], labels: Sequence[str | float]) -> Model:
         train = [replace(one, label=label) for one, label in zip(examples, labels, strict=True)]
         with TemporaryDirectory(prefix="cloze-") as work:
-            ended = finetune_encoder(
-                "classify", self.model, train, Path(work) / "model", self._recipe()
-            )
+            ended = finetune_encoder(self.model, train, Path(work) / "model", self._recipe())
             if ended.stopped:  # saved for a run that goes on; here nobody could
                 raise KeyboardInterrupt(ended.stopped)
             return load(ended.folder, device=self.device, quiet=True)
 
     def _recipe(self) -> FinetuneRecipe:
-        flags: dict[str, dict[str, Any]] = {
-            "data": {"hold_out": self.hold_out, "length": self.length, "policy": self.truncation},
-            "transfer": {"kind": self.transfer},
-            "optimizer": {"lr": self.rate},
-            "run": {
-                "epochs": self.epochs,
-                "batch": self.batch,
-                "seed": self._seed(),
-                "device": self.device,
-            },
+        options = {
+            "max_length": self.length,
+            "truncation": self.policy,
+            "transfer": self.transfer,
+            "lr": self.rate,
+            "epochs": self.epochs,
+            "batch_size": self.batch,
+            "seed": self._seed(),
+            "device": self.device,
         }
-        plain = {
-            table: {name: _plain(value) for name, value in values.items() if value is not None}
-            for table, values in flags.items()
-        }
-        name = "features" if self.transfer == "features" else DEFAULT
-        return finetune_recipe(name, flags=plain, settings=self.settings)
+        plain = {name: _plain(value) for name, value in options.items()}
+        settings = {"data.hold_out": _plain(self.hold_out)} | parse_settings(self.settings)
+        made = complete_finetuning(task="classify", options=plain, settings=settings)
+        assert isinstance(made, FinetuneRecipe)
+        return made
 
     def _seed(self) -> object:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -348,9 +346,7 @@ def _names(classes: NDArray[Any]) -> list[str]:
 
 
 def _opened(model: PathLike | Model, device: str | None) -> Model:
-    if isinstance(model, Model):
-        return model
-    return load(model, device=device, quiet=True, kind="encoder")
+    return model if isinstance(model, Model) else load(model, device=device, quiet=True)
 
 
 def _packed(model: Model) -> dict[str, bytes]:

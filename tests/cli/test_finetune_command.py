@@ -37,7 +37,7 @@ def here(tmp_path_factory):
 
 
 def flags(here, out, *more):
-    fast = ("--epochs", "4", "--rate", "5e-3", "--batch", "8", "--device", "cpu")
+    fast = ("--epochs", "4", "--lr", "5e-3", "--batch-size", "8", "--device", "cpu")
     data = ("--train", str(here / "train.tsv"), "--dev", str(here / "train.tsv"))
     return ("finetune", "classify", str(here / "base"), *data, "--out", str(out), *fast, *more)
 
@@ -104,7 +104,7 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
         (["classify", "base", "--train", "broken.tsv", "--out", "m"], 1, "broken.tsv:3"),
         (["classify", "base", "--train", "no.tsv", "--out", "m"], 1, "no.tsv"),
         (
-            ["classify", "base", "--train", "train.tsv", "--out", "m", "--label", "lable"],
+            ["classify", "base", "--train", "train.tsv", "--out", "m", "--label-column", "lable"],
             1,
             ("lable", "'label'"),
         ),
@@ -114,7 +114,7 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
             ("run.epochs", "0.0"),
         ),
         (["--resume", "--out", "m"], 1, ("resume", "m")),
-        (["--resume", "--out", "m", "--rate", "1"], 1, ("--resume", "recipe")),
+        (["--resume", "--out", "m", "--lr", "1"], 1, ("--resume", "recipe")),
         (
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--transfer", "some"],
             1,

@@ -17,12 +17,13 @@ import typer
 from typer.testing import CliRunner
 
 from cloze import __version__
+from cloze.checkpoint.vectors import WordModel
 from cloze.cli import common
 from cloze.cli.app import COMMANDS, load_command
 from cloze.errors import InputError
 from grams import text_model
-from helpers import check_mentions, tiny_model, word_model
-from languages import neural_model
+from helpers import check_mentions, tiny_model
+from languages import language_model
 from translators import translator
 
 VERBS = list(COMMANDS)
@@ -71,13 +72,13 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("kind", ["words", "ngram", "lstm", "transformer"])
 def test_what_needs_no_net_starts_without_torch(kind: str, tmp_path: Path) -> None:
     if kind == "words":
-        words = word_model(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
+        words = WordModel(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
         folder = words.save(tmp_path / "model")
         printed, found = heavy(["similar", folder, "cat"])
         assert "dog" in printed
         assert "torch" not in found.split()
     else:
-        made = {"ngram": text_model, "lstm": partial(neural_model, "lstm")}
+        made = {"ngram": text_model, "lstm": partial(language_model, "lstm")}
         model = made.get(kind, partial(translator, "transformer"))()
         folder = model.save(tmp_path / "model")
     printed, found = heavy(["info", folder])
@@ -347,7 +348,7 @@ def test_a_full_disk_behind_the_output_is_told(arguments, tokenizer_folder: Path
     ("arguments", "place"),
     [
         (["embed", "MODEL", "--file", "TEXT", "--out", "OUT/e.jsonl"], "OUT/e.jsonl: "),
-        (["pretrain", "TEXT", "--model", "ngram", "--out", "OUT/n"], "OUT/"),
+        (["pretrain", "TEXT", "--family", "ngram", "--out", "OUT/n"], "OUT/"),
         (["tokenize", "MODEL", "--file", "TEXT"], "standard output: "),
     ],
 )

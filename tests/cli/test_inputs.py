@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.checkpoint.task import Task
+from cloze.checkpoint.vectors import WordModel
 from cloze.cli.app import app
 from grams import text_model
-from helpers import check_mentions, tiny_model, word_model
+from helpers import check_mentions, tiny_model
 from translators import TEXTS, translator
 
 LINES = "the cat sat .\n\na b\n"
@@ -67,7 +68,7 @@ def place(tmp_path_factory):
     translator("learned").save(folder / "translator")
     words = ("man", "king", "woman", "queen", "cat")
     numbers = np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32)
-    word_model(words=words, vectors=numbers).save(folder / "vectors")
+    WordModel(words=words, vectors=numbers).save(folder / "vectors")
     (folder / "target").write_text(SOURCES)
     return folder
 
@@ -124,7 +125,7 @@ def test_the_context_of_an_answer_is_read_as_lines_are(place):
 
 def test_finetune_learns_from_what_is_piped_in(place, tmp_path):
     rows = "sentence\tlabel\n" + "a b\tyes\nc d\tno\n" * 8
-    fast = ("--steps", "2", "--batch", "4", "--device", "cpu", "--json")
+    fast = ("--steps", "2", "--batch-size", "4", "--device", "cpu", "--json")
     asked = ("finetune", "classify", str(place / "bare"), "--train", "-", *fast)
     ran = CliRunner().invoke(
         app, [*asked, "--set", "data.hold_out=0.0", "--out", str(tmp_path / "m")], input=rows

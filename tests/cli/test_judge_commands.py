@@ -164,14 +164,14 @@ def test_glue(run, place, tmp_path):
     (tmp_path / "data" / "RTE").mkdir()
     (tmp_path / "data" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tc\n")
     asked = ["glue", place / "bare", "--data", tmp_path / "data", "--out", tmp_path / "out"]
-    ran = run(*asked, "--epochs", "1", "--batch", "4", "--device", "cpu")
+    ran = run(*asked, "--epochs", "1", "--batch-size", "4", "--device", "cpu")
     head, first, second, mean = lines(ran)
     assert head == ["task", "metrics", "score", "±", "training", "dev", "seconds", "note"]
     assert (first[0], first[4:6], first[7]) == ("SST-2", ["5", "5"], "")
     assert (second[0], second[7]) == ("RTE", "no training data")
     assert mean[:3] == ["mean", "of 1 tasks", first[2]]
     assert cloze.load(tmp_path / "out" / "SST-2").labels == ("0", "1")
-    ran = run(*asked, "--epochs", "1", "--batch", "4", "--json")
+    ran = run(*asked, "--epochs", "1", "--batch-size", "4", "--json")
     found = json.loads(ran.stdout)
     assert [row["note"] for row in found["rows"]] == ["from before", "no training data"]
     assert f"{100 * found['score']:.2f}" == first[2]

@@ -5,16 +5,16 @@ import json
 from helpers import check_mentions
 
 ASKED = [
-    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--length=32", "--steps=6"),
+    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--max-length=32", "--steps=6"),
     *("--batch-tokens=256", "--workers=1", "--threads=1", "--device=cpu"),
 ]
 SETTINGS = [
-    "objective.kind=left-to-right",
+    "objective.kind=causal",
     "run.fast=true",
     "run.log_every=1",
     "model.hidden_size=16",
     "model.max_positions=32",
-    "corpus.hold_out=0.2",
+    "data.hold_out=0.2",
 ]
 
 
@@ -42,7 +42,7 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     labelled.write_text("\n".join(["text\tlabel", *rows]))
     ran = run(
         *("finetune", "classify", out, "--train", labelled, "--dev", labelled),
-        *("--out", tmp_path / "c", "--epochs=12", "--rate=0.02", "--batch=16", "--json"),
+        *("--out", tmp_path / "c", "--epochs=12", "--lr=0.02", "--batch-size=16", "--json"),
         *("--quiet", "--threads=1", "--device=cpu"),
     )
     assert ran.returncode == 0, ran.stderr

@@ -6,12 +6,12 @@ import shutil
 import cloze
 
 ASKED = [
-    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--length=32", "--steps=6"),
+    *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--max-length=32", "--steps=6"),
     *("--batch-tokens=256", "--save-every=3", "--workers=1", "--threads=1", "--device=cpu"),
 ]
 SETTINGS = [
     "objective.kind=both",
-    "objective.generator_width=8",
+    "objective.generator_hidden_size=8",
     "run.fast=true",
     "run.eval_every=1000",
     "run.log_every=1",
@@ -20,7 +20,7 @@ SETTINGS = [
     "model.hidden_size=16",
     "model.max_positions=32",
     "model.num_heads=4",
-    "corpus.hold_out=0.2",
+    "data.hold_out=0.2",
 ]
 
 

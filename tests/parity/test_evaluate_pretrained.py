@@ -8,8 +8,9 @@ from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 
 import cloze
+from cloze.data.config import CorpusOptions
 from cloze.data.packing import Batching
-from cloze.data.prepare import Options, prepare
+from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.interop.sentence_transformers import Pooling
 from cloze.metrics.pretraining import make_evaluation_epoch, make_evaluation_masking
@@ -35,9 +36,13 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     (tmp_path / "text.txt").write_text(STORIES)
     made = cloze.evaluate(model, tmp_path / "text.txt", max_length=16)
     corpus = prepare(
-        [tmp_path / "text.txt"], model.tokenizer, tmp_path / "c", Options(hold_out=0.0), workers=1
+        [tmp_path / "text.txt"],
+        model.tokenizer,
+        tmp_path / "c",
+        CorpusOptions(hold_out=0.0),
+        workers=1,
     )
-    sampling = Sampling(pairs="nsp" if "nsp" in heads else "none", length=16)
+    sampling = Sampling(pairs="nsp" if "nsp" in heads else "none", max_length=16)
     samples = make_evaluation_epoch(corpus.train, model.tokenizer, sampling, Batching()).samples
     masking, hits, losses, pairs = make_evaluation_masking(Masking.of(model.tokenizer)), [], [], []
     for number in range(len(samples)):

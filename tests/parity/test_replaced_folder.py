@@ -5,15 +5,20 @@ import torch
 import transformers
 
 import cloze
-from cloze.make.pretrain.job import pretrain_encoder
-from cloze.make.pretrain.recipe import recipe
+from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.complete import recipe
 
 pytestmark = pytest.mark.parity
 SETTINGS = [
-    *("objective.kind=both", "objective.correction=1.0", "run.fast=true", "run.device=cpu"),
+    *("objective.kind=both", "objective.correction_weight=1.0", "run.fast=true", "run.device=cpu"),
     *("model.preset=tiny", "model.num_layers=2", "model.hidden_size=16", "model.max_positions=32"),
-    *("vocabulary.size=120", "samples.length=32", "samples.pairs=none", "batch.tokens=256"),
-    *("corpus.hold_out=0.2", "corpus.workers=1", "run.steps=4"),
+    *(
+        "vocabulary.size=120",
+        "sampling.max_length=32",
+        "sampling.pairs=none",
+        "run.batch_tokens=256",
+    ),
+    *("data.hold_out=0.2", "data.workers=1", "run.steps=4"),
 ]
 
 
@@ -21,7 +26,7 @@ SETTINGS = [
 def test_the_folder_opens_as_a_masked_lm(family, tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("\n\n".join(f"the cat number {n} sat.\nthe dog ran." for n in range(150)))
-    pretrain_encoder(text, tmp_path / "m", recipe(settings=[*SETTINGS, f"model.family={family}"]))
+    pretrain(text, tmp_path / "m", recipe(settings=[*SETTINGS, f"model.family={family}"]))
     theirs, told = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "m", output_loading_info=True, attn_implementation="eager"
     )

@@ -31,7 +31,7 @@ CONFIG = BertConfig(
     intermediate_size=16,
     max_positions=32,
 )
-READER = {"transfer": "features", "settings": ["transfer.pooling=mean", "transfer.penalty=0.01"]}
+READER = {"transfer": "features", "settings": ["transfer.pooling=mean", "transfer.l2_penalty=0.01"]}
 # the checks that ask nothing of the data
 WITHOUT_DATA = (
     "check_estimator_cloneable",

@@ -31,7 +31,7 @@ def prepared(sequence):
 @given(SEQUENCES, st.integers(0, 2**32), st.booleans(), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, seed, whole, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate, whole_words=whole)
+    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate, whole_word=whole)
     before = ids.copy()
     masked, positions, targets = mask(ids, starts, maskable, np.random.default_rng(seed), how)
     assert np.array_equal(ids, before)
@@ -46,7 +46,7 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, s
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate)
+    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate)
     _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
     assert len(positions) == min(max(1, round(len(ids) * rate)), maskable.sum())
 
@@ -54,7 +54,7 @@ def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, rate=rate, whole_words=True)
+    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate, whole_word=True)
     _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
     budget = max(1, round(len(ids) * rate))
     words = np.cumsum(starts)
@@ -72,7 +72,7 @@ def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_fates_of_the_chosen_are_80_10_10(whole):
     size, sequences = 510, 400
-    how = Masking(mask_id=MASK, vocab=VOCAB, whole_words=whole)
+    how = Masking(mask_id=MASK, vocab=VOCAB, whole_word=whole)
     ids = np.full(size, 7)  # an id that a random one is only once in a thousand times
     starts = np.arange(size) % 3 == 0
     hidden = kept = total = 0
@@ -94,7 +94,7 @@ def test_the_fates_of_the_chosen_are_80_10_10(whole):
 
 
 def test_random_replacements_are_any_ordinary_token():
-    how = Masking(mask_id=MASK, vocab=np.arange(5, 25), rate=1.0, split=(0.0, 1.0, 0.0))
+    how = Masking(mask_id=MASK, vocab=np.arange(5, 25), mlm_probability=1.0, split=(0.0, 1.0, 0.0))
     ids, every = np.full(500, 900), np.ones(500, bool)
     masked, _, _ = mask(ids, every, every, np.random.default_rng(0), how)
     assert set(masked.tolist()) == set(range(5, 25))
@@ -105,9 +105,9 @@ def test_random_replacements_are_any_ordinary_token():
 
 def some_batch(epoch: int = 0, tokens: int = 200, seed: int = 5):
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
-    sampling = Sampling(length=24, seed=seed)
+    sampling = Sampling(max_length=24, seed=seed)
     made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(epoch)
-    how = Masking.of(corpus.tokenizer, whole_words=True)
+    how = Masking.of(corpus.tokenizer, whole_word=True)
     return [mask_batch(made[n], how, seed=seed) for n in range(len(made))]
 
 
@@ -135,7 +135,7 @@ def test_another_epoch_has_other_masks():
 
 def test_targets_are_what_stood_there_and_special_tokens_stay():
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
-    sampling = Sampling(length=24, seed=5)
+    sampling = Sampling(max_length=24, seed=5)
     made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
     how = Masking.of(corpus.tokenizer)
     for number in range(len(made)):
@@ -160,8 +160,8 @@ def test_generators_are_their_own():
 
 
 def test_settings_that_make_no_sense_are_told():
-    with raises(ConfigError, "rate", "0"):
-        Masking(mask_id=MASK, vocab=VOCAB, rate=0)
+    with raises(ConfigError, "mlm_probability", "0"):
+        Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=0)
     with raises(ConfigError, "split", fix="1"):
         Masking(mask_id=MASK, vocab=VOCAB, split=(0.8, 0.1, 0.2))
 

@@ -67,7 +67,7 @@ def test_a_sequence_that_fits_nowhere_is_told():
 
 def batches(per_step: int = 1, **settings) -> Batches:
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
-    sampling = Sampling(**{"length": 24, "seed": 7, **settings})
+    sampling = Sampling(**{"max_length": 24, "seed": 7, **settings})
     batching = Batching(tokens=100, per_step=per_step)
     return Batches(corpus.view, corpus.tokenizer, sampling, batching)
 

@@ -39,7 +39,7 @@ def tokens(stretches: np.ndarray) -> list[int]:
 @given(DOCUMENTS, LENGTHS, SEEDS, st.sampled_from([0.0, 0.1, 1.0]))
 def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed, short):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="none", length=length, seed=seed, short=short)
+    made = planned(corpus, pairs="none", max_length=length, seed=seed, short_seq_prob=short)
     assert tokens(made.a) == list(range(corpus.sentences[-1]))
     assert made.lengths.max() <= length
     assert (made.labels == IGNORE_INDEX).all()
@@ -50,7 +50,7 @@ def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed,
 @given(DOCUMENTS, LENGTHS, SEEDS)
 def test_without_pairs_only_a_sentence_too_long_is_cut(documents, length, seed):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="none", length=length, seed=seed)
+    made = planned(corpus, pairs="none", max_length=length, seed=seed)
     edges = set(corpus.sentences.tolist())
     for last in made.a[:, 1].tolist():
         if last not in edges:
@@ -66,7 +66,7 @@ def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
     from corpora import numbered_tokenizer
 
     corpus = small_corpus(tmp_path, some_documents())
-    made = Samples(corpus.train, numbered_tokenizer(), Sampling(pairs="none", length=16))
+    made = Samples(corpus.train, numbered_tokenizer(), Sampling(pairs="none", max_length=16))
     seen = np.concatenate([alone(made, n).input_ids[1:-1] for n in range(len(made))])
     assert np.bincount(seen, minlength=corpus.vocabulary).tolist() == (
         corpus.train.counts().tolist()
@@ -79,7 +79,7 @@ def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
 @given(DOCUMENTS, LENGTHS, SEEDS)
 def test_a_wrong_b_is_from_another_document_and_a_right_one_follows(documents, length, seed):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="nsp", length=length, seed=seed)
+    made = planned(corpus, pairs="nsp", max_length=length, seed=seed)
     assert made.lengths.max() <= length
     assert set(made.labels.tolist()) <= {0, 1}
     for a, b, label in zip(made.a.tolist(), made.b.tolist(), made.labels.tolist(), strict=True):
@@ -98,7 +98,7 @@ def test_a_wrong_b_is_from_another_document_and_a_right_one_follows(documents, l
 @given(DOCUMENTS, SEEDS)
 def test_what_a_wrong_b_displaces_is_put_back(documents, seed):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="nsp", length=4000, seed=seed)  # so long that nothing is cut
+    made = planned(corpus, pairs="nsp", max_length=4000, seed=seed)  # so long that nothing is cut
     true_b = made.b[made.labels == 0]
     assert tokens(np.concatenate([made.a, true_b])) == list(range(corpus.sentences[-1]))
     assert (made.a[made.labels == 0][:, 1] == true_b[:, 0]).all()
@@ -108,7 +108,9 @@ def test_half_of_the_pairs_are_as_in_the_text():
     # The whole of such a document is one chunk. Right: one sample. Wrong: B is put back, and being
     # alone is the A of a second wrong one.
     count = 4000
-    made = planned(InMemory([[3, 3]] * count), pairs="nsp", length=64, seed=1, short=0.0)
+    made = planned(
+        InMemory([[3, 3]] * count), pairs="nsp", max_length=64, seed=1, short_seq_prob=0.0
+    )
     right = int((made.labels == 0).sum())
     assert likely(right, count, 0.5)
     assert len(made) == right + 2 * (count - right)
@@ -116,7 +118,7 @@ def test_half_of_the_pairs_are_as_in_the_text():
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_sentences_longer_than_a_sample_make_as_many_right_pairs(pairs):
-    made = planned(InMemory([[50] * 40] * 200), pairs=pairs, length=16, seed=1)
+    made = planned(InMemory([[50] * 40] * 200), pairs=pairs, max_length=16, seed=1)
     asked = made.labels[made.labels != IGNORE_INDEX]
     # the last sentence of a document has none after it, and is the A of a wrong pair, or alone
     ends = 200 if pairs == "nsp" else 0
@@ -128,7 +130,7 @@ def test_a_wrong_b_may_be_any_other_document_and_begin_at_any_sentence():
     corpus = InMemory([[1] * 4] * 10)
     seen = set()
     for seed in range(40):
-        made = planned(corpus, pairs="nsp", length=16, seed=seed)
+        made = planned(corpus, pairs="nsp", max_length=16, seed=seed)
         seen |= set(made.b[made.labels == 1][:, 0].tolist())
     assert seen == set(range(40))
 
@@ -137,7 +139,7 @@ def test_one_document_in_ten_is_cut_short():
     # Sentences of one token, so that the first sample of a document is as long as its target.
     count, room = 2000, 14
     corpus = InMemory([[1] * 100] * count)
-    made = planned(corpus, pairs="none", length=room + 2, seed=3)
+    made = planned(corpus, pairs="none", max_length=room + 2, seed=3)
     first = made.a[np.isin(made.a[:, 0], corpus.sentences[corpus.documents[:-1]])]
     sizes = np.diff(first)[:, 0]
     assert len(sizes) == count
@@ -156,7 +158,7 @@ def test_next_sentence_needs_two_documents():
 @given(DOCUMENTS, LENGTHS, SEEDS)
 def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="sop", length=length, seed=seed)
+    made = planned(corpus, pairs="sop", max_length=length, seed=seed)
     assert made.lengths.max() <= length
     for a, b, label in zip(made.a.tolist(), made.b.tolist(), made.labels.tolist(), strict=True):
         if label == IGNORE_INDEX:
@@ -170,13 +172,15 @@ def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
 @given(DOCUMENTS, SEEDS)
 def test_order_pairs_cover_the_text(documents, seed):
     corpus = InMemory(documents)
-    made = planned(corpus, pairs="sop", length=4000, seed=seed)
+    made = planned(corpus, pairs="sop", max_length=4000, seed=seed)
     assert tokens(np.concatenate([made.a, made.b])) == list(range(corpus.sentences[-1]))
 
 
 def test_half_of_the_order_pairs_are_exchanged():
     count = 4000
-    made = planned(InMemory([[3, 3]] * count), pairs="sop", length=64, seed=1, short=0.0)
+    made = planned(
+        InMemory([[3, 3]] * count), pairs="sop", max_length=64, seed=1, short_seq_prob=0.0
+    )
     assert len(made) == count
     assert likely(int((made.labels == 1).sum()), count, 0.5)
 
@@ -220,7 +224,7 @@ def test_either_end_is_cut_as_often():
 @given(DOCUMENTS, SEEDS, st.sampled_from(["nsp", "sop", "none"]))
 def test_a_plan_depends_on_seed_and_epoch_alone(documents, seed, pairs):
     view = InMemory(documents).view
-    settings = Sampling(pairs=pairs, length=16, seed=seed)
+    settings = Sampling(pairs=pairs, max_length=16, seed=seed)
     one, two = plan(view, settings, epoch=3), plan(view, settings, epoch=3)
     assert np.array_equal(one.a, two.a)
     assert np.array_equal(one.b, two.b)
@@ -229,10 +233,10 @@ def test_a_plan_depends_on_seed_and_epoch_alone(documents, seed, pairs):
 
 def test_other_seeds_and_epochs_give_other_plans():
     view = InMemory([[5] * 30] * 20).view
-    first = plan(view, Sampling(length=16, seed=1), epoch=0)
+    first = plan(view, Sampling(max_length=16, seed=1), epoch=0)
     for seed, epoch in ((2, 0), (1, 1)):
         assert not np.array_equal(
-            plan(view, Sampling(length=16, seed=seed), epoch=epoch).a, first.a
+            plan(view, Sampling(max_length=16, seed=seed), epoch=epoch).a, first.a
         )
 
 
@@ -242,14 +246,14 @@ def test_long_documents_are_walked_in_parts(pairs, documents, seed):
     corpus = InMemory(documents)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling_module, "PART", 25)
-        made = planned(corpus, pairs=pairs, length=4000, seed=seed, short=0.0)
+        made = planned(corpus, pairs=pairs, max_length=4000, seed=seed, short_seq_prob=0.0)
     own = made.b[made.labels != 1] if pairs == "nsp" else made.b
     assert tokens(np.concatenate([made.a, own])) == list(range(corpus.sentences[-1]))
 
 
 def test_a_sample_is_its_stretches_between_special_tokens():
     corpus = InMemory([[4, 5, 6], [7, 3]])
-    made = Samples(corpus.view, corpus.tokenizer, Sampling(pairs="nsp", length=12, seed=2))
+    made = Samples(corpus.view, corpus.tokenizer, Sampling(pairs="nsp", max_length=12, seed=2))
     cls, sep = corpus.tokenizer.cls_id, corpus.tokenizer.sep_id
     for number in range(len(made)):
         sample, (a, b) = alone(made, number), (made.plan.a[number], made.plan.b[number])
@@ -267,10 +271,10 @@ def test_settings_and_tokenizers_that_do_not_fit_are_told(tmp_path):
     corpus = InMemory([[3], [4]])
     with raises(ConfigError, "pairs", "nps", fix="nsp"):
         Sampling(pairs="nps")
-    with raises(ConfigError, "length", "2"):
-        Sampling(length=2)
+    with raises(ConfigError, "max_length", "2"):
+        Sampling(max_length=2)
     with raises(ConfigError, "short", "2"):
-        Sampling(short=2)
+        Sampling(short_seq_prob=2)
     with raises(InputError, "12", "tokenizer", "13"):
         Samples(corpus.view, InMemory([[8]]).tokenizer, Sampling())
     empty = type(corpus.view)(corpus, np.zeros(0, np.int64))

@@ -25,7 +25,7 @@ import cloze.sklearn
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
-from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.dispatch import finetune
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
@@ -47,7 +47,7 @@ FAST = {"epochs": 20, "rate": 1e-2, "batch": 4}  # so that a tiny model learns i
 # of the words alone, so that a regression tells them apart for sure
 SURE = {
     "transfer": "features",
-    "settings": ["transfer.layers=embeddings", "transfer.pooling=mean", "transfer.penalty=0.01"],
+    "settings": ["transfer.layers=embeddings", "transfer.pooling=mean", "transfer.l2_penalty=0.01"],
 }
 
 
@@ -227,9 +227,15 @@ def test_probabilities_are_those_of_classify(fitted):
 def test_it_is_what_finetune_makes(folder, tmp_path):
     examples = [TextExample(text=text, label="1") for text in GOOD]
     examples += [TextExample(text=text, label="0") for text in BAD]
-    settings = ["run.epochs=2", "run.batch=4", "run.seed=5", "data.hold_out=0", "data.length=5"]
-    settings += ["optimizer.lr=0.01", "transfer.kind=last-1", "data.policy=tail"]
-    finetune_encoder("classify", folder, examples, tmp_path / "run", settings=settings)
+    settings = [
+        "run.epochs=2",
+        "run.batch_size=4",
+        "run.seed=5",
+        "data.hold_out=0",
+        "data.max_length=5",
+    ]
+    settings += ["optimizer.lr=0.01", "transfer.kind=last-1", "data.truncation=tail"]
+    finetune("classify", folder, examples, tmp_path / "run", settings=settings)
     expected = cloze.load(tmp_path / "run", quiet=True)
     made = Classifier(
         folder,
@@ -272,8 +278,8 @@ def test_some_may_be_held_out_to_choose_by(folder, monkeypatch):
     ended = []
     monkeypatch.setattr(
         cloze.sklearn,
-        "finetune_encoder",
-        lambda *given: ended.append(finetune_encoder(*given)) or ended[-1],
+        "finetune",
+        lambda *given: ended.append(finetune(*given)) or ended[-1],
     )
     texts, labels = [*GOOD, *BAD] * 2, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0] * 2
     Classifier(folder, epochs=1).fit(texts, labels)
@@ -350,9 +356,7 @@ def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
             yield step
 
     watch = Callbacks(steps=interrupted)
-    monkeypatch.setattr(
-        cloze.sklearn, "finetune_encoder", lambda *given: finetune_encoder(*given, callbacks=watch)
-    )
+    monkeypatch.setattr(cloze.sklearn, "finetune", lambda *given: finetune(*given, callbacks=watch))
     classifier = Classifier(folder, epochs=9)
     with raises(KeyboardInterrupt, "SIGINT"):
         classifier.fit(GOOD + BAD, [1] * 6 + [0] * 6)

@@ -47,16 +47,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 @cache
-def load_command(name: str) -> TyperCommand:
-    """Import a command and make it one that click can run."""
+def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
+    """Import a command and make it one that click can run, or only list in the help.
+
+    The options of recipes, which take `**options`, are generated for commands that are run.
+    """
     from cloze.cli.common import make_command
+    from cloze.cli.flags import add_flags, has_flags
 
     section, example = COMMANDS[name]
     module = import_module(f"cloze.cli.{name}")
+    function = getattr(module, name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     cls: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
     single.command(name, rich_help_panel=section, epilog=f"Example: {example}", cls=cls)(
-        make_command(getattr(module, name))
+        make_command(add_flags(function, name) if to_run and has_flags(function) else function)
     )
     command = typer.main.get_command(single)
     assert isinstance(command, TyperCommand)
@@ -82,6 +87,11 @@ class LazyCommands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 (whatever typer passes)
         super().__init__(**attributes)
         self.commands = CommandTable()  # type: ignore[assignment]  # it is only read
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
+        """The command that the arguments name, with all of its options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name, to_run=True) if name in COMMANDS else command, rest
 
 
 app = typer.Typer(

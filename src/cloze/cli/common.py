@@ -117,7 +117,8 @@ SHARED = {
 def make_command(verb: Callable[..., None]) -> Callable[..., None]:
     """A command from its function: takes the shared options, turns errors into exit codes."""
     signature = inspect.signature(verb, eval_str=True)
-    for parameter in signature.parameters.values():
+    declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    for parameter in declared:
         _show_brackets(parameter)
     undeclared = [name for name in SHARED if name not in signature.parameters]
 
@@ -140,7 +141,7 @@ def make_command(verb: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(FAILED) from error
 
     added = [_parameter(name) for name in undeclared]
-    whole = signature.replace(parameters=[*signature.parameters.values(), *added])
+    whole = signature.replace(parameters=[*declared, *added])
     command.__signature__ = whole  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
     return command

@@ -7,7 +7,7 @@ import typer
 
 from cloze.cli.common import Device, Force, Quiet, Seed, print_table
 from cloze.cli.ended import print_end
-from cloze.cli.training import watching
+from cloze.cli.training import show_progress
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo, Neighbours, Preview, Ranked
@@ -29,7 +29,7 @@ def demo(
     """See the built-in model, then train a small BERT on Python's own documentation."""
     from cloze.make.demo import demo
 
-    with watching(str(out), quiet=quiet, display=True) as callbacks:
+    with show_progress(str(out), quiet=quiet, display=True) as callbacks:
         made = demo(
             out, minutes=minutes, seed=seed, force=force, device=device, callbacks=callbacks
         )

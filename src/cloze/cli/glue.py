@@ -5,25 +5,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Device, Force, Json, Quiet, print_json, print_table
-from cloze.cli.training import (
-    Batch,
-    Precision,
-    Rate,
-    RunSeed,
-    Search,
-    Seeds,
-    Settings,
-    TaskRecipe,
-    given,
-    log_to_stderr,
-    nested,
-    shown,
-)
+from cloze.cli.common import Force, Json, Quiet, print_json, print_table
+from cloze.cli.training import Settings, display_steps, keep_given, log_to_stderr, report_usage
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
@@ -33,79 +20,73 @@ def glue(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="To fine-tune; or a folder of models named like the tasks."
+            metavar="MODEL",
+            help="Model to fine-tune, or a folder of fine-tuned models named like the tasks.",
         ),
     ],
     *,
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="With CoLA, SST-2, MRPC, …")],
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder that contains CoLA, SST-2, MRPC, …")
+    ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep each task's model in FOLDER/TASK.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep each task's model in FOLDER/TASK."),
     ] = None,
     tasks: Annotated[
-        str, typer.Option(metavar="A,B", help="Only these. [all that are there]")
+        str, typer.Option(metavar="A,B", help="Only these tasks (default: all in --data).")
     ] = "",
-    epochs: Annotated[float | None, typer.Option(metavar="N", help="How often all. [3]")] = None,
-    rate: Rate = None,
-    batch: Batch = None,
-    seeds: Seeds = None,
-    search: Search = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first examples of a file.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Use only the first N examples of each file."),
     ] = None,
-    recipe: TaskRecipe = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Recipe: finetune, features, or a TOML file (default finetune).",
+        ),
+    ] = None,
     settings: Settings = None,
     force: Force = False,
-    seed: RunSeed = None,
-    dtype: Precision = None,
-    device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    **options: Any,  # noqa: ANN401
 ) -> None:
     """Fine-tune a model on every task of GLUE in a folder, and print the scores."""
-    flags = given(
-        {
-            "run.epochs": epochs,
-            "optimizer.lr": rate,
-            "run.batch": batch,
-            "run.seed": seed,
-            "run.seeds": seeds,
-            "run.search": search,
-            "run.dtype": dtype,
-            "run.device": device,
-        }
-    )
+    from cloze.make.recipe.complete import complete_finetuning
 
-    from cloze.make.finetune.recipe import DEFAULT, finetune_recipe
-    from cloze.make.glue import glue
+    with report_usage():
+        made = complete_finetuning(
+            recipe, task="classify", options=keep_given(options), settings=settings or []
+        )
+    import cloze
     from cloze.train.fit import Callbacks
     from cloze.train.signals import exit_status
 
-    def callbacks(task: str) -> "Callbacks":
+    def callbacks(task: str) -> Callbacks:
         title = task if out is None else str(out / task)
-        return Callbacks(
-            log=log_to_stderr(quiet),
-            steps=partial(shown, before=ExitStack(), title=title, quiet=quiet or as_json),
-        )
+        steps = partial(display_steps, before=ExitStack(), title=title, quiet=quiet or as_json)
+        return Callbacks(log=log_to_stderr(quiet), steps=steps)
 
-    made = glue(
+    table = cloze.glue(
         model,
         data,
         out,
-        finetune_recipe(recipe or DEFAULT, flags=nested(flags), settings=settings or []),
+        made,
         tasks=[name.strip() for name in tasks.split(",") if name.strip()],
         limit=limit,
         force=force,
         callbacks=callbacks,
     )
     if as_json:
-        print_json({**dataclasses.asdict(made), "score": made.score})
+        print_json({**dataclasses.asdict(table), "score": table.score})
     else:
         columns = ("task", "metrics", "score", "±", "training", "dev", "seconds", "note")
-        print_table(columns, _rows(made))
-    if made.stopped:
-        again = "; to go on, ask the same again" if out is not None else ""
-        typer.echo(f"stopped by {made.stopped}{again}", err=True)
-        raise typer.Exit(exit_status(made.stopped))
+        print_table(columns, _rows(table))
+    if table.stopped:
+        again = "; run the same command again to continue" if out is not None else ""
+        typer.echo(f"stopped by {table.stopped}{again}", err=True)
+        raise typer.Exit(exit_status(table.stopped))
 
 
 def _rows(made: "GlueTable") -> Iterator[tuple[object, ...]]:

@@ -1,9 +1,9 @@
-"""What the commands that train share: flags that a recipe can say too, bars, the live display."""
+"""What the commands that train share: options that are not in recipes, resuming, progress."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,89 +16,83 @@ if TYPE_CHECKING:
     from cloze.train.step import Step
     from cloze.train.step_metrics import StepMetrics
 
-Minutes = Annotated[float | None, typer.Option(metavar="N", help="Train this long.")]
-Steps = Annotated[int | None, typer.Option(metavar="N", help="Or so many steps.")]
-Tokens = Annotated[int | None, typer.Option(metavar="N", help="Or so many tokens.")]
-Epochs = Annotated[float | None, typer.Option(metavar="N", help="Or so often all.")]
-Rate = Annotated[
-    float | None, typer.Option("--rate", metavar="X", help="The highest learning rate.")
-]
-Precision = Annotated[str | None, typer.Option(metavar="NAME", help="float32 or bfloat16 (mixed).")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting of the recipe.")
-]
-SaveEvery = Annotated[int | None, typer.Option(metavar="STEPS", help="Save the state.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
-Tensorboard = Annotated[
-    bool | None, typer.Option("--tensorboard", help="Write for TensorBoard, too.")
-]
-RunSeed = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Seed of all that is random.")
-]
-# on raw text
 Sources = Annotated[
     list[str] | None,
     typer.Argument(metavar="INPUT", help="Files, folders or globs of text; - is standard input."),
 ]
-Length = Annotated[int | None, typer.Option(metavar="N", help="Tokens in a sample, at most.")]
-BatchTokens = Annotated[int | None, typer.Option(metavar="N", help="Tokens computed at once.")]
-Accumulate = Annotated[
-    int | None, typer.Option(metavar="N", help="Batches to a step, over all processes.")
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder of the run and of the model.")
 ]
-CorpusFolder = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="A prepared corpus to share or reuse.")
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Set any setting of the recipe, by its path."),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that prepare the text.")]
-# on labelled data
-Batch = Annotated[int | None, typer.Option(metavar="N", help="Examples to a step.")]
-Seeds = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Runs; tells mean and deviation.")
-]
-Search = Annotated[
-    bool | None, typer.Option("--search", help="Try the paper's rates, batches, epochs on dev.")
-]
-TaskRecipe = Annotated[
-    str | None, typer.Option(metavar="NAME|FILE", help="finetune, features, or a file.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were said, by their paths in a recipe."""
-    return {path: value for path, value in flags.items() if value is not None}
-
-
-def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags by path as a recipe's tables."""
-    tables: dict[str, Any] = {}
-    for path, value in flags.items():
-        table, _, name = path.partition(".")
-        tables.setdefault(table, {})[name] = value
-    return tables
-
-
-def for_resuming(
-    flags: Mapping[str, Any], settings: list[str] | None, *others: object, may: str = ""
-) -> list[str]:
-    """Flags and settings of a resumed run; what would make it another run is refused."""
-    from cloze.make.recipe.run import CHANGEABLE
-
-    said = [f"{path}={json.dumps(value)}" for path, value in flags.items()] + (settings or [])
-    paths = {setting.partition("=")[0].strip() for setting in said}
-    if any(others) or not paths <= CHANGEABLE | {may}:
-        raise ConfigError(
-            "a resumed run goes on by the recipe it began with",
-            fix="give --resume and --out alone, or start a new run",
-        )
-    return said
+def keep_given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value not in (None, [], ())}
 
 
 @contextmanager
-def watching(title: str, *, quiet: bool, display: bool) -> "Iterator[Callbacks]":
-    """Bars while a run is prepared, and the live display once it trains."""
+def report_usage() -> Iterator[None]:
+    """Report an option that the family or the task does not have as bad usage."""
+    from cloze.make.recipe.complete import OptionError
+
+    try:
+        yield
+    except OptionError as error:
+        raise typer.BadParameter(
+            f"{error.whose} has no such option", param_hint=error.option
+        ) from error
+
+
+def settings_to_resume(
+    out: Path,
+    options: Mapping[str, Any],
+    settings: list[str] | None,
+    *others: object,
+    moved: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Options and settings of a resumed run; those that would make it another run are refused.
+
+    `moved` are settings that name the same as before in another place.
+    """
+    from cloze.config import parse_settings
+    from cloze.make.recipe.complete import (
+        CLASSES,
+        find_options,
+        get_recipe_class,
+        map_options,
+        read_values,
+    )
+    from cloze.make.recipe.run import CHANGEABLE
+
+    fields = [find_options(cls).items() for classes in CLASSES.values() for cls in classes]
+    changeable = {name for some in fields for name, (path, _) in some if path in CHANGEABLE}
+    asked = parse_settings(settings or [])
+    refused = [*(options.keys() - changeable), *(asked.keys() - CHANGEABLE)]
+    if refused or any(others):
+        what = f"{min(refused)} cannot be changed" if refused else "it takes nothing else"
+        raise ConfigError(
+            f"--resume continues a run with its own recipe: {what}",
+            fix="give --resume and --out alone, or start a new run",
+        )
+    from cloze.make.run_folder import find_run_recipe
+
+    cls = get_recipe_class(read_values(find_run_recipe(out)))
+    with report_usage():
+        return {**map_options(cls, options, whose="this run"), **asked, **(moved or {})}
+
+
+@contextmanager
+def show_progress(title: str, *, quiet: bool, display: bool) -> "Iterator[Callbacks]":
+    """Progress bars while a run is prepared, and the live display while it trains."""
     from cloze.train.fit import Callbacks
 
     with ExitStack() as stack:
-        steps = partial(shown, before=stack, title=title, quiet=quiet or not display)
+        steps = partial(display_steps, before=stack, title=title, quiet=quiet or not display)
         show = stack.enter_context(progress(quiet))
         yield Callbacks(log=log_to_stderr(quiet), progress=show, steps=steps)
 
@@ -108,10 +102,10 @@ def log_to_stderr(quiet: bool) -> "Callable[[str], None]":
     return (lambda _: None) if quiet else (lambda text: typer.echo(text, err=True))
 
 
-def shown(
+def display_steps(
     steps: "Iterator[Step]", meter: "StepMetrics", *, before: ExitStack, title: str, quiet: bool
 ) -> "Iterator[Step]":
-    """The steps, with a live display around them in place of the bars of the preparation."""
+    """The steps, with a live display in place of the progress bars of the preparation."""
     from cloze.report.display import Display
     from cloze.train.consumers import emit_rows
 

@@ -1,23 +1,22 @@
 """Documents to ids, fast: the work one process does on its part of a corpus."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import tokenizers
 
+from cloze.data.config import Segmenter, Sentences
 from cloze.data.shards import Array, Encoded
 from cloze.errors import InputError, MissingExtraError
 from cloze.text.sentences import split_sentences as split_sentences
 from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
-Segmenter: TypeAlias = Callable[[str], list[str]]
-Sentences: TypeAlias = Literal["split", "lines"]
 
 RULES = 1  # of this file and the sentence splitter: raise it when the same text gives other arrays
 BATCH = 2**19  # characters given to the tokenizer at once

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from typing import Annotated
 
 import numpy as np
 
-from cloze.config import in_range
+from cloze.config import Config, Range
 from cloze.data.batch import Ints, PackedBatch
 from cloze.data.corpus import View
 from cloze.data.samples import Samples, Sampling
@@ -102,19 +103,12 @@ def _filled(lengths: list[int], capacity: int, window: int) -> Iterator[list[int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batching:
+class Batching(Config):
     """How samples become steps: `per_step` batches of `tokens` places, over all processes."""
 
-    tokens: int = 8192
-    per_step: int = 1
-    window: int | None = WINDOW
-
-    def __post_init__(self) -> None:
-        """Check once."""
-        in_range("tokens", self.tokens, 1, 2**31)
-        in_range("per_step", self.per_step, 1, 2**20)
-        if self.window is not None:
-            in_range("window", self.window, 1, 2**20)
+    tokens: Annotated[int, Range(1, 1 << 31)] = 8192
+    per_step: Annotated[int, Range(1, 1 << 20)] = 1
+    window: Annotated[int | None, Range(1, 1 << 20)] = WINDOW
 
 
 class Epoch:

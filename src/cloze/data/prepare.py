@@ -18,44 +18,26 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from cloze.config import check_choices, one_of
 from cloze.data.chunks import Chunk, Chunks
+from cloze.data.config import CorpusOptions, Segmenter
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, Summary, describe
-from cloze.data.encode import SEGMENTERS, Encoder, Recipe, Segmenter, Sentences
+from cloze.data.encode import SEGMENTERS, Encoder, Recipe
 from cloze.data.shards import Array, Shard, cannot_write, read, smallest, write
 from cloze.data.sources import Source, fingerprint_files, read_rows
 from cloze.data.workers import Workers
-from cloze.errors import ConfigError, FolderError, InputError
+from cloze.errors import FolderError, InputError
 from cloze.files import write_bytes, write_json
 from cloze.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How text becomes a corpus."""
-
-    sentences: Sentences = "split"  # find them, or take every line for one
-    segmenter: Segmenter | str | None = None  # words where none are written apart, "jieba" by name
-    hold_out: float = 0.01  # share of the documents to judge by, chosen by a hash of their text
-    column: str | None = None  # of tables
-    skip_broken: bool = False  # pass over rows that cannot be read, and count them
-
-    def __post_init__(self) -> None:
-        """Check once."""
-        check_choices(self)
-        if isinstance(self.segmenter, str):
-            one_of("segmenter", self.segmenter, SEGMENTERS)
-        if not 0 <= self.hold_out < 1:
-            raise ConfigError(f"hold_out is {self.hold_out}", fix="use a share from 0 to below 1")
-
-    def words(self) -> Segmenter | None:
-        """The segmenter, tried once: a missing library shows here and not in a worker."""
-        segmenter = self.segmenter
-        if isinstance(segmenter, str):
-            segmenter = SEGMENTERS[segmenter]
-        if segmenter is not None:
-            segmenter("")
-        return segmenter
+def get_segmenter(options: CorpusOptions) -> Segmenter | None:
+    """The segmenter of the options, called once: a missing library shows here, not in a worker."""
+    segmenter = options.segmenter
+    if isinstance(segmenter, str):
+        segmenter = SEGMENTERS[segmenter]
+    if segmenter is not None:
+        segmenter("")
+    return segmenter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +57,7 @@ def prepare(  # noqa: PLR0913 - the choices are keyword-only arguments
     sources: Source | list[Source],
     tokenizer: Tokenizer,
     folder: str | PathLike[str],
-    options: Options | None = None,
+    options: CorpusOptions | None = None,
     *,
     workers: int | None = None,
     progress: Callable[[Preparing], object] | None = None,
@@ -88,16 +70,16 @@ def prepare(  # noqa: PLR0913 - the choices are keyword-only arguments
     again.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads.
+        sources: what `cloze.data.sources.read_rows` reads.
         tokenizer: gives the ids.
         folder: where the corpus will be; made if missing.
-        options: see `Options`.
+        options: see `CorpusOptions`.
         workers: processes; as many as this one may use cores, when left out.
         progress: called after every shard.
-        on_skip: is told what is wrong with each row that is passed over (`options.skip_broken`).
+        on_skip: is told what is wrong with each row that is passed over (`options.skip_bad`).
     """
-    path, options = Path(folder), options or Options()
-    recipe = Recipe.of(tokenizer, options.sentences, options.words())
+    path, options = Path(folder), options or CorpusOptions()
+    recipe = Recipe.of(tokenizer, options.sentences, get_segmenter(options))
     fingerprint, stable = _fingerprint(sources, recipe, options)
     if stable and (ready := _ready(path, fingerprint)):
         return ready
@@ -127,7 +109,7 @@ class _Job:
         self,
         folder: Path,
         recipe: Recipe,
-        options: Options,
+        options: CorpusOptions,
         workers: int,
         on_skip: Callable[[InputError], object] | None,
     ) -> None:
@@ -143,7 +125,7 @@ class _Job:
 
     def run(self, sources: Source | list[Source]) -> Iterator[Preparing]:
         """Write the shards, saying so after each."""
-        chunks = Chunks(read_rows(sources, column=self._options.column, on_error=self._broken))
+        chunks = Chunks(read_rows(sources, column=self._options.text_column, on_error=self._broken))
         size = documents = sentences = tokens = reused = 0
         for number, done in enumerate(self._shards(chunks), 1):
             shard = read(done.path)
@@ -220,7 +202,7 @@ class _Job:
         return digest.hexdigest()
 
     def _broken(self, error: InputError) -> None:
-        if not self._options.skip_broken:
+        if not self._options.skip_bad:
             raise error
         self._skipped += 1
         if self._on_skip:
@@ -336,14 +318,14 @@ def _whole(folder: Path, wanted: Callable[[Corpus], bool]) -> Corpus | None:
 
 
 def _fingerprint(
-    sources: Source | list[Source], recipe: Recipe, options: Options
+    sources: Source | list[Source], recipe: Recipe, options: CorpusOptions
 ) -> tuple[Mapping[str, Any], bool]:
     """What a corpus is made of and how; and whether that alone can tell it from another."""
     inputs = fingerprint_files(sources)
     chosen = {
         "hold_out": options.hold_out,
-        "column": options.column,
-        "skip_broken": options.skip_broken,
+        "column": options.text_column,
+        "skip_bad": options.skip_bad,
     }
     return {"inputs": inputs or [], **recipe.described, **chosen}, inputs is not None
 
@@ -363,11 +345,11 @@ def prepared(
     sources: Source | list[Source],
     tokenizer: Tokenizer,
     folder: str | PathLike[str],
-    options: Options | None = None,
+    options: CorpusOptions | None = None,
 ) -> Corpus | None:
     """The corpus in a folder, if it is whole and `prepare` would make the same."""
-    options = options or Options()
-    recipe = Recipe.of(tokenizer, options.sentences, options.words())
+    options = options or CorpusOptions()
+    recipe = Recipe.of(tokenizer, options.sentences, get_segmenter(options))
     fingerprint, stable = _fingerprint(sources, recipe, options)
     return _ready(Path(folder), fingerprint) if stable else None
 

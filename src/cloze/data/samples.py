@@ -8,45 +8,26 @@ s sentences, n samples. S[i] is the token that sentence i begins with.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-from cloze.config import check_choices, in_range
 from cloze.data.batch import IGNORE_INDEX, Bools, Ints, PackedBatch
+from cloze.data.config import SamplingConfig
 from cloze.data.corpus import View
 from cloze.data.randomness import Purpose, make_generator
-from cloze.errors import ConfigError, InputError
+from cloze.errors import InputError
 from cloze.text.tokenizer import Tokenizer
-
-Pairs: TypeAlias = Literal["nsp", "sop", "none"]
 
 # Documents are walked side by side, a step in all of them at once. Longer ones are cut, at a
 # sentence, into parts of this many tokens, or the walk would be as long as the longest book.
 PART = 2**15
-SHORTEST = 8  # of settings that make sense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How documents are cut into samples.
+class Sampling(SamplingConfig):
+    """How documents are cut into samples, and the seed of the random choices in it."""
 
-    Pairs: "nsp" is next sentence prediction (Devlin et al. 2018), "sop" sentence order prediction
-    (Lan et al. 2019), "none" whole sentences of one document, each token once an epoch (Liu et al.
-    2019, doc-sentences).
-    """
-
-    pairs: Pairs = "nsp"
-    length: int = 128  # at most, special tokens included
-    short: float = 0.1  # share of the documents cut into shorter samples, to see lengths met later
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check once."""
-        check_choices(self)
-        in_range("length", self.length, SHORTEST, 2**20)
-        if not 0 <= self.short <= 1:
-            raise ConfigError(f"short is {self.short}", fix="use a share from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +36,7 @@ class Plan:
 
     a: Ints  # n 2
     b: Ints  # n 2, empty stretches where there is no second segment
-    labels: Ints  # n, 0 as in the text, 1 not, NO_LABEL where nothing is asked
+    labels: Ints  # n, 0 as in the text, 1 not, IGNORE_INDEX where nothing is asked
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -184,7 +165,7 @@ class _Chunks:
 
 def _targets(size: int, room: int, sampling: Sampling, rng: np.random.Generator) -> Ints:
     """Tokens to aim at in each part: all there is room for, sometimes 2 … room at random."""
-    short = rng.random(size) < sampling.short
+    short = rng.random(size) < sampling.short_seq_prob
     return np.where(short, 2 + (rng.random(size) * (room - 1)).astype(np.int64), room)
 
 
@@ -200,7 +181,7 @@ def _chunks(
     are cut.
     """
     bounds, owner = documents.parts()
-    target = _targets(len(bounds), sampling.length - 3, sampling, rng)
+    target = _targets(len(bounds), sampling.max_length - 3, sampling, rng)
     cursor, last = bounds[:, 0].copy(), bounds[:, 1]
     active = np.arange(len(bounds))
     steps = []
@@ -244,7 +225,7 @@ def _next_sentence(documents: _Documents, sampling: Sampling, rng: np.random.Gen
         documents.stretch(begin, end),
         documents.stretch(chunks.middle, chunks.end),
     )
-    return truncated(a, b, chunks.flip.astype(np.int64), sampling.length, rng)
+    return truncated(a, b, chunks.flip.astype(np.int64), sampling.max_length, rng)
 
 
 def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
@@ -259,14 +240,14 @@ def _sentence_order(documents: _Documents, sampling: Sampling, rng: np.random.Ge
     alone = chunks.end - chunks.begin == 1
     flip = (chunks.flip & ~alone)[:, None]
     labels = np.where(alone, IGNORE_INDEX, chunks.flip)
-    return truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.length, rng)
+    return truncated(np.where(flip, b, a), np.where(flip, a, b), labels, sampling.max_length, rng)
 
 
 def _whole_sentences(documents: _Documents, sampling: Sampling, rng: np.random.Generator) -> Plan:
     """Sentences of one document as long as they fit; only one too long for a sample is cut."""
     begins = documents.sentences
     bounds, _ = documents.parts()
-    room = sampling.length - 2
+    room = sampling.max_length - 2
     target = _targets(len(bounds), room, sampling, rng)
     cursor, last = begins[bounds[:, 0]], begins[bounds[:, 1]]
     active = np.arange(len(bounds))

@@ -21,7 +21,8 @@ from subprocess import PIPE, Popen
 from types import TracebackType
 from typing import IO, Any, Self
 
-from cloze.data.encode import Document, Encoder, Recipe, Segmenter
+from cloze.data.config import Segmenter
+from cloze.data.encode import Document, Encoder, Recipe
 from cloze.data.shards import write
 from cloze.errors import ClozeError, ConfigError, InputError
 

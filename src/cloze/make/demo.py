@@ -15,9 +15,8 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import builtin
 from cloze.data.python_docs import read_documents, split_paragraphs
 from cloze.files import check_output_path, read_json, write_json, write_text
-from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.pretrain.job import pretrain_encoder
-from cloze.make.pretrain.recipe import recipe
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.pretrain.dispatch import pretrain
 from cloze.report.page import write_report
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
@@ -167,8 +166,16 @@ def demo(
     callbacks.log("reading the documentation that comes with Python")
     texts = [text for document in read_documents() if (text := split_paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
-    made = recipe("demo", flags={"run": {"minutes": minutes, "seed": seed, "device": device}})
-    result = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)
+    result = pretrain(
+        file,
+        folder,
+        "demo",
+        minutes=minutes,
+        seed=seed,
+        device=device,
+        force=True,
+        callbacks=callbacks,
+    )
     model = load(folder, device=device)
     sentences = [one for text in texts for paragraph in text for one in split_sentences(paragraph)]
     candidates = sample_sentences(sentences, seed=seed)
@@ -194,15 +201,15 @@ def preview_model(source: Path, out: Path, *, device: str | None = None) -> Prev
     for part, span in (("train", slice(NUM_DEV, None)), ("dev", slice(NUM_DEV))):
         rows = [f"{text}\t{topic}\n" for topic, texts in TOPICS.items() for text in texts[span]]
         write_text(files[part], "text\tlabel\n" + "".join(rows))
-    settings = ["transfer.pooling=mean"]
-    result = finetune_encoder(
+    result = finetune(
         "classify",
         source,
         files["train"],
         out,
         "features",
         dev=files["dev"],
-        settings=settings if device is None else [*settings, f"run.device={device}"],
+        pooling="mean",
+        device=device,
         force=True,
     )
     return Preview(

@@ -15,14 +15,16 @@ from typing import Any
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.config import in_range, suggest, to_mapping
+from cloze.config import Settings, in_range, suggest, to_mapping
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_text_examples
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, check_output_path, read_json, write_json
-from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, LossTable, finetune_recipe
+from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.recipe import FinetuneRecipe, LossConfig
 from cloze.make.finetune.trials import is_seed_trial
+from cloze.make.recipe.complete import Recipe, complete_finetuning
+from cloze.make.resume import resume
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
 from cloze.tasks.evaluate_labelled import evaluate_labelled
@@ -84,29 +86,33 @@ def glue(
     model: Model | PathLike,
     data: PathLike,
     out: PathLike | None = None,
-    recipe: FinetuneRecipe | PathLike = DEFAULT,
+    recipe: Recipe | PathLike | None = None,
     *,
     tasks: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     limit: int | None = None,
     force: bool = False,
     callbacks: Callable[[str], Callbacks] | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> GlueTable:
     """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.
 
-    A task that `out` holds already, asked for in the same way, is not run again; one that was begun
-    goes on. MNLI is trained with both of its dev files as one, and then scored on each.
+    A task that `out` contains already, with the same settings, is not trained again; one that was
+    stopped is resumed. MNLI is trained with both of its dev files as one, then scored on each.
 
     Args:
-        model: to fine-tune; or a folder of fine-tuned models named like the tasks, to score alone.
-        data: a folder with those of GLUE's tasks: CoLA, SST-2, MRPC, …
-        out: keeps the models; left out, they are thrown away.
-        recipe: of fine-tuning; the task, its files and columns are put in.
-        tasks: only these.
-        settings: such as "optimizer.lr=3e-5", on top of the recipe.
-        limit: only the first so many examples of each file, for a quick look.
-        force: overwrite what `out` holds.
+        model: the model to fine-tune; or a folder of fine-tuned models, named like the tasks, that
+            are only scored.
+        data: the folder that contains the folders of the tasks: CoLA, SST-2, MRPC, …
+        out: the folder to keep the models in (default: they are deleted).
+        recipe: a recipe of fine-tuning, the name of one, or its file; each task sets its files and
+            columns.
+        tasks: only these tasks (default: all that are found).
+        settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
+        limit: only the first examples of each file, for a quick look.
+        force: overwrite what is in `out`.
         callbacks: for logging and progress, by the name of the task.
+        options: the flags of `cloze glue` as keywords: `lr=3e-5`, `epochs=2`.
     """
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)
@@ -114,7 +120,8 @@ def glue(
     models = None if isinstance(model, Model) else _models(Path(model))
     if models is not None:
         return GlueTable(rows=tuple(_scored(one, models, limit) for one in found))
-    made = finetune_recipe(recipe, settings=settings)
+    made = complete_finetuning(recipe, task="classify", options=options, settings=settings)
+    assert isinstance(made, FinetuneRecipe)
     plan = _Plan(model=model, recipe=made, limit=limit, force=force)
     rows: list[GlueRow] = []
     with ExitStack() as stack:
@@ -196,10 +203,9 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> G
     write_json(folder / FILE, {"asked": asked, "row": None})
     named = plan.limit is None and not isinstance(plan.model, Model)
     if begun and named and (folder / RECIPE).is_file():
-        ended = resume_finetune(folder, callbacks=callbacks)
+        ended = resume(folder, callbacks=callbacks)
     else:
         ended = finetune_encoder(
-            "classify",
             plan.model,
             _source(task, [files.train], plan.limit),
             folder,
@@ -277,14 +283,14 @@ def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
     """The recipe with the columns of a task."""
     table = replace(
         recipe.data,
-        text=str(task.text),
-        pair=None if task.pair is None else str(task.pair),
-        label=str(task.label),
-        number=task.kind == "number",
+        text_column=str(task.text),
+        pair_column=None if task.pair is None else str(task.pair),
+        label_column=str(task.label),
+        is_regression=task.kind == "number",
     )
-    measures = recipe.run.measures or task.metrics  # by which the best epoch is chosen, too
-    loss = LossTable() if table.number else recipe.loss  # of classes: the other tasks have them
-    return replace(recipe, data=table, loss=loss).with_run(measures=measures)
+    metrics = recipe.run.selection_metrics or task.metrics  # they select the best epoch too
+    loss = LossConfig() if table.is_regression else recipe.loss  # its settings are about classes
+    return replace(recipe, data=table, loss=loss).with_run(selection_metrics=metrics)
 
 
 def _source(

@@ -8,8 +8,8 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
-from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.ngram import NGramModel, open_ngram
+from cloze.checkpoint.words import Vocabulary
 from cloze.config import in_range, one_of
 from cloze.data.sources import Row, Source, check_rereadable, read_rows
 from cloze.files import check_output_path
@@ -17,7 +17,6 @@ from cloze.make.language_model.recipe import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
-from cloze.models.language import Vocabulary
 from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
@@ -39,23 +38,23 @@ def pretrain_ngram(
 ) -> RunResult:
     """Train an n-gram model as a recipe says; the scores are the numbers of n-grams."""
     started, vocabulary = time.monotonic(), recipe.vocabulary
-    texts = resolve_sources(sources, recipe.corpus.sources)
+    texts = resolve_sources(sources, recipe.data.sources)
     model = train_ngram(
         texts,
         out,
-        order=recipe.ngram.order,
+        order=recipe.model.new_config.order,
         tokenizer=vocabulary.folder,
         kind=vocabulary.kind,
         size=vocabulary.size,
         min_count=vocabulary.min_count,
         lowercase=vocabulary.lowercase,
-        memory=recipe.ngram.memory,
-        column=recipe.corpus.column,
+        memory=recipe.run.memory_mib,
+        column=recipe.data.text_column,
         force=force,
         progress=(callbacks or Callbacks()).progress,
     )
-    corpus = replace(recipe.corpus, sources=name_sources(texts))
-    write_recipe(Path(out), replace(recipe, corpus=corpus))
+    data = replace(recipe.data, sources=name_sources(texts))
+    write_recipe(Path(out), replace(recipe, data=data))
     counts = {
         f"{order}-grams": float(len(level.keys))
         for order, level in enumerate(model.module.levels, 1)
@@ -77,11 +76,11 @@ def train_ngram(
     column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
-) -> Model:
+) -> NGramModel:
     """Count the n-grams of a text and save the model in a folder.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads; twice, unless a tokenizer is given.
+        sources: what `cloze.data.sources.read_rows` reads; twice, unless a tokenizer is given.
         out: the folder to save in.
         order: length of the longest n-grams, 1 to 5.
         tokenizer: a tokenizer or its folder (default: one is trained on the text).
@@ -123,10 +122,10 @@ def train_ngram(
                 memory=memory * _MIB,
                 progress=progress,
             )
-            made = Model(module=module, config=module.config, tokenizer=tokenizer)
+            made = NGramModel(module=module, tokenizer=tokenizer)
             with replace_model(target) as work:
                 made.save(work, overwrite=True)
-    return load(target)
+    return open_ngram(target)
 
 
 def train_lm_tokenizer(

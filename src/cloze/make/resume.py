@@ -1,49 +1,67 @@
-"""`resume`: go on with a run, whatever kind of run it is; the recipe in its folder says."""
+"""`resume`: continue a run of any kind, with the recipe in its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
+from cloze.config import Settings
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.make.finetune.dispatch import TASK_MAKERS, task_of
-from cloze.make.pretrain.dispatch import MODEL_MAKERS, kind_of
+from cloze.make.finetune.encoder import resume_finetune
+from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.language_model.job import resume_language
+from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe
+from cloze.make.pretrain.job import resume_encoder
+from cloze.make.pretrain.recipe import DistillRecipe, PretrainRecipe
+from cloze.make.recipe.complete import recipe
 from cloze.make.run_folder import find_run_recipe
+from cloze.make.translation.job import resume_translator
+from cloze.make.translation.recipe import TranslationRecipe
 from cloze.train.fit import Callbacks, RunResult
+
+ON_RAW_TEXT: dict[type[Any], Callable[..., RunResult]] = {
+    PretrainRecipe: resume_encoder,
+    DistillRecipe: resume_encoder,
+    LanguageModelRecipe: resume_language,
+}
+ON_EXAMPLES: dict[type[Any], Callable[..., RunResult]] = {
+    FinetuneRecipe: resume_finetune,
+    TranslationRecipe: resume_translator,
+}
 
 
 def resume(
     out: PathLike,
     *,
     sources: Source | list[Source] = (),
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     callbacks: Callbacks | None = None,
 ) -> RunResult:
-    """Go on with the run in a folder: of `pretrain`, `finetune` or `distill`.
+    """Continue the run of `pretrain`, `finetune` or `distill` in a folder.
 
-    It ends as if it had never stopped, exactly where the budget is in epochs, steps or tokens.
+    It ends as if it had never been stopped, bit-exactly if the budget is in epochs,
+    steps or tokens.
 
     Args:
-        out: the run's folder, with the recipe it began with.
+        out: the run's folder, with its recipe.
         sources: the text of `pretrain` and `distill` again, where it must be read again and has
             moved, or the recipe could not name it; it must be the same.
-        settings: may change where it runs and what it shows, not what it computes.
+        settings: may change where it runs and what it logs, not what it computes.
         callbacks: for logging and progress.
     """
-    path = find_run_recipe(out)
-    task = task_of(path)
-    name = kind_of(path) if task is None else task
-    again = (MODEL_MAKERS if task is None else TASK_MAKERS)[name].resume
-    if again is None:
+    completed = recipe(find_run_recipe(out), settings=settings)
+    how: dict[str, Any] = {"callbacks": callbacks}
+    if type(completed) in ON_RAW_TEXT:
+        return ON_RAW_TEXT[type(completed)](out, completed, sources=sources, **how)
+    if type(completed) not in ON_EXAMPLES:
+        family = "ngram" if isinstance(completed, NGramRecipe) else "word2vec"
         raise InputError(
-            f"a model of the kind {name} is made in one go: there is nothing to go on from",
-            fix="make it again with --force",
+            f"the family {family} is trained in one pass: there is no state to resume from",
+            fix="train it again with --force",
         )
-    text: dict[str, Any] = {"sources": sources} if as_list(sources) else {}
-    if text and task is not None:
+    if as_list(sources):
         raise InputError(
-            "only runs on raw text can be given their text again",
-            fix="put the data back where the recipe says",
+            "only runs on raw text accept their text again",
+            fix="put the data back where the recipe names them",
         )
-    ended: RunResult = again(out, **text, settings=settings, callbacks=callbacks)
-    return ended
+    return ON_EXAMPLES[type(completed)](out, completed, **how)

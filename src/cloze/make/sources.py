@@ -16,7 +16,7 @@ def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list
     """The text to train on: the given sources, or else those of the recipe."""
     found = as_list(sources) or list(own)
     if not found:
-        raise no_text_error("name files, folders or globs, or set corpus.sources in the recipe")
+        raise no_text_error("name files, folders or globs, or set data.sources in the recipe")
     return found
 
 

@@ -33,7 +33,7 @@ def vocabulary(
     """Learn a vocabulary from files, folders, globs or data sets, and save it in a folder.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads.
+        sources: what `cloze.data.sources.read_rows` reads.
         out: the folder to save in; nothing is written without one.
         kind: wordpiece, bpe, word or char.
         size: how many pieces, special tokens included.

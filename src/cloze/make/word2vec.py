@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cloze.checkpoint.model import Model
-from cloze.checkpoint.word2vec import make_model
+from cloze.checkpoint.vectors import WordModel
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.language_model.recipe import Word2VecRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
+from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
 from cloze.train.fit import Callbacks, RunResult
-from cloze.train.word2vec.corpus import encode_corpus
-from cloze.train.word2vec.settings import Settings, Text
-from cloze.train.word2vec.trainer import require_numba, train_vectors
+from cloze.train.word2vec.corpus import encode
+from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
+from cloze.train.word2vec.trainer import learn, need_kernel
 
 
 def pretrain_word2vec(
@@ -32,19 +32,20 @@ def pretrain_word2vec(
 ) -> RunResult:
     """Train word vectors as a recipe says; the only score is the number of words."""
     started = time.monotonic()
-    texts = resolve_sources(sources, recipe.corpus.sources)
-    model = train_word2vec(
+    texts = resolve_sources(sources, recipe.data.sources)
+    vectors = train_word2vec(
         texts,
         out,
-        settings=recipe.word2vec,
-        text=recipe.text,
-        column=recipe.corpus.column,
+        settings=recipe.run,
+        text=recipe.vocabulary,
+        config=recipe.model.new_config,
+        column=recipe.data.text_column,
         force=force,
         progress=(callbacks or Callbacks()).progress,
     )
-    corpus = replace(recipe.corpus, sources=name_sources(texts))
-    write_recipe(Path(out), replace(recipe, corpus=corpus))
-    words = {"words": float(model.config.vocab_size)}
+    data = replace(recipe.data, sources=name_sources(texts))
+    write_recipe(Path(out), replace(recipe, data=data))
+    words = {"words": float(len(vectors.words))}
     return RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
 
 
@@ -52,26 +53,29 @@ def train_word2vec(
     sources: Source | list[Source],
     out: PathLike | None = None,
     *,
-    settings: Settings | None = None,
-    text: Text | None = None,
+    settings: Word2VecRun | None = None,
+    text: Word2VecVocabulary | None = None,
+    config: Word2VecConfig | None = None,
     column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
-) -> Model:
+) -> WordVectors:
     """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads; not `-`, as it is read at least twice.
+        sources: what `cloze.data.sources.read_rows` reads; not `-`, as it is read at least twice.
         out: the folder to save in (default: nothing is saved).
         settings: hyperparameters of the training.
         text: how text is split into words.
+        config: the size of the vectors, and their character n-grams.
         column: text column of tables (default: found by its name).
         force: overwrite what is in `out`.
         progress: called with (stage, done, total).
     """
-    settings, text = settings or Settings(), text or Text()
+    settings, text = settings or Word2VecRun(), text or Word2VecVocabulary()
+    config = config or Word2VecConfig()
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
-    require_numba()
+    need_kernel()
     check_rereadable(sources)
 
     def texts() -> Iterator[str]:
@@ -81,18 +85,18 @@ def train_word2vec(
         if folder is not None:
             stack.enter_context(lock_folder(folder))
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
-        encoded = encode_corpus(texts, text, Path(temporary), progress=progress)
-        learned = train_vectors(encoded, settings, progress)
-        vectors = WordVectors(
+        encoded = encode(texts, text, Path(temporary), progress=progress)
+        learned = learn(encoded, settings, config, progress)
+        vectors = WordModel(
             words=encoded.vocabulary.words,
             vectors=learned.vectors,
             counts=encoded.vocabulary.counts,
-            grams=settings.grams,
+            grams=config.grams,
             gram_vectors=learned.gram_vectors,
             lowercase=text.lowercase,
+            training={"run": asdict(settings), "vocabulary": asdict(text)},
         )
-        model = make_model(vectors, {"settings": asdict(settings), "text": asdict(text)})
         if folder is not None:
             with replace_model(folder) as work:
-                model.save(work, overwrite=True)
-    return model
+                vectors.save(work, overwrite=True)
+    return vectors

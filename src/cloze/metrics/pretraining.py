@@ -37,7 +37,7 @@ def make_evaluation_masking(masking: Masking) -> Masking:
     Those that training leaves in place would be right by copying, and lift the accuracy of a model
     that has learned nothing else by a tenth.
     """
-    return replace(masking, split=(1.0, 0.0, 0.0), rate=EVALUATION_MLM_PROBABILITY)
+    return replace(masking, split=(1.0, 0.0, 0.0), mlm_probability=EVALUATION_MLM_PROBABILITY)
 
 
 @torch.inference_mode()

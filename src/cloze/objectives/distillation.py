@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed
+from cloze.objectives.config import DistillationConfig
 from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device, weighted
 
 
@@ -36,7 +37,7 @@ class TaughtBatch(PackedBatch):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Distillation:
+class Distillation(DistillationConfig):
     """The objective of a student; the teacher only looks on.
 
     The teacher is no part of the module that learns, so that no optimiser, wrapper or saved state
@@ -44,10 +45,6 @@ class Distillation:
     """
 
     teacher: Encoder  # frozen, in eval mode, on the student's device
-    temperature: float = 2.0
-    soft: float = 5.0  # weights of the three losses
-    mlm: float = 2.0
-    cosine: float = 1.0
 
     def __call__(
         self,
@@ -65,7 +62,7 @@ class Distillation:
         hidden = model(ids, packed)  # n d
         with torch.no_grad():
             aim = self.teacher(ids, packed)  # n d
-        terms = {"cosine": weighted(apart(hidden, aim), self.cosine)}
+        terms = {"cosine": weighted(apart(hidden, aim), self.cosine_weight)}
         if "mlm" not in model.task_heads:
             return terms
         # The released script compares guesses at all tokens unless told otherwise; here at the
@@ -78,8 +75,8 @@ class Distillation:
         with torch.no_grad():
             guesses = self.teacher.logits("mlm", aim[positions])  # m v
         return terms | {
-            "soft": weighted(soft_targets(words, guesses, self.temperature), self.soft),
-            "mlm": weighted(cross_entropy(words, targets), self.mlm),
+            "soft": weighted(soft_targets(words, guesses, self.temperature), self.soft_weight),
+            "mlm": weighted(cross_entropy(words, targets), self.mlm_weight),
             "mlm.accuracy": correct(words, targets),
             "mlm.teacher": correct(guesses, targets),
         }

@@ -15,43 +15,39 @@ from torch import Tensor
 from cloze.data.batch import IGNORE_INDEX, Bools, Ints, PackedBatch
 from cloze.data.device_corpus import TokenRow
 from cloze.data.randomness import Purpose, make_generator
-from cloze.errors import ConfigError, InputError
+from cloze.errors import InputError
+from cloze.objectives.config import MaskingConfig
 from cloze.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Masking:
-    """How tokens are chosen and what becomes of the chosen."""
+class Masking(MaskingConfig):
+    """The settings with the ids of a vocabulary."""
 
     mask_id: int
-    vocab: Ints = field(repr=False)  # ids that may stand in for others
-    rate: float = 0.15
-    whole_words: bool = False
-    split: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], another token, left as it is
-
-    def __post_init__(self) -> None:
-        """Check once."""
-        if not 0 < self.rate <= 1:
-            raise ConfigError(f"rate is {self.rate}", fix="use a share above 0, up to 1")
-        three = len(self.split) == 3  # noqa: PLR2004
-        if not three or min(self.split) < 0 or not np.isclose(sum(self.split), 1):
-            raise ConfigError(
-                f"split is {list(self.split)}",
-                fix="use three shares that sum to 1, such as [0.8, 0.1, 0.1]",
-            )
+    vocab: Ints = field(repr=False)  # ids that may replace others
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, *, rate: float = 0.15, whole_words: bool = False
+        cls,
+        tokenizer: Tokenizer,
+        *,
+        mlm_probability: float = 0.15,
+        whole_word: bool = False,
+        split: tuple[float, float, float] = (0.8, 0.1, 0.1),
     ) -> "Masking":
-        """By the original rules, with the ids of a tokenizer."""
+        """With the ids of a tokenizer."""
         if tokenizer.mask_id is None:
             raise InputError(
                 "this tokenizer has no [MASK]", fix="use one of BERT's kind (wordpiece)"
             )
         ids = sorted(set(tokenizer.backend.get_vocab().values()) - tokenizer.special_ids)
         return cls(
-            mask_id=tokenizer.mask_id, vocab=np.array(ids), rate=rate, whole_words=whole_words
+            mask_id=tokenizer.mask_id,
+            vocab=np.array(ids),
+            mlm_probability=mlm_probability,
+            whole_word=whole_word,
+            split=split,
         )
 
 
@@ -64,9 +60,9 @@ def mask(
     never chosen. With whole words, words are taken as long as all their tokens fit that number; a
     word too long is passed over, so short sequences may end up with fewer, even with none.
     """
-    budget = max(1, round(len(ids) * masking.rate))
+    budget = max(1, round(len(ids) * masking.mlm_probability))
     candidates = np.flatnonzero(maskable)
-    if masking.whole_words:
+    if masking.whole_word:
         positions = _whole_words(candidates, word_starts, budget, rng)
     else:
         positions = np.sort(rng.permutation(candidates)[:budget])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
@@ -66,7 +67,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
 
 
 def evaluate(
-    model: Model | LanguageModel | WordVectors | PathLike,
+    model: Model | LanguageModel | Translator | WordVectors | PathLike,
     data: Data,
     *,
     name: str | None = None,

@@ -10,9 +10,10 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.data.batch import Ints, PackedBatch
+from cloze.data.config import MIN_LENGTH, CorpusOptions
 from cloze.data.packing import Batching, Epoch
-from cloze.data.prepare import Options, prepare
-from cloze.data.samples import SHORTEST, Sampling
+from cloze.data.prepare import prepare
+from cloze.data.samples import Sampling
 from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
 from cloze.metrics.perplexity import perplexity, score_language
@@ -30,7 +31,7 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.inference import BATCH_TOKENS
-from cloze.tasks.inputs import open_language_model
+from cloze.tasks.language import open_language_model
 
 _Targets: TypeAlias = tuple[Ints, Ints]  # masked tokens of a batch, and labels of its pairs
 SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
@@ -79,10 +80,10 @@ def evaluate_masked(
     """
     since = time.perf_counter()
     size = model.limit if max_length is None else max_length
-    in_range("max_length", size, SHORTEST, model.limit)
+    in_range("max_length", size, MIN_LENGTH, model.limit)
     masking = make_evaluation_masking(Masking.of(model.tokenizer))
     skipped: list[InputError] = []
-    options = Options(hold_out=0.0, column=text_column, skip_broken=skip_bad)
+    options = CorpusOptions(hold_out=0.0, text_column=text_column, skip_bad=skip_bad)
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         corpus = prepare(
             as_list(data), model.tokenizer, folder, options, workers=1, on_skip=skipped.append
@@ -91,7 +92,7 @@ def evaluate_masked(
         epoch = make_evaluation_epoch(
             corpus.train,
             model.tokenizer,
-            Sampling(pairs="nsp" if has_pairs else "none", length=size),
+            Sampling(pairs="nsp" if has_pairs else "none", max_length=size),
             Batching(tokens=max(size, batch_tokens)),
         )
         batches: list[_Targets] = []
@@ -130,7 +131,7 @@ def _masked_scores(
     if majority is not None:
         scores |= {
             "nsp_accuracy": means["nsp.accuracy"],
-            "majority_accuracy": majority,
+            "commoner_pair_accuracy": majority,
             "nsp_loss": means["nsp"],
         }
     return scores

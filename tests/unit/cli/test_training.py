@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from cloze.cli.training import shown
+from cloze.cli.training import display_steps
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import AsyncValues, Step
 from cloze.train.step_metrics import StepMetrics
@@ -29,14 +29,14 @@ def steps(count):
 
 def watched(source, *, quiet=False):
     meter = StepMetrics(Budget(steps=100), Progress())
-    return shown(source, meter, before=ExitStack(), title="a run", quiet=quiet)
+    return display_steps(source, meter, before=ExitStack(), title="a run", quiet=quiet)
 
 
 def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
     bars, closed = ExitStack(), []
     bars.callback(lambda: closed.append(True))
     meter = StepMetrics(Budget(steps=100), Progress())
-    passed = shown(steps(3), meter, before=bars, title="a run", quiet=False)
+    passed = display_steps(steps(3), meter, before=bars, title="a run", quiet=False)
     assert [step.number for step in passed] == [1, 2, 3]
     assert closed
     out, err = capsys.readouterr()

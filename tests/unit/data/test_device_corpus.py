@@ -26,7 +26,7 @@ def corpus(tmp_path):
 
 def batches_of(corpus, pairs="nsp", rate=0.25):
     tokenizer = numbered_tokenizer()
-    sampling = Sampling(pairs=pairs, length=LENGTH, short=0.3)
+    sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
     batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
     source = DeviceCorpus(corpus, tokenizer, CPU)
     return batches, CorpusSliceBatches(source, batches, max_seqlen=LENGTH, mlm_probability=rate)
@@ -67,7 +67,7 @@ def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
 
 def test_masks_hide_as_many_as_were_asked_for(corpus):
     batches, resident = batches_of(corpus)
-    masking = Masking.of(numbered_tokenizer(), rate=0.25)
+    masking = Masking.of(numbered_tokenizer(), mlm_probability=0.25)
     vocab = torch.from_numpy(masking.vocab)
     for number in range(len(batches.epoch(0))):
         (made,) = resident.step(number)

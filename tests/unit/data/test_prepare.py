@@ -5,8 +5,9 @@ import sys
 
 import numpy as np
 
+from cloze.data.config import CorpusOptions
 from cloze.data.corpus import Corpus
-from cloze.data.prepare import Options, choose, prepare
+from cloze.data.prepare import choose, prepare
 from cloze.errors import ClozeError, ConfigError, InputError, MissingExtraError
 from cloze.text.tokenizer import Tokenizer
 from corpora import (
@@ -40,7 +41,9 @@ def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
 
 def test_sentences_are_found_when_lines_are_paragraphs(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["A cat sat. The cat, Mr. A, sat."], ["B."]])
-    corpus = prepare(source, tiny_tokenizer(), tmp_path / "c", Options(hold_out=0.0), workers=1)
+    corpus = prepare(
+        source, tiny_tokenizer(), tmp_path / "c", CorpusOptions(hold_out=0.0), workers=1
+    )
     assert corpus.documents.tolist() == [0, 2, 3]
 
 
@@ -105,7 +108,7 @@ def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
     tokenizer = numbered_tokenizer()
     with raises(InputError, "a.txt:2", "UTF-8"):
         prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
-    options = Options(sentences="lines", hold_out=0.0, skip_broken=True)
+    options = CorpusOptions(sentences="lines", hold_out=0.0, skip_bad=True)
     summary = prepare(source, tokenizer, tmp_path / "c", options, workers=1).summary
     assert (summary.skipped, summary.tokens) == (1, 3)
 
@@ -133,7 +136,7 @@ def give_up(text: str) -> list[str]:
 
 def test_a_worker_that_dies_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
-    options = Options(sentences="lines", segmenter=give_up)
+    options = CorpusOptions(sentences="lines", segmenter=give_up)
     with raises(ClozeError, "worker", "exit code 3", fix="fewer"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
@@ -145,14 +148,14 @@ def talk_and_refuse(text: str) -> list[str]:
 
 def test_a_worker_says_what_is_wrong(tmp_path, many_shards, capfd):
     source = write_documents(tmp_path / "a.txt", some_documents())
-    options = Options(sentences="lines", segmenter=talk_and_refuse)
+    options = CorpusOptions(sentences="lines", segmenter=talk_and_refuse)
     with raises(InputError, "more"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
 def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
-    options = Options(sentences="lines", segmenter=lambda text: [text])
+    options = CorpusOptions(sentences="lines", segmenter=lambda text: [text])
     with raises(ConfigError, "segmenter", fix="worker"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
     prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
@@ -160,7 +163,7 @@ def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
 
 def test_workers_segment_as_one_process_does(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
-    options = Options(sentences="lines", segmenter=by_two)
+    options = CorpusOptions(sentences="lines", segmenter=by_two)
     for workers in (1, 2):
         prepare(source, numbered_tokenizer(), tmp_path / f"{workers}", options, workers=workers)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
@@ -168,11 +171,11 @@ def test_workers_segment_as_one_process_does(tmp_path, many_shards):
 
 def test_settings_are_checked():
     with raises(ConfigError, "hold_out", "1"):
-        Options(hold_out=1)
+        CorpusOptions(hold_out=1)
     with raises(ConfigError, "sentences", "line", fix="lines"):
-        Options(sentences="line")
+        CorpusOptions(sentences="line")
     with raises(ConfigError, "segmenter", "jeiba", fix="jieba"):
-        Options(segmenter="jeiba")
+        CorpusOptions(segmenter="jeiba")
 
 
 # Held out.
@@ -227,7 +230,7 @@ def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我爱北京", "ab", "##c"]
     )
     source = write_documents(tmp_path / "a.txt", [["我爱北京", "北京 abc"]])
-    options = Options(sentences="lines", hold_out=0.0, segmenter=by_two)
+    options = CorpusOptions(sentences="lines", hold_out=0.0, segmenter=by_two)
     corpus = prepare(source, tokenizer, tmp_path / "c", options, workers=1)
     _, starts = corpus.read(0, len(corpus))
     #                            我    爱     北    京     北    京     ab     ##c
@@ -237,7 +240,7 @@ def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
 
 def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1 w2"]])
-    options = Options(sentences="lines", segmenter=lambda text: [text.upper()])
+    options = CorpusOptions(sentences="lines", segmenter=lambda text: [text.upper()])
     with raises(InputError, "W1 W2"):
         prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
@@ -245,7 +248,7 @@ def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
 def test_jieba_is_asked_for_when_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     with raises(MissingExtraError, "Chinese", fix="cloze[chinese]"):
-        prepare([], numbered_tokenizer(), tmp_path / "c", Options(segmenter="jieba"))
+        prepare([], numbered_tokenizer(), tmp_path / "c", CorpusOptions(segmenter="jieba"))
 
 
 def test_a_corpus_goes_to_another_process_by_its_path(tmp_path):

@@ -11,8 +11,9 @@ import pytest
 
 from cloze.data import prepare as preparing
 from cloze.data import shards
+from cloze.data.config import CorpusOptions
 from cloze.data.corpus import Corpus
-from cloze.data.prepare import Options, prepare
+from cloze.data.prepare import prepare
 from cloze.errors import FolderError
 from corpora import (
     LINES,
@@ -41,7 +42,7 @@ def test_a_change_is_noticed(tmp_path, what):
     elif what == "tokenizer":
         tokenizer = numbered_tokenizer(10)
     else:
-        options = Options(sentences="lines", hold_out=0.5)
+        options = CorpusOptions(sentences="lines", hold_out=0.5)
     after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
     assert after.fingerprint != before.fingerprint
     assert Corpus.open(tmp_path / "corpus").summary == after.summary
@@ -95,7 +96,7 @@ def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(preparing, "write_json", killed)
-    source, options = tmp_path / "text.txt", Options(sentences="lines", hold_out=0.6)
+    source, options = tmp_path / "text.txt", CorpusOptions(sentences="lines", hold_out=0.6)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
     assert Corpus.open(old.folder).held_out.documents.tolist() == held

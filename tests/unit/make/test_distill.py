@@ -15,9 +15,10 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.distill.job import distill
-from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import recipe
+from cloze.make.recipe.complete import recipe
+from cloze.make.resume import resume
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
@@ -25,8 +26,8 @@ from cloze.report.panel import RunSummary, format_evaluation, render_panel
 from cloze.train.fit import Callbacks
 from helpers import raises, scramble
 
-QUICK = ["corpus.hold_out=0.2", "corpus.workers=1", "run.device=cpu", "run.log_every=1"]
-SMALL = [*QUICK, "samples.length=32", "batch.tokens=256", "run.eval_every=4"]
+QUICK = ["data.hold_out=0.2", "data.workers=1", "run.device=cpu", "run.log_every=1"]
+SMALL = [*QUICK, "sampling.max_length=32", "run.batch_tokens=256", "run.eval_every=4"]
 TEACHER = [
     *QUICK,
     "model.hidden_size=16",
@@ -34,7 +35,7 @@ TEACHER = [
     "model.num_layers=4",
     "model.max_positions=32",
 ]
-TEACHER += ["vocabulary.size=120", "batch.tokens=256", "run.steps=60", "optimizer.lr=5e-3"]
+TEACHER += ["vocabulary.size=120", "run.batch_tokens=256", "run.steps=60", "optimizer.lr=5e-3"]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def text(tmp_path_factory):
 def teacher(text, tmp_path_factory):
     """A BERT of four layers that knows the stories a little."""
     out = tmp_path_factory.mktemp("models") / "teacher"
-    pretrain_encoder(text, out, recipe(settings=TEACHER))
+    pretrain(text, out, recipe(settings=TEACHER))
     return out
 
 
@@ -211,7 +212,7 @@ def test_the_display_tells_of_the_teacher(student):
 
 
 def test_a_student_with_all_layers_begins_as_its_teacher(teacher, text, tmp_path):
-    taught(teacher, text, tmp_path / "m", "run.steps=1", layers=4)
+    taught(teacher, text, tmp_path / "m", "run.steps=1", num_layers=4)
     first = rows_of(tmp_path / "m", "eval")[0]
     assert first["soft_loss"] == pytest.approx(0, abs=1e-5)
     assert first["cosine_loss"] == pytest.approx(0, abs=1e-5)
@@ -247,7 +248,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, 
     killed_run(teacher, text, tmp_path / "run")
     saved = next((tmp_path / "run" / "state").iterdir())
     assert not any("teacher" in path.name for path in saved.iterdir())
-    assert resume_encoder(tmp_path / "run").steps == 8
+    assert resume(tmp_path / "run").steps == 8
     assert_same_weights(student[1], tmp_path / "run")
     assert [row["step"] for row in rows_of(tmp_path / "run", "train")] == list(range(1, 9))
     assert [row["step"] for row in rows_of(tmp_path / "run", "eval")] == [0, 4, 8]
@@ -259,13 +260,13 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
     killed_run(moved, text, tmp_path / "run")
     shutil.rmtree(moved)
     with raises(FolderError, "moved"):
-        resume_encoder(tmp_path / "run")
+        resume(tmp_path / "run")
     other = cloze.load(teacher)
     scramble(other.module)
     other.save(tmp_path / "other")
     with raises(FolderError, "run", "teacher"):
-        resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
-    resume_encoder(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
+        resume(tmp_path / "run", settings=[f'distill.teacher="{tmp_path / "other"}"'])
+    resume(tmp_path / "run", settings=[f'distill.teacher="{teacher}"'])
     assert_same_weights(student[1], tmp_path / "run")
 
 
@@ -305,7 +306,7 @@ def test_nothing_is_masked_for_an_embedder(embedder, text, tmp_path, monkeypatch
 def test_a_plan_of_it(teacher, text, tmp_path, monkeypatch):
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     settings = [*SMALL, "run.steps=10", f'distill.teacher="{teacher}"']
-    made = plan(text, tmp_path / "m", "distill", settings=settings)
+    made = plan(text, tmp_path / "m", recipe("distill", settings=settings))
     assert made.vocabulary == cloze.load(teacher).tokenizer.vocab_size
 
 
@@ -313,7 +314,7 @@ def test_the_written_recipe_is_complete(student, teacher, text):
     made = recipe(student[1] / "recipe.toml")
     assert made.distill is not None
     assert (made.distill.teacher, made.distill.temperature) == (str(teacher), 2.0)
-    assert made.corpus.sources == (str(text),)
+    assert made.data.sources == (str(text),)
 
 
 # What a user can get wrong; nothing of it leaves a folder behind
@@ -322,13 +323,15 @@ def test_the_written_recipe_is_complete(student, teacher, text):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 9}, ("9", "layers", "teacher", "4")),
+        ({"num_layers": 9}, ("9", "layers", "teacher", "4")),
         ({"family": "gpt"}, ("distill.family", "gpt")),
         ({"temperature": 0.0}, ("distill.temperature", "0.0")),
-        ({"settings": ["distill.soft=-1.0"]}, ("distill.soft", "-1.0")),
-        ({"settings": ["samples.pairs=nsp"]}, ("samples.pairs", "nsp", "recipe")),
-        ({"settings": ["model.init_from=x"]}, ("teacher", "vocabulary", "model.init_from")),
-        ({"settings": ["vocabulary.extra_pieces=3"]}, ("teacher", "vocabulary")),
+        ({"settings": ["distill.soft_weight=-1.0"]}, ("distill.soft", "-1.0")),
+        ({"settings": ["sampling.pairs=nsp"]}, ("sampling.pairs", "nsp")),
+        ({"settings": ["model.init_from=x"]}, "model"),
+        ({"settings": ["vocabulary.extra_tokens=3"]}, "vocabulary"),
+        ({"pairs": "nsp"}, ("sampling.pairs", "nsp")),
+        ({"preset": "tiny"}, ("--preset", "distill")),
     ],
 )
 def test_what_cannot_be_asked(options, message, teacher, text, tmp_path):
@@ -349,5 +352,6 @@ def test_no_text(teacher, tmp_path):
 
 
 def test_a_recipe_that_names_no_teacher(text, tmp_path):
+    made = recipe("distill", settings=[*SMALL, "run.steps=1"])
     with raises(ConfigError, "teacher", fix="TEACHER"):
-        pretrain_encoder(text, tmp_path / "m", "distill", settings=[*SMALL, "run.steps=1"])
+        plan(text, tmp_path / "m", made)

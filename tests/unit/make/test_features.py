@@ -27,7 +27,7 @@ def test_texts_by_features(base, tmp_path, layers):
         "transfer.kind=features",
         f'transfer.layers="{layers}"' if layers != "concat-last-4" else "transfer.layers=0,1,2",
         "transfer.pooling=mean",
-        "transfer.penalty=0.01",
+        "transfer.l2_penalty=0.01",
     )
     assert ended.score > 0.9
     model = cloze.load(tmp_path / "m")
@@ -67,7 +67,7 @@ def test_the_regression_is_scikit_learns(base, tmp_path):
     from sklearn.linear_model import LogisticRegression
 
     train = texts(60)
-    tune(base, tmp_path / "m", "transfer.kind=features", "transfer.penalty=0.5", train=train)
+    tune(base, tmp_path / "m", "transfer.kind=features", "transfer.l2_penalty=0.5", train=train)
     model = cloze.load(tmp_path / "m")
     vectors = cloze.embed(base, [one.text for one in train], pooling="cls")
     peer = LogisticRegression(C=1 / 0.5, tol=1e-8, max_iter=10_000)
@@ -95,7 +95,7 @@ def test_a_regression_takes_weights_and_smoothing(base, tmp_path):
     share = len(train) / (2 * hard.sum(0))
     for name, settings, targets, each in (
         ("plain", [], hard, torch.ones(len(train))),
-        ("smooth", ["loss.smoothing=0.2"], 0.8 * hard + 0.1, torch.ones(len(train))),
+        ("smooth", ["loss.label_smoothing=0.2"], 0.8 * hard + 0.1, torch.ones(len(train))),
         ("weights", ["loss.class_weights=balanced"], hard, hard @ share),
     ):
         x, scores, matrix = learned(base, tmp_path / name, *settings, train=train)
@@ -123,7 +123,7 @@ def test_a_reader_of_words_takes_weights_and_smoothing():
     assert found.item() == pytest.approx((0.7 * right - 0.3 * logs.mean(-1)).sum().item())
 
 
-@pytest.mark.parametrize("setting", ["loss.class_weights=balanced", "loss.smoothing=0.3"])
+@pytest.mark.parametrize("setting", ["loss.class_weights=balanced", "loss.label_smoothing=0.3"])
 def test_words_by_features_with_another_loss(base, tmp_path, setting):
     given = {"task": "tag", "train": tagged(40), "dev": tagged(9, 1)}
     fast = ("transfer.kind=features", "run.epochs=1.0")

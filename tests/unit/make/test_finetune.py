@@ -9,9 +9,9 @@ import torch
 import cloze
 from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
-from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.finetune.dispatch import finetune
 from cloze.make.finetune.transfer import layer_lr_factors
+from cloze.make.recipe.complete import complete_finetuning
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import build_report
@@ -86,9 +86,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     rows = "".join(f"{one.text}\t{one.label}\n" for one in texts(160))
     (tmp_path / "train.tsv").write_text(f"text\tlabel\n{rows}")
     given = {"task": "classify", "model": folder, "train": tmp_path / "train.tsv"}
-    straight = finetune_encoder(**given, out=tmp_path / "a", settings=FAST)
+    straight = finetune(**given, out=tmp_path / "a", settings=FAST)
     with pytest.raises(Killed):
-        finetune_encoder(
+        finetune(
             **given,
             out=tmp_path / "b",
             settings=[*FAST, "run.save_every=7"],
@@ -180,7 +180,7 @@ def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
     data.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": asked}]}))
     given = {"task": "answer", "model": tmp_path / "base", "train": data, "dev": data}
     out = tmp_path / "m"
-    ended = finetune_encoder(**given, out=out, settings=FAST, callbacks=Callbacks(steps=stop))
+    ended = finetune(**given, out=out, settings=FAST, callbacks=Callbacks(steps=stop))
     assert (ended.stopped, ended.steps) == ("SIGTERM", 30)
     assert cloze.load(out).task.threshold == 0.0
     assert cloze.resume(out).stopped is None
@@ -241,7 +241,7 @@ def test_frozen_parts_have_no_dropout(base, tmp_path):
     one = tune(base, tmp_path / "a", "transfer.kind=head", "run.steps=5")
     assert one.steps == 5
     settings = [s for s in FAST if "dropout" not in s and "epochs" not in s]
-    finetune_encoder(
+    finetune(
         "classify",
         base,
         texts(160),
@@ -256,7 +256,7 @@ def test_frozen_parts_have_no_dropout(base, tmp_path):
 
 
 def test_lower_layers_learn_more_slowly(base):
-    table = finetune_recipe(settings=["transfer.layer_decay=0.5"]).transfer
+    table = complete_finetuning(settings=["transfer.layer_decay=0.5"]).transfer
     factor = layer_lr_factors(table, 2)
     made = build_optimizer(base.module, OptimizerConfig(lr=1.0), factor)
     found = {group["lr"] for group in made.param_groups}
@@ -268,9 +268,16 @@ def test_lower_layers_learn_more_slowly(base):
 
 def test_layers_thaw_from_the_top(base, tmp_path):
     out = tmp_path / "m"
-    tune(base, out, "transfer.unfreeze=1.0", "run.epochs=1.0", "schedule.warmup=0.0")
+    tune(base, out, "transfer.unfreeze_every=1.0", "run.epochs=1.0", "schedule.warmup=0.0")
     assert changed(base, out) == {3}
-    tune(base, tmp_path / "n", "transfer.unfreeze=1.0", "run.epochs=2.0", "data.hold_out=0", dev=[])
+    tune(
+        base,
+        tmp_path / "n",
+        "transfer.unfreeze_every=1.0",
+        "run.epochs=2.0",
+        "data.hold_out=0",
+        dev=[],
+    )
     assert changed(base, tmp_path / "n") == {2, 3}
 
 
@@ -282,11 +289,11 @@ def test_the_best_is_kept_and_patience_ends(base, tmp_path):
 
 
 def test_other_measures_may_choose(base, tmp_path):
-    ended = tune(base, tmp_path / "m", "run.epochs=1.0", 'run.measures=["f1", "matthews"]')
+    ended = tune(base, tmp_path / "m", "run.epochs=1.0", 'run.selection_metrics=["f1", "matthews"]')
     assert ended.metric == "f1 and matthews"
     assert ended.score == pytest.approx((ended.scores["f1"] + ended.scores["matthews"]) / 2)
     with raises(ConfigError, "run.measures", "f2", fix="accuracy"):
-        tune(base, tmp_path / "n", "run.epochs=1.0", 'run.measures=["f2"]')
+        tune(base, tmp_path / "n", "run.epochs=1.0", 'run.selection_metrics=["f2"]')
 
 
 def test_rare_classes_can_weigh_as_much(base, tmp_path):

@@ -6,13 +6,14 @@ import pytest
 
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, FolderError, InputError
-from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.recipe.complete import OptionError, complete_finetuning
+from cloze.make.resume import resume
 from cloze.make.run_folder import find_run_recipe, write_recipe
 from cloze.models.configs.bert import BertConfig
 from cloze.train.fit import Callbacks
 from helpers import raises
-from tunings import body, picks, questions, tagged, texts, tune
+from tunings import body, questions, tagged, texts, tune
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_mistakes(base, trained, tmp_path):
     with raises(InputError, "exists"):
         tune(base, trained[1])
     with raises(InputError, "classify", fix="TextExample"):
-        finetune_encoder("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
+        finetune("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
     with raises(InputError, "yes"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
@@ -69,64 +70,76 @@ def test_mistakes(base, trained, tmp_path):
             force=True,
         )
     with raises(FolderError, "resume"):
-        resume_finetune(tmp_path / "nowhere")
+        resume(tmp_path / "nowhere")
     with raises(InputError, "Python"):
-        resume_finetune(trained[1])
+        resume(trained[1])
     with raises(ConfigError, "task", "rhyme"):
         tune(base, out, task="rhyme", force=True)
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "names", "fix"),
     [
-        ("transfer.kind=last-0", ("transfer.kind", "last-0")),
-        ("transfer.layers=lst", ("transfer.layers", "lst")),
-        ("loss.smoothing=2.0", ("loss.smoothing", "2.0")),
-        ("data.policy=middle", ("data.policy", "middle")),
-        ("data.hold_out=1.5", ("data.hold_out", "1.5")),
-        ("run.patience=0", ("run.patience", "0")),
-        ("run.batch=0", ("run.batch", "0")),
-        ("run.epochs=0.0", ("run.epochs", "0.0", "0")),
-        ("run.steps=0", ("run.steps", "0")),
-        ("transfer.layers=sum-all", ("transfer.layers", "sum-all", "--transfer")),
-        ("transfer.pooling=mean", ("transfer.pooling", "mean", "--transfer")),
-        ("optimizer.rat=3", "no setting optimizer.rat"),
+        ("transfer.kind=last-0", ("transfer.kind", "last-0"), "last-N"),
+        ("transfer.layers=lst", ("transfer.layers", "lst"), "last"),
+        ("loss.label_smoothing=2.0", ("loss.label_smoothing", "2.0"), "0 to 1"),
+        ("data.truncation=middle", ("data.truncation", "middle"), "head"),
+        ("data.hold_out=1.5", ("data.hold_out", "1.5"), "below 1"),
+        ("run.patience=0", ("run.patience", "0"), "1"),
+        ("run.batch_size=0", ("run.batch_size", "0"), "1"),
+        ("run.epochs=0.0", ("run.epochs", "0.0"), "above 0"),
+        ("run.steps=0", ("run.steps", "0"), "1"),
+        ("transfer.layers=sum-all", ("transfer.layers", "sum-all"), "--transfer features"),
+        ("transfer.pooling=mean", ("transfer.pooling", "mean"), "--transfer features"),
+        ("optimizer.rat=3", "optimizer.rat", "choose"),
+        ("optimizer.weight_decy=3", "optimizer.weight_decy", "weight_decay"),
     ],
 )
-def test_recipes_refuse_what_they_do_not_know(setting, message):
-    with raises(ConfigError, message):
-        finetune_recipe(settings=[setting])
+def test_recipes_refuse_what_they_do_not_know(setting, names, fix):
+    with raises(ConfigError, names, fix=fix):
+        complete_finetuning(settings=[setting])
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "value"),
+    [
+        ("classify", "context", True),
+        ("answer", "class_weights", "balanced"),
+        ("answer", "label_smoothing", 0.1),
+        ("choose", "class_weights", "balanced"),
+        ("tag", "pair_column", "b"),
+        ("translate", "transfer", "head"),
+    ],
+)
+def test_an_option_of_another_task_is_refused_by_its_flag(task, option, value):
+    with raises(OptionError, "--" + option.replace("_", "-"), task):
+        complete_finetuning(task=task, options={option: value})
 
 
 @pytest.mark.parametrize("kind", ["head", "features"])
-def test_rates_and_thawing_of_what_never_learns_are_refused(kind):
-    for setting, name in (("unfreeze=1.0", "unfreeze"), ("layer_decay=0.9", "layer-decay")):
-        with raises(ConfigError, "transfer.kind", kind, fix=f"--{name}"):
-            finetune_recipe(settings=[f"transfer.kind={kind}", f"transfer.{setting}"])
+def test_what_has_no_effect_and_misleads_nobody_is_accepted(kind):
+    settings = [f"transfer.kind={kind}", "transfer.unfreeze_every=1.0", "transfer.layer_decay=0.9"]
+    assert complete_finetuning(settings=settings).transfer.kind == kind
 
 
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
-        ("classify", ["data.context=true"], "data.context"),
-        ("classify", ["data.length=33"], ("data.length", "33", "32")),
+        ("classify", ["data.max_length=33"], ("data.max_length", "33", "32")),
         (
             "classify",
-            ["data.length=33", "transfer.kind=features"],
-            ("data.length", "33", "32"),
+            ["data.max_length=33", "transfer.kind=features"],
+            ("data.max_length", "33", "32"),
         ),
         ("classify", ["transfer.kind=last-9"], ("last-9", "2", "last-2")),
-        ("answer", ["loss.class_weights=balanced"], "loss.class_weights"),
-        ("answer", ["loss.smoothing=0.1"], "loss.smoothing"),
-        ("choose", ["loss.class_weights=balanced"], "loss.class_weights"),
         ("number", ["loss.class_weights=balanced"], "loss.class_weights"),
-        ("number", ["loss.smoothing=0.1"], "loss.smoothing"),
+        ("number", ["loss.label_smoothing=0.1"], "loss.label_smoothing"),
         ("classify", ["run.search=true", "transfer.kind=features"], "--search"),
     ],
 )
-def test_what_changes_nothing_is_refused(base, tmp_path, task, settings, message):
+def test_what_cannot_be_is_refused(base, tmp_path, task, settings, message):
     numbers = [TextExample(text="a", label=1.0), TextExample(text="b", label=2.0)]
-    data = {"answer": questions(9), "choose": picks(9), "number": numbers}.get(task, texts(9))
+    data = numbers if task == "number" else texts(9)
     name = "classify" if task == "number" else task
     with raises(ConfigError, message):
         tune(base, tmp_path / "m", *settings, task=name, train=data, dev=data, callbacks=IDLE)
@@ -137,15 +150,15 @@ def test_a_mistake_spares_what_is_there(base, tmp_path):
     out = tmp_path / "m"
     tune(base, out, "run.steps=1")
     before = (out / "recipe.toml").read_text()
-    with raises(ConfigError, "data.length"):
-        tune(base, out, "data.length=999", force=True)
+    with raises(ConfigError, "data.max_length"):
+        tune(base, out, "data.max_length=999", force=True)
     assert (out / "recipe.toml").read_text() == before
 
 
 def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):
     """Else a run that began with --steps could not be resumed: epochs would come back beside it."""
-    made = finetune_recipe(settings=["run.steps=7"])
+    made = complete_finetuning(settings=["run.steps=7"])
     write_recipe(tmp_path, made)
-    again = finetune_recipe(find_run_recipe(tmp_path))
+    again = complete_finetuning(find_run_recipe(tmp_path))
     assert again == made
     assert (again.run.steps, again.run.epochs) == (7, None)

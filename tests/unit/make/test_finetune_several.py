@@ -10,8 +10,9 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, FolderError
-from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.recipe.complete import complete_finetuning
+from cloze.make.resume import resume
 from cloze.models.configs.bert import BertConfig
 from cloze.train.fit import Callbacks
 from helpers import files_of, raises
@@ -62,7 +63,7 @@ def grid(monkeypatch):
 
 def search(base, out, *settings):
     given = {"dev": texts(40, seed=1), "settings": [*QUICK, "run.search=true", *settings]}
-    return finetune_encoder("classify", base, texts(160), out, **given)
+    return finetune("classify", base, texts(160), out, **given)
 
 
 def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
@@ -87,7 +88,7 @@ def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
 def test_what_is_given_is_not_searched(base, tmp_path, grid, setting, names):
     ended = search(base, tmp_path / "m", setting)
     assert [trial.name for trial in ended.trials] == names
-    written = finetune_recipe(tmp_path / "m" / names[0] / "recipe.toml")
+    written = complete_finetuning(tmp_path / "m" / names[0] / "recipe.toml")
     table, _, value = setting.partition("=")
     room, _, name = table.partition(".")
     assert getattr(getattr(written, room), name) == float(value)
@@ -96,18 +97,21 @@ def test_what_is_given_is_not_searched(base, tmp_path, grid, setting, names):
 
 
 def test_a_batch_that_is_given_is_not_searched(base, tmp_path, grid):
-    ended = search(base, tmp_path / "m", "run.batch=16", "run.steps=1")
+    ended = search(base, tmp_path / "m", "run.batch_size=16", "run.steps=1")
     assert {trial.settings["batch_size"] for trial in ended.trials} == {16}
     with raises(ConfigError, "search"):
-        search(base, tmp_path / "n", "run.batch=16", "run.steps=1", "optimizer.lr=1e-3")
+        search(base, tmp_path / "n", "run.batch_size=16", "run.steps=1", "optimizer.lr=1e-3")
 
 
 def test_flags_fix_the_search_as_settings_do():
-    flags = {"run": {"search": True, "minutes": 1.0}, "optimizer": {"lr": 1e-3}}
-    made = finetune_recipe(flags=flags)
-    assert made.run.fixed == ("epochs", "rate")
-    assert finetune_recipe(made, settings=["run.batch=4"]).run.fixed == ("batch", "epochs", "rate")
-    assert finetune_recipe(settings=["run.batch=4"]).run.fixed == ()
+    made = complete_finetuning(options={"search": True, "minutes": 1.0, "lr": 1e-3})
+    assert made.run.fixed == ("epochs", "lr")
+    assert complete_finetuning(made, settings=["run.batch_size=4"]).run.fixed == (
+        "batch_size",
+        "epochs",
+        "lr",
+    )
+    assert complete_finetuning(settings=["run.batch_size=4"]).run.fixed == ()
 
 
 # Stopped by a signal
@@ -148,20 +152,20 @@ SEEDS = [*FAST, "run.epochs=2.0", "run.seeds=3"]  # 10 steps to an epoch, 20 to 
 @pytest.fixture(scope="module")
 def straight(files, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "straight"
-    return finetune_encoder(**files, out=out, settings=SEEDS)
+    return finetune(**files, out=out, settings=SEEDS)
 
 
 @pytest.mark.parametrize(("at", "finished"), [(3, 0), (15, 0), (27, 1), (59, 2)])
 def test_a_signal_ends_all_runs(files, straight, tmp_path, at, finished):
     out = tmp_path / "m"
-    ended = finetune_encoder(**files, out=out, settings=SEEDS, callbacks=stopping(at))
+    ended = finetune(**files, out=out, settings=SEEDS, callbacks=stopping(at))
     assert (ended.stopped, len(ended.trials), ended.num_trials) == ("SIGTERM", finished, 3)
     scores = [trial.score for trial in straight.trials[:finished]]
     assert ended.mean_score == (pytest.approx(np.mean(scores)) if scores else None)
     assert not (out / f"seed-{finished + 1}").exists() or finished == 2
     assert cloze.load(out).labels == ("no", "yes")  # what there is can be used
 
-    again = resume_finetune(out, callbacks=stopping())
+    again = resume(out, callbacks=stopping())
     assert (again.stopped, again.num_trials) == (None, 3)
     assert [(t.name, t.score) for t in again.trials] == [(t.name, t.score) for t in straight.trials]
     assert again.score == straight.score
@@ -175,7 +179,7 @@ def test_a_finished_run_is_not_repeated(files, straight):
         pytest.fail("it should not have begun")
         yield from steps
 
-    again = resume_finetune(straight.folder, callbacks=Callbacks(steps=no_step))
+    again = resume(straight.folder, callbacks=Callbacks(steps=no_step))
     assert (again.score, again.steps, again.trials) == (
         straight.score,
         straight.steps,
@@ -191,17 +195,17 @@ def test_a_broken_list_of_runs_is_told(files, straight, tmp_path, content, said)
     out = shutil.copytree(straight.folder, tmp_path / "m")
     (out / "trials.json").write_text(content)
     with raises(FolderError, said, fix="--force"):
-        resume_finetune(out)
+        resume(out)
 
 
 def test_a_stopped_search_goes_on(files, tmp_path, grid):
     settings = [*QUICK, "run.search=true", "run.seeds=2", "run.steps=4"]
-    ended = finetune_encoder(**files, out=tmp_path / "m", settings=settings, callbacks=stopping(6))
+    ended = finetune(**files, out=tmp_path / "m", settings=settings, callbacks=stopping(6))
     assert (ended.stopped, len(ended.trials), ended.num_trials) == ("SIGTERM", 1, 4)
     assert ended.mean_score is None  # of no seed
-    ended = resume_finetune(tmp_path / "m", callbacks=stopping(3))  # in the first seed
+    ended = resume(tmp_path / "m", callbacks=stopping(3))  # in the first seed
     assert (ended.stopped, len(ended.trials)) == ("SIGTERM", 2)
-    ended = resume_finetune(tmp_path / "m")
+    ended = resume(tmp_path / "m")
     names = ["rate-1e-06-batch-8", "rate-0.005-batch-8", "seed-0", "seed-1"]
     assert [trial.name for trial in ended.trials] == names
     assert {trial.settings["lr"] for trial in ended.trials[2:]} == {
@@ -211,10 +215,8 @@ def test_a_stopped_search_goes_on(files, tmp_path, grid):
 
 
 def test_another_begins_anew_where_one_was_stopped(files, straight, tmp_path):
-    finetune_encoder(**files, out=tmp_path / "m", settings=SEEDS, callbacks=stopping(27))
-    anew = finetune_encoder(
-        **files, out=tmp_path / "m", settings=SEEDS, force=True, callbacks=stopping()
-    )
+    finetune(**files, out=tmp_path / "m", settings=SEEDS, callbacks=stopping(27))
+    anew = finetune(**files, out=tmp_path / "m", settings=SEEDS, force=True, callbacks=stopping())
     assert [t.score for t in anew.trials] == [t.score for t in straight.trials]
     rows = (tmp_path / "m" / "seed-1" / "metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, rows) if row["kind"] == "train"]

@@ -10,9 +10,9 @@ import cloze
 from cloze.config import read_toml
 from cloze.data.labelled.examples import UNKNOWN_ORIGIN
 from cloze.errors import ClozeError, InputError
-from cloze.make.finetune.encoder import resume_finetune
 from cloze.make.finetune.labelled import read_labelled_data
-from cloze.make.finetune.recipe import finetune_recipe
+from cloze.make.recipe.complete import complete_finetuning
+from cloze.make.resume import resume
 from cloze.make.sources import UNNAMED
 from cloze.models.configs.bert import BertConfig
 from helpers import raises
@@ -78,7 +78,7 @@ def numbered(rows):
 
 @pytest.mark.parametrize("task", EXAMPLES)
 def test_rows_are_read_for_every_task(task):
-    recipe = finetune_recipe(settings=[f"task={task}"])
+    recipe = complete_finetuning(settings=[f"task={task}"])
     rows, wanted = rows_of(task), EXAMPLES[task](20)
     blank = {"origin": UNKNOWN_ORIGIN, **({"document": 0} if task == "tag" else {})}
     given = [rows, tuple(rows), iter(rows), Given(rows), [Given(rows)], [iter(rows)]]
@@ -93,12 +93,12 @@ def test_rows_are_read_for_every_task(task):
         assert not made.held_out
     with raises(InputError, "<list>:2"):
         read_labelled_data(recipe, [rows[0], "no row"], ())
-    lenient = finetune_recipe(settings=[f"task={task}", "data.skip_bad=true"])
+    lenient = complete_finetuning(settings=[f"task={task}", "data.skip_bad=true"])
     assert read_labelled_data(lenient, [*rows, "no row"], rows).skipped == 1
 
 
 def test_one_is_told_as_one():
-    recipe = finetune_recipe(settings=["task=tag", "data.skip_bad=true"])
+    recipe = complete_finetuning(settings=["task=tag", "data.skip_bad=true"])
     row = {"tokens": ["a"], "tags": ["NOUN"]}
     told = read_labelled_data(recipe, [row, "no row"], [row]).describe()
     assert told == "1 training example, 1 dev example, 1 label, 1 row skipped"
@@ -109,7 +109,7 @@ def test_classes_of_a_data_set_have_names():
     names = datasets.ClassLabel(names=list(Classes.names))
     rows = numbered(rows_of("classify"))
     data = datasets.Dataset.from_list(rows).cast_column("label", names)
-    recipe = finetune_recipe(settings=["task=classify"])
+    recipe = complete_finetuning(settings=["task=classify"])
     for source in (data, data.to_iterable_dataset(), [data]):
         made = read_labelled_data(recipe, source, data)
         assert [one.label for one in made.train] == [one.label for one in texts(20)]
@@ -157,10 +157,10 @@ def test_a_run_from_standard_input_goes_on_with_the_same_piped_in_again(base, tm
     pipe(table())
     tune(base, tmp_path / "one", "run.steps=4", train="-", dev=[])
     pipe(table())
-    assert resume_finetune(tmp_path / "one").steps == 4
+    assert resume(tmp_path / "one").steps == 4
     pipe(table(150))
     with raises(ClozeError, "run", "data"):
-        resume_finetune(tmp_path / "one")
+        resume(tmp_path / "one")
 
 
 def test_standard_input_that_cannot_be_read_is_told(base, tmp_path, pipe, monkeypatch):
@@ -173,4 +173,4 @@ def test_standard_input_that_cannot_be_read_is_told(base, tmp_path, pipe, monkey
     tune(base, tmp_path / "m", "run.steps=1", train="-", dev=[])
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     with raises(InputError, "pipe", fix="pipe"):
-        resume_finetune(tmp_path / "m")
+        resume(tmp_path / "m")

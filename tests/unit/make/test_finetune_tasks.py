@@ -1,43 +1,58 @@
-"""`finetune`: which task is made how, by which recipe."""
+"""`finetune`: which recipe a task has."""
 
 import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.finetune.dispatch import TASK_MAKERS, complete, task_of
-from cloze.make.finetune.recipe import FinetuneRecipe
-from cloze.make.pretrain.recipe import recipes
-from cloze.make.translation.recipe import TranslateRecipe, translate_recipe
+from cloze.make.finetune.recipe import LAYER_NAMES, FinetuneRecipe
+from cloze.make.recipe.complete import OptionError, complete_finetuning, recipe
+from cloze.make.translation.recipe import TranslationRecipe
+from cloze.tasks.features import LAYER_CHOICES
 from helpers import raises
 
 
 def test_a_task_has_its_recipe():
-    assert [*TASK_MAKERS] == ["classify", "tag", "answer", "choose", "translate"]
-    assert complete(task="tag")[1] == complete("finetune", task="tag")[1]
-    assert isinstance(complete(task="translate")[1], TranslateRecipe)
-    assert isinstance(complete()[1], FinetuneRecipe)
-    assert TASK_MAKERS["translate"].path("data.length") == "data.limit"
-    assert TASK_MAKERS["translate"].path("transfer.pooling") is None
+    tag = complete_finetuning(task="tag")
+    assert tag == complete_finetuning("finetune", task="tag")
+    assert tag.task == "tag"
+    assert isinstance(complete_finetuning(task="translate"), TranslationRecipe)
+    assert isinstance(complete_finetuning(), FinetuneRecipe)
     with raises(ConfigError, "task", "sing"):
-        complete(task="sing")
+        complete_finetuning(task="sing")
+
+
+def test_an_option_is_the_setting_of_its_task():
+    translator = complete_finetuning(task="translate", options={"max_length": 9})
+    assert translator.data.max_length == 9
+    for task, option in (("translate", "pooling"), ("classify", "context"), ("tag", "regression")):
+        with raises(OptionError, f"--{option}", task):
+            complete_finetuning(task=task, options={option: "mean"})
+    assert complete_finetuning(task="tag", options={"context": True}).data.context
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [{"flags": {"transfer": {"kind": "features"}}}, {"settings": ["transfer.kind=features"]}],
+    "asked", [{"options": {"transfer": "features"}}, {"settings": ["transfer.kind=features"]}]
 )
 def test_features_have_a_recipe_of_their_own_however_they_are_asked_for(asked):
-    assert complete(task="classify", **asked)[1] == complete("features", task="classify")[1]
+    made = complete_finetuning(task="classify", **asked)
+    assert made == complete_finetuning("features", task="classify")
 
 
 def test_a_recipe_says_its_task(tmp_path):
-    found = {name: task_of(name) for name in recipes()}
-    assert found["transformer"] == found["seq2seq"] == "translate"
-    assert found["laptop"] is None
-    assert task_of(translate_recipe("seq2seq")) == "translate"
+    assert isinstance(complete_finetuning("seq2seq"), TranslationRecipe)
+    assert isinstance(recipe("seq2seq"), TranslationRecipe)
     (tmp_path / "mine.toml").write_text('task = "tag"\n')
-    assert task_of(tmp_path / "mine.toml") == "tag"
-    assert complete(tmp_path / "mine.toml")[1].task == "tag"
+    assert recipe(tmp_path / "mine.toml") == complete_finetuning(tmp_path / "mine.toml")
+    assert recipe(tmp_path / "mine.toml").task == "tag"
+    for name in ("laptop", "distill", "lstm"):
+        with raises(ConfigError, name, "translate"):
+            complete_finetuning(name, task="translate")
+    with raises(ConfigError, "transformer", "tag"):
+        complete_finetuning("transformer", task="tag")
+
+
+def test_layers_are_those_that_embed_knows():
+    assert set(LAYER_NAMES) == set(LAYER_CHOICES)
 
 
 def test_what_is_missing_is_told(tmp_path):

@@ -10,42 +10,43 @@ import pytest
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import new_reader
+from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.language_model.job import pretrain_language, resume_language
+from cloze.make.finetune.dispatch import finetune
 from cloze.make.ngram import train_ngram
-from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
+from cloze.make.resume import resume
 from cloze.make.run_folder import LOCK_FILE, clear_run, lock_folder
-from cloze.make.translation.job import resume_translator, train_translator
 from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.train.fit import Callbacks
-from cloze.train.word2vec.settings import Settings, Text
+from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from grams import TEXT, text_model
-from helpers import files_of, raises, tiny_model, word_model
-from languages import neural_model
+from helpers import files_of, raises, tiny_model
+from languages import language_model
 from smallruns import SMALL, stories
-from translators import TEXTS, translator
+from translators import TEXTS, train_translator, translator
 from tunings import FAST, body, texts
 
 QUICK = {
     "bert": [*SMALL, "run.steps=2"],
     "lstm": [
-        "lstm.hidden_size=12",
-        "lstm.embedding_size=12",
-        "run.batch=4",
-        "run.length=5",
+        "model.hidden_size=12",
+        "model.embedding_size=12",
+        "run.batch_size=4",
+        "run.bptt_length=5",
         "run.steps=2",
     ],
     "classify": [*(one for one in FAST if "epochs" not in one), "run.steps=2"],
     "transformer": [
-        *("transformer.hidden_size=16", "transformer.num_layers=1", "transformer.num_heads=2"),
+        *("model.hidden_size=16", "model.num_layers=1", "model.num_heads=2"),
         *(
-            "transformer.intermediate_size=24",
+            "model.intermediate_size=24",
             "vocabulary.size=300",
             "run.batch_tokens=200",
             "run.steps=2",
@@ -69,26 +70,22 @@ def files(tmp_path_factory):
 
 def word_vectors(out, **how):
     pytest.importorskip("numba")
-    settings = Settings(width=8, epochs=1, threads=1)
-    return train_word2vec([TEXT], out, settings=settings, text=Text(min_count=1), **how)
+    how |= {"settings": Word2VecRun(epochs=1, threads=1), "config": Word2VecConfig(hidden_size=8)}
+    return train_word2vec([TEXT], out, text=Word2VecVocabulary(min_count=1), **how)
 
 
 def several(files, out, count, **how):
     settings = [*QUICK["classify"], f"run.seeds={count}"]
     rows = files / "rows.tsv"
-    return finetune_encoder(
-        "classify", files / "base", rows, out, dev=rows, settings=settings, **how
-    )
+    return finetune("classify", files / "base", rows, out, dev=rows, settings=settings, **how)
 
 
 MAKERS = {
-    "bert": lambda files, out, **how: pretrain_encoder(
-        files / "a.txt", out, settings=QUICK["bert"], **how
-    ),
-    "lstm": lambda files, out, **how: pretrain_language(
+    "bert": lambda files, out, **how: pretrain(files / "a.txt", out, settings=QUICK["bert"], **how),
+    "lstm": lambda files, out, **how: pretrain(
         files / "a.txt", out, "lstm", settings=QUICK["lstm"], **how
     ),
-    "classify": lambda files, out, **how: finetune_encoder(
+    "classify": lambda files, out, **how: finetune(
         "classify", files / "base", files / "rows.tsv", out, settings=QUICK["classify"], **how
     ),
     "transformer": lambda files, out, **how: train_translator(
@@ -99,10 +96,10 @@ MAKERS = {
 }
 STEPPED = ("bert", "lstm", "classify", "transformer")
 AGAIN = {
-    "bert": resume_encoder,
-    "lstm": resume_language,
-    "classify": resume_finetune,
-    "transformer": resume_translator,
+    "bert": resume,
+    "lstm": resume,
+    "classify": resume,
+    "transformer": resume,
 }
 
 
@@ -139,7 +136,7 @@ def reader(folder):
 
 
 def vectors(folder):
-    return word_model(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)).save(folder)
+    return WordModel(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)).save(folder)
 
 
 SAVED = {
@@ -148,7 +145,7 @@ SAVED = {
     "answers": lambda folder: tiny_model(
         "span", task=Task(name="answer", none=True, threshold=1.5)
     ).save(folder),
-    "lstm": lambda folder: neural_model("lstm").save(folder),
+    "lstm": lambda folder: language_model("lstm").save(folder),
     "transformer": lambda folder: translator("transformer").save(folder),
     "ngram": lambda folder: text_model().save(folder),
     "word2vec": vectors,
@@ -254,16 +251,16 @@ def test_what_a_run_begins_with_is_not_removed_for_it(place, files, tmp_path):
     out = tmp_path / "m"
     base = shutil.copytree(files / "base", out / place)
     for begin in (
-        lambda: finetune_encoder("classify", base, files / "rows.tsv", out, force=True),
-        lambda: pretrain_encoder(
+        lambda: finetune("classify", base, files / "rows.tsv", out, force=True),
+        lambda: pretrain(
             *(files / "a.txt", out), settings=["run.steps=1", f"model.init_from={base}"], force=True
         ),
-        lambda: pretrain_encoder(
+        lambda: pretrain(
             *(files / "a.txt", out),
             settings=[*QUICK["bert"], f"vocabulary.folder={base}"],
             force=True,
         ),
-        lambda: pretrain_language(
+        lambda: pretrain(
             *(files / "a.txt", out, "lstm"),
             settings=["run.steps=1", f"vocabulary.folder={base / 'vocab.txt'}"],
             force=True,
@@ -300,7 +297,7 @@ def test_a_second_process_is_refused(kind, files, tmp_path):
 def test_a_plan_waits_its_turn(files, tmp_path):
     out = tmp_path / "m"
     with lock_folder(out), raises(FolderError, "process"):
-        plan(files / "a.txt", out, settings=QUICK["bert"])
+        plan(files / "a.txt", out, cloze.recipe(settings=QUICK["bert"]))
 
 
 def test_one_of_several_runs_is_held_too(files, tmp_path):
@@ -311,7 +308,7 @@ def test_one_of_several_runs_is_held_too(files, tmp_path):
             if not seen:
                 for place in (out, out / "seed-0"):
                     with raises(FolderError, "process") as error:
-                        resume_finetune(place)
+                        resume(place)
                     seen.append(error)
             yield step
 

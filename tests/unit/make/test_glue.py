@@ -17,7 +17,7 @@ from cloze.tasks.evaluate import evaluate
 from cloze.train.fit import Callbacks
 from helpers import raises, tiny_tokenizer
 
-FAST = ["run.device=cpu", "run.batch=8", "run.epochs=1.0", "optimizer.lr=5e-3"]
+FAST = ["run.device=cpu", "run.batch_size=8", "run.epochs=1.0", "optimizer.lr=5e-3"]
 HEADERS = {
     "CoLA": None,
     "SST-2": "sentence\tlabel",
@@ -129,8 +129,8 @@ def test_a_task_that_was_begun_goes_on(base, data, tmp_path, monkeypatch):
     begun = tmp_path / "cut" / "CoLA" / "glue.json"
     begun.write_text(json.dumps(whole | {"row": None}))
     calls = []
-    resume = room.resume_finetune
-    monkeypatch.setattr(room, "resume_finetune", lambda *a, **k: calls.append(a) or resume(*a, **k))
+    resume = room.resume
+    monkeypatch.setattr(room, "resume", lambda *a, **k: calls.append(a) or resume(*a, **k))
     (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=FAST).rows
     assert len(calls) == 1
     assert row.score == whole["row"]["score"]

@@ -9,16 +9,22 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.language_model.job import pretrain_language, resume_language
-from cloze.make.language_model.recipe import LanguageRun, language_recipe
+from cloze.make.language_model.recipe import LanguageModelRun
+from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.resume import resume
 from cloze.metrics.perplexity import score_language
 from cloze.train.fit import Callbacks
 from grams import TEXT
 from helpers import raises
 
 TINY = {
-    "nnlm": ["nnlm.order=3", "nnlm.embedding_size=8", "nnlm.hidden_size=12", "run.batch=16"],
-    "lstm": ["lstm.hidden_size=12", "run.batch=4", "run.length=5"],
+    "nnlm": [
+        "model.order=3",
+        "model.embedding_size=8",
+        "model.hidden_size=12",
+        "run.batch_size=16",
+    ],
+    "lstm": ["model.hidden_size=12", "run.batch_size=4", "run.bptt_length=5"],
 }
 RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimizer.lr=0.01"]
 
@@ -31,7 +37,7 @@ def text(tmp_path_factory):
 
 
 def trained(text, out, kind, *settings, **options):
-    return pretrain_language(text, out, kind, settings=[*TINY[kind], *RUN, *settings], **options)
+    return pretrain(text, out, kind, settings=[*TINY[kind], *RUN, *settings], **options)
 
 
 @pytest.mark.parametrize("kind", TINY)
@@ -77,13 +83,15 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "own"), [("nnlm", []), ("lstm", []), ("lstm", ["lstm.cell=gru"])])
+@pytest.mark.parametrize(
+    ("kind", "own"), [("nnlm", []), ("lstm", []), ("lstm", ["model.cell=gru"])]
+)
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
     settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3", *own)
     straight = trained(text, tmp_path / "straight", kind, *settings)
     kill = Callbacks(steps=lambda steps, _: islice(steps, 4))
     trained(text, tmp_path / "cut", kind, *settings, callbacks=kill)
-    resumed = resume_language(tmp_path / "cut")
+    resumed = resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (9, 9)
     assert resumed.scores == straight.scores
     one, other = (
@@ -96,7 +104,7 @@ def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
 def test_the_last_lines_are_held_out_and_minutes_are_judged_at_their_end(text, tmp_path):
     ended = trained(
         *(text, tmp_path / "run", "nnlm", "run.minutes=0.003"),
-        *("run.evals_per_epoch=0.001", "corpus.hold_out=0.25"),
+        *("run.evals_per_epoch=0.001", "data.hold_out=0.25"),
     )
     assert ended.scores["perplexity"] > 1
     data = json.loads((tmp_path / "run/data.json").read_text())
@@ -104,7 +112,7 @@ def test_the_last_lines_are_held_out_and_minutes_are_judged_at_their_end(text, t
 
 
 def test_without_held_out_lines_the_last_model_is_kept(text, tmp_path):
-    ended = trained(text, tmp_path / "run", "lstm", "run.steps=2", "corpus.hold_out=0.0")
+    ended = trained(text, tmp_path / "run", "lstm", "run.steps=2", "data.hold_out=0.0")
     assert ended.scores == {}
     assert cloze.load(tmp_path / "run").config.hidden_size == 12
 
@@ -142,9 +150,7 @@ def test_what_a_user_can_get_wrong(text, tmp_path):
     with raises(InputError, "text"):
         trained(tmp_path / "empty.txt", tmp_path / "run", "nnlm", "run.steps=1")
     assert not (tmp_path / "run").exists()
-    with raises(ConfigError, "recipe", "two"):
-        language_recipe("nnlm", settings=["lstm.dropout=0.1"])
     with raises(ConfigError, "budget"):
-        LanguageRun().budget(3)
+        LanguageModelRun().budget(3)
     with raises(ConfigError, "hold_out", "1.0"):
-        trained(text, tmp_path / "run", "nnlm", "corpus.hold_out=1.0")
+        trained(text, tmp_path / "run", "nnlm", "data.hold_out=1.0")

@@ -5,9 +5,9 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.pretrain.job import pretrain_encoder
-from cloze.make.pretrain.recipe import recipe
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.complete import recipe
 from helpers import raises
 from smallruns import SMALL, stories
 
@@ -28,7 +28,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "m"
-    pretrain_encoder(text, out, recipe(settings=MODERN))
+    pretrain(text, out, recipe(settings=MODERN))
     return out
 
 
@@ -60,7 +60,7 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
     rows = [f"the {word}.\t{label}" for word, label in [("cat sat", "a"), ("dog ran", "b")] * 12]
     data = tmp_path / "train.tsv"
     data.write_text("\n".join(rows) + "\n")
-    finetune_encoder("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
+    finetune("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
     tuned, base = cloze.load(tmp_path / "ft"), cloze.load(made)
     assert tuned.heads == ("sequence",)
     # as in the published library, the layer before the heads goes on where masked words left it
@@ -79,7 +79,7 @@ def test_dropout_is_of_the_embeddings_and_the_nets():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["samples.pairs=nsp"], ("pairs", "nsp", "ModernBERT", "--pairs none")),
+        (["sampling.pairs=nsp"], ("pairs", "nsp", "ModernBERT", "--pairs none")),
         (["model.family=gpt"], ("model.family", "gpt")),
         (["model.preset=giant"], ("model.preset", "giant")),
         (
@@ -99,9 +99,9 @@ def test_a_bert_has_no_preset_of_ours():
 
 
 def test_going_on_with_pairs_is_refused_before_any_work(made, text, tmp_path):
-    asked = recipe(settings=[f"model.init_from={made}", "samples.pairs=nsp", "run.steps=1"])
+    asked = recipe(settings=[f"model.init_from={made}", "sampling.pairs=nsp", "run.steps=1"])
     with raises(ConfigError, "modernbert", "head", "pairs", fix="--pairs none"):
-        pretrain_encoder(text, tmp_path / "m", asked)
+        pretrain(text, tmp_path / "m", asked)
     assert not (tmp_path / "m" / "corpus").exists()
 
 

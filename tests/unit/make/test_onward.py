@@ -10,13 +10,13 @@ from cloze.errors import ConfigError, InputError
 from cloze.train.fit import Callbacks
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
-from languages import neural_model
+from languages import language_model
 from translators import TEXTS, translator
 
 STILL = ["optimizer.lr=1e-12", "optimizer.weight_decay=0.0"]  # so that a step moves nothing
 KINDS = {
-    "nnlm": lambda: neural_model("nnlm"),
-    "lstm": lambda: neural_model("lstm"),
+    "nnlm": lambda: language_model("nnlm"),
+    "lstm": lambda: language_model("lstm"),
     "transformer": lambda: translator("transformer"),
     "seq2seq": lambda: translator("bahdanau"),
 }
@@ -30,7 +30,7 @@ def base(request, tmp_path):
 def on(base, out, *settings, **options):
     """A run that goes on with new text, by the door of its kind."""
     if cloze.load(base).config.family in ("nnlm", "lstm"):
-        start, small = f'model.init_from="{base}"', ["run.batch=4", "run.length=5"]
+        start, small = f'model.init_from="{base}"', ["run.batch_size=4", "run.bptt_length=5"]
         lines = [[*TEXT, "a word it never saw"]]
         return cloze.pretrain(lines, out, settings=[start, *small, *settings], **options)
     return cloze.finetune("translate", base, (TEXTS, TEXTS), out, settings=settings, **options)
@@ -66,7 +66,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
     def trained(out, **options):
         settings = ["run.steps=5", "run.save_every=1", "optimizer.lr=0.01"]
         if kind == "lstm":
-            settings += [f'model.init_from="{base}"', "run.batch=4", "run.length=5"]
+            settings += [f'model.init_from="{base}"', "run.batch_size=4", "run.bptt_length=5"]
             return cloze.pretrain(files[0], out, settings=settings, **options)
         return cloze.finetune("translate", base, files, out, settings=settings, **options)
 
@@ -79,8 +79,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
 
 
 def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
-    family = cloze.load(base).config.family
-    for setting in (f"{family}.hidden_size=8", "vocabulary.size=300"):
+    for setting in ("model.hidden_size=8", "vocabulary.size=300"):
         with raises(ConfigError, setting.split("=")[0]):
             on(base, tmp_path / "on", "run.steps=1", setting)
     with raises(InputError, "--out"):
@@ -90,7 +89,7 @@ def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
 
 def test_models_that_cannot_go_on_say_why(tmp_path):
     grams = text_model().save(tmp_path / "ngram")
-    for options in ({}, {"model": "ngram"}):
+    for options in ({}, {"family": "ngram"}):
         with raises(ConfigError, "n-gram"):
             cloze.pretrain(
                 [TEXT], tmp_path / "x", settings=[f'model.init_from="{grams}"'], **options
@@ -98,7 +97,7 @@ def test_models_that_cannot_go_on_say_why(tmp_path):
     pairs = translator("transformer").save(tmp_path / "mt")
     with raises(ConfigError, "translator", fix="translate"):
         cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.init_from="{pairs}"'])
-    lstm = neural_model("lstm").save(tmp_path / "lstm")
+    lstm = language_model("lstm").save(tmp_path / "lstm")
     with raises(ConfigError, "recipe", "nnlm", "recurrent"):
         cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.init_from="{lstm}"'])
     bert = tiny_model("mlm").save(tmp_path / "bert")

@@ -10,10 +10,11 @@ import torch
 import cloze
 from cloze.data.prepare import prepare
 from cloze.errors import FolderError, InputError
-from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
+from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.probes import sample_probes
-from cloze.make.pretrain.recipe import recipe
 from cloze.make.pretrain.setup import describe_corpus
+from cloze.make.recipe.complete import recipe
+from cloze.make.resume import resume
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks
 from cloze.train.guard import BadStepError
@@ -33,19 +34,19 @@ def half(text, out, *settings):
 
     made = recipe(settings=[*SMALL, "run.save_every=2", *settings])
     with pytest.raises(KeyboardInterrupt):
-        pretrain_encoder(text, out, made, callbacks=Callbacks(steps=kill))
+        pretrain(text, out, made, callbacks=Callbacks(steps=kill))
     return out
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
-    pretrain_encoder(stories(folder), folder / "m", recipe(settings=SMALL))
+    pretrain(stories(folder), folder / "m", recipe(settings=SMALL))
     return (folder / "m" / "model.safetensors").read_bytes()
 
 
 def check(out, straight, **options):
-    assert resume_encoder(out, **options).steps == 6
+    assert resume(out, **options).steps == 6
     assert (out / "model.safetensors").read_bytes() == straight
 
 
@@ -87,14 +88,14 @@ def test_a_damaged_corpus_is_mended_from_text_that_has_moved(straight, tmp_path)
     shard.write_bytes(damaged)
     moved = (tmp_path / "a.txt").rename(tmp_path / "b.txt")
     with raises(InputError, "a.txt"):
-        resume_encoder(out)
+        resume(out)
     check(out, straight, sources=moved)
 
 
 def test_a_shared_corpus_that_became_another_is_not_learned_from(straight, tmp_path):
     shared = f'corpus.folder="{tmp_path / "shared"}"'
     out = half(stories(tmp_path), tmp_path / "m", shared)
-    pretrain_encoder(other_text(tmp_path), tmp_path / "n", recipe(settings=[*SMALL, shared]))
+    pretrain(other_text(tmp_path), tmp_path / "n", recipe(settings=[*SMALL, shared]))
     check(out, straight)
 
 
@@ -102,14 +103,14 @@ def test_other_text_is_refused_in_words(tmp_path):
     out = half(stories(tmp_path), tmp_path / "m")
     shutil.rmtree(out / "corpus")
     with raises(FolderError, "run", "corpus"):
-        resume_encoder(out, sources=other_text(tmp_path))
-    assert resume_encoder(out).steps == 6, "and nothing is lost"
+        resume(out, sources=other_text(tmp_path))
+    assert resume(out).steps == 6, "and nothing is lost"
 
 
 def test_another_setting_is_named_alone(tmp_path):
     out = half(stories(tmp_path), tmp_path / "m")
     with raises(FolderError, "run.seed", "0", "1"):
-        resume_encoder(out, settings=["run.seed=1"])
+        resume(out, settings=["run.seed=1"])
 
 
 def test_text_that_a_recipe_cannot_name(tmp_path):
@@ -133,15 +134,15 @@ def test_a_run_that_the_guard_stopped_goes_on_as_it_advises(straight, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr("cloze.train.gradients.is_bad_step", third)
         with raises(BadStepError, "step 3") as stopped:
-            pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
+            pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=SMALL))
     assert "--resume --set run.guard=skip" in stopped.value.fix
     check(tmp_path / "m", straight, settings=["run.guard=skip"])
 
 
 @pytest.mark.parametrize("steps", [2, 15])
 def test_the_last_step_is_told_without_an_evaluation(steps, tmp_path):
-    settings = [*SMALL, f"run.steps={steps}", "corpus.hold_out=0", "run.log_every=10"]
-    ended = pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
+    settings = [*SMALL, f"run.steps={steps}", "data.hold_out=0", "run.log_every=10"]
+    ended = pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
     *_, last = metrics(tmp_path / "m")
     assert (last["step"], last["tokens"]) == (steps, ended.tokens)
     page = (tmp_path / "m" / "report.html").read_text()
@@ -150,9 +151,9 @@ def test_the_last_step_is_told_without_an_evaluation(steps, tmp_path):
 
 
 def test_sentence_order_is_told_as_such(tmp_path):
-    settings = [*SMALL, "samples.pairs=sop", "run.steps=2"]
-    ended = pretrain_encoder(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
-    assert {"sop_loss", "sop_accuracy", "majority_accuracy"} <= set(ended.scores)
+    settings = [*SMALL, "sampling.pairs=sop", "run.steps=2"]
+    ended = pretrain(stories(tmp_path), tmp_path / "m", recipe(settings=settings))
+    assert {"sop_loss", "sop_accuracy", "commoner_pair_accuracy"} <= set(ended.scores)
     names = {name for row in metrics(tmp_path / "m") for name in row}
     assert {"sop_loss", "sop_accuracy"} <= names
     assert not any(name.startswith("nsp") for name in names | set(ended.scores))

@@ -1,13 +1,12 @@
-"""`pretrain`: one door to every kind of model."""
+"""`pretrain`: one function for every family."""
 
 import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.language_model.recipe import LanguageRecipe, NGramRecipe
-from cloze.make.pretrain.dispatch import MODEL_MAKERS, complete, kind_of
-from cloze.make.pretrain.recipe import Recipe, recipes
-from cloze.make.recipe.maker import has_setting
+from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.pretrain.recipe import PretrainRecipe, is_fast
+from cloze.make.recipe.complete import OptionError, complete_pretraining, recipe
 from grams import TEXT
 from helpers import raises
 
@@ -19,13 +18,13 @@ def text(tmp_path_factory):
     return path
 
 
-def test_a_name_says_which_kind(text, tmp_path):
-    settings = ["vocabulary.kind=spaced", "ngram.order=2"]
-    ended = cloze.pretrain(text, tmp_path / "ngram", model="ngram", settings=settings)
+def test_a_name_says_which_family(text, tmp_path):
+    settings = ["vocabulary.kind=spaced", "model.order=2"]
+    ended = cloze.pretrain(text, tmp_path / "ngram", family="ngram", settings=settings)
     assert ended.scores.keys() == {"1-grams", "2-grams"}
     assert (ended.steps, ended.stopped) == (0, None)
     assert cloze.load(tmp_path / "ngram").config.order == 2
-    assert kind_of(tmp_path / "ngram/recipe.toml") == "ngram"
+    assert isinstance(recipe(tmp_path / "ngram/recipe.toml"), NGramRecipe)
     again = cloze.pretrain([], tmp_path / "again", tmp_path / "ngram/recipe.toml")
     assert again.scores == ended.scores  # the recipe names its text
     with raises(InputError, "ngram"):
@@ -33,15 +32,18 @@ def test_a_name_says_which_kind(text, tmp_path):
 
 
 def test_word_vectors(text, tmp_path):
-    settings = ["text.min_count=1", "word2vec.width=4", "word2vec.epochs=1", "word2vec.threads=1"]
-    ended = cloze.pretrain([text], tmp_path / "words", model="word2vec", settings=settings)
+    settings = ["vocabulary.min_count=1", "model.hidden_size=4"]
+    ended = cloze.pretrain(
+        [text], tmp_path / "words", family="word2vec", settings=settings, epochs=1, threads=1
+    )
     assert ended.scores["words"] == len(cloze.load(tmp_path / "words").words)
+    assert cloze.load(tmp_path / "words").vectors.shape[1] == 4
 
 
-def test_a_recipe_says_which_kind(text, tmp_path):
+def test_a_recipe_says_which_family(text, tmp_path):
     settings = [
-        "nnlm.embedding_size=4",
-        "nnlm.hidden_size=4",
+        "model.embedding_size=4",
+        "model.hidden_size=4",
         "run.steps=1",
         "vocabulary.kind=spaced",
     ]
@@ -50,43 +52,74 @@ def test_a_recipe_says_which_kind(text, tmp_path):
     assert cloze.resume(tmp_path / "nnlm").steps == 1
 
 
-def test_every_recipe_tells_its_kind():
-    kinds = {name: kind_of(name) for name in recipes()}
-    assert {name: kind for name, kind in kinds.items() if kind != "bert"} == {
-        name: name for name in ("ngram", "word2vec", "nnlm", "lstm")
-    }
-    for name in ("ngram", "word2vec", "nnlm", "lstm", "bert"):
-        kind, made = complete(model=name)
-        assert isinstance(made, kind.recipe)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("ngram", NGramRecipe),
+        ("word2vec", Word2VecRecipe),
+        ("nnlm", LanguageModelRecipe),
+        ("lstm", LanguageModelRecipe),
+        ("bert", PretrainRecipe),
+        ("modernbert", PretrainRecipe),
+    ],
+)
+def test_every_family_has_a_recipe(family, kind):
+    made = complete_pretraining(family=family)
+    assert isinstance(made, kind)
+    assert made.model.family == made.model.config.family == family
 
 
 def test_a_modernbert_is_an_encoder_without_pairs():
-    _, made = complete(model="modernbert")
-    assert isinstance(made, Recipe)
-    assert (made.model.family, made.samples.pairs) == ("modernbert", "none")
+    made = complete_pretraining(family="modernbert")
+    assert (made.model.family, made.sampling.pairs) == ("modernbert", "none")
+    with raises(ConfigError, "sampling.pairs", "modernbert"):
+        complete_pretraining(family="modernbert", options={"pairs": "nsp"})
 
 
 def test_what_does_not_go_together():
-    with raises(ConfigError, "recipe", "nnlm", "ngram"):
-        complete("nnlm", model="ngram")
-    with raises(ConfigError, "recipe", "lstm"):
-        complete("nnlm", model="lstm")
-    with raises(ConfigError, "model", "elmoo"):
-        complete(model="elmoo")
+    with raises(ConfigError, "nnlm", "ngram"):
+        complete_pretraining("nnlm", family="ngram")
+    with raises(ConfigError, "nnlm", "lstm"):
+        complete_pretraining("nnlm", family="lstm")
+    with raises(ConfigError, "elmoo"):
+        complete_pretraining(family="elmoo")
+    with raises(ConfigError, "transformer"):
+        complete_pretraining(family="transformer")
+    with raises(ConfigError, "finetune"):
+        complete_pretraining("finetune")
+    with raises(ConfigError, "distill"):
+        complete_pretraining("distill")
     with raises(InputError, "text"):
-        cloze.pretrain([], "nowhere", model="ngram")
+        cloze.pretrain([], "nowhere", family="ngram")
     with raises(ConfigError, "masking"):
-        complete(model="ngram", settings=["masking.rate=0.1"])
+        complete_pretraining(family="ngram", settings=["masking.mlm_probability=0.1"])
 
 
-def test_settings_that_a_kind_has():
-    assert has_setting(LanguageRecipe, "lstm.hidden_size")
-    assert has_setting(NGramRecipe, "vocabulary.size")
-    assert not has_setting(NGramRecipe, "run.steps")
-    assert not has_setting(LanguageRecipe, "run.steps.more")
-    assert MODEL_MAKERS["word2vec"].path("run.epochs") == "word2vec.epochs"
-    assert MODEL_MAKERS["lstm"].path("samples.length") == "run.length"
-    assert MODEL_MAKERS["lstm"].path("samples.pairs") is None
+def test_an_option_is_the_setting_of_its_family():
+    assert complete_pretraining(family="word2vec", options={"epochs": 2.0}).run.epochs == 2
+    assert complete_pretraining(family="lstm", options={"max_length": 7}).run.bptt_length == 7
+    assert complete_pretraining("laptop", options={"max_length": 8}).sampling.max_length == 8
+    assert complete_pretraining(family="word2vec", options={"lr": 0.5}).run.lr == 0.5
+    assert complete_pretraining("laptop", options={"lr": None}) == recipe("laptop")
+    with raises(OptionError, "--pairs", "lstm"):
+        complete_pretraining(family="lstm", options={"pairs": "none"})
+    with raises(OptionError, "--preset", "ngram"):
+        complete_pretraining(family="ngram", options={"preset": "mini"})
+    complete_pretraining(family="ngram", options={"seed": 3, "device": "cpu"})  # of every command
+
+
+def test_a_preset_replaces_the_sizes_of_a_recipe():
+    small = recipe("laptop", settings=["model.hidden_size=128", "model.num_heads=2"])
+    assert small.model.config.intermediate_size == 512, "it follows the hidden size"
+    base = recipe(small, preset="base")
+    assert base.model.config.hidden_size == base.model.config.intermediate_size / 4 == 768
+    assert base.model.config.dropout == 0, "no size: the recipe's"
+
+
+def test_a_budget_replaces_another():
+    assert recipe("bert-tiny").run.steps == 900_000
+    assert recipe("bert-tiny", minutes=3).run.steps is None
+    assert recipe("laptop", settings=["run.evals_per_epoch=2"]).run.eval_every is None
 
 
 @pytest.mark.parametrize(
@@ -100,10 +133,9 @@ def test_settings_that_a_kind_has():
 )
 def test_on_a_gpu_the_fast_recipe_is_the_default(monkeypatch, there, settings, family):
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
-    _, made = complete(settings=settings)
+    made = complete_pretraining(settings=settings)
     assert made.model.family == family
-    assert made.is_fast("cuda", 1) == (family == "modernbert")
-    _, named = complete("laptop", settings=settings)
-    assert named.model.family == "bert"
+    assert is_fast(made, "cuda", 1) == (family == "modernbert")
+    assert complete_pretraining("laptop", settings=settings).model.family == "bert"
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert complete(settings=settings)[1].model.family == "bert", "it knows one GPU only"
+    assert complete_pretraining(settings=settings).model.family == "bert", "it knows one GPU only"

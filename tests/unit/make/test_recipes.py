@@ -1,57 +1,95 @@
 """What a recipe refuses before any work is done, whichever run it is for."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from cloze.config import read_toml, to_toml
+from cloze.cli.flags import collect_options
+from cloze.config import read_toml, to_mapping, to_toml
 from cloze.errors import ConfigError
-from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun, finetune_recipe
-from cloze.make.language_model.recipe import LanguageRecipe, language_recipe
-from cloze.make.pretrain.recipe import Recipe, recipe
+from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
+from cloze.make.language_model.recipe import LanguageModelRecipe
+from cloze.make.pretrain.recipe import PretrainRecipe
+from cloze.make.recipe.complete import CLASSES, find_options, list_recipes, recipe
 from cloze.make.recipe.run import CHANGEABLE, UNITS, PretrainRun, SelectingRun
-from cloze.make.translation.recipe import translate_recipe
 from helpers import raises
+
+SHIPPED = json.loads(Path(__file__).with_name("shipped_recipes.json").read_text())
+
+
+def flat(values, inside=""):
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{inside}{name}.")
+        else:
+            found[inside + name] = value
+    return found
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_has_the_values_it_was_published_with(name):
+    """All its settings and those of its model, as the first version of the recipe had them."""
+    found = flat(to_mapping(recipe(name)))
+    assert {path: found.get(path) for path in SHIPPED[name]} == SHIPPED[name]
+    added = {"model.preset", "model.family", "model.position_init"}
+    added |= {f"vocabulary.{one}" for one in ("kind", "byte_fallback", "extra_tokens")}
+    assert found.keys() - SHIPPED[name].keys() <= added
+
+
+def test_every_shipped_recipe_is_checked():
+    assert SHIPPED.keys() == list_recipes().keys()
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "names", "fix"),
     [
-        ("masking.rate=7", ("masking.rate", "7.0", "0", "1")),
-        ("masking.split=[0.5, 0.5]", ("masking.split", "0.5", "3")),
-        ("masking.split=[0.5, 0.5, 0.5]", ("masking.split", "1")),
-        ("samples.length=1", ("samples.length", "1", "8")),
-        ("samples.short=2", ("samples.short", "2.0", "0", "1")),
-        ("samples.length=1024", ("samples.length", "1,024", "model.max_positions", "512")),
-        ("batch.tokens=16", ("samples.length", "16", "batch.tokens")),
-        ("batch.per_step=0", ("batch.per_step", "0", "1")),
-        ("corpus.hold_out=2", ("corpus.hold_out", "2.0", "1")),
-        ("corpus.workers=0", ("corpus.workers", "0")),
-        ("corpus.segmenter=jiba", ("corpus.segmenter", "jiba", "jieba")),
-        ("vocabulary.size=1", ("vocabulary.size", "1", "6")),
-        ("vocabulary.min_count=0", ("vocabulary.min_count", "0")),
-        ("vocabulary.extra_pieces=-1", ("vocabulary.extra_pieces", "-1")),
-        ("model.num_layers=0", ("model.num_layers", "0")),
-        ("model.hidden_size=102", ("model.hidden_size", "102")),
-        ("model.dropout=2", ("model.dropout", "2.0", "0", "1")),
-        ("model.activation=gelo", ("model.activation", "gelo")),
-        ("optimizer.betas=[0.9]", ("optimizer.betas", "0.9", "2")),
-        ("optimizer.betas=[0.9, 1.0]", ("optimizer.betas", "1.0", "1")),
-        ("optimizer.lr=-1", ("optimizer.lr", "-1.0")),
-        ("schedule.shape=sine", ("schedule.shape", "sine")),
-        ("schedule.warmup=2", ("schedule.warmup", "2.0")),
-        ("distill.layers=0", ("distill.layers", "0")),
-        ("run.eval_every=0", ("run.eval_every", "0")),
+        ("masking.mlm_probability=7", ("masking.mlm_probability", "7.0"), "1"),
+        ("masking.split=[0.5, 0.5]", ("masking.split", "[0.5, 0.5]"), "3"),
+        ("masking.split=[0.5, 0.5, 0.5]", "masking.split", "sum to 1"),
+        ("sampling.max_length=1", ("sampling.max_length", "1"), "8"),
+        ("sampling.short_seq_prob=2", ("sampling.short_seq_prob", "2.0"), "0 to 1"),
+        ("sampling.max_length=1024", ("sampling.max_length", "1,024", "512"), "--max-length 512"),
+        ("run.batch_tokens=16", ("sampling.max_length", "16"), "--batch-tokens"),
+        ("run.accumulate=0", ("run.accumulate", "0"), "1"),
+        ("data.hold_out=2", ("data.hold_out", "2.0"), "below 1"),
+        ("data.workers=0", ("data.workers", "0"), "1"),
+        ("data.segmenter=jiba", ("data.segmenter", "jiba"), "jieba"),
+        ("vocabulary.size=1", ("size", "1"), "6"),
+        ("vocabulary.kind=bpe", ("vocabulary.kind", "bpe"), "wordpiece"),
+        ("vocabulary.min_count=0", ("vocabulary.min_count", "0"), "1"),
+        ("vocabulary.extra_tokens=-1", ("vocabulary.extra_tokens", "-1"), "0"),
+        ("model.num_layers=0", ("model.num_layers", "0"), "1"),
+        ("model.hidden_size=102", ("model.hidden_size", "102"), "4"),
+        ("model.dropout=2", ("model.dropout", "2.0"), "0 to 1"),
+        ("model.activation=gelo", ("model.activation", "gelo"), "gelu"),
+        ("model.vocab_size=9", "model.vocab_size", "leave"),
+        ("model.hiden_size=9", ("model.hiden_size", "bert"), "hidden_size"),
+        ("model.family=brt", "brt", "bert"),
+        ("model.is_causal=true", ("model.is_causal", "mlm"), "causal"),
+        ("optimizer.betas=[0.9]", ("optimizer.betas", "[0.9]"), "2"),
+        ("optimizer.betas=[0.9, 1.0]", ("optimizer.betas", "1.0"), "below 1"),
+        ("optimizer.lr=-1", ("optimizer.lr", "-1.0"), "0 to 1,000"),
+        ("schedule.shape=sine", ("schedule.shape", "sine"), "cosine"),
+        ("schedule.warmup=2", ("schedule.warmup", "2.0"), "1"),
+        ("run.eval_every=0", ("run.eval_every", "0"), "1"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_by_its_name(setting, message):
-    with raises(ConfigError, message):
+def test_a_value_that_cannot_be_is_told_by_its_name(setting, names, fix):
+    with raises(ConfigError, names, fix=fix):
         recipe(settings=[setting])
 
 
+def test_a_student_has_at_least_one_layer():
+    with raises(ConfigError, "distill.num_layers", "0"):
+        recipe("distill", settings=["distill.num_layers=0"])
+
+
 def test_a_generator_is_not_larger_than_the_model():
-    for name, value in (("generator_layers", 9), ("generator_width", 4096)):
+    for name, value in (("generator_num_layers", 9), ("generator_hidden_size", 4096)):
         with raises(ConfigError, name, value, fix="1"):
             recipe(settings=["objective.kind=detection", f"objective.{name}={value}"])
         recipe(settings=[f"objective.{name}={value}"])  # nothing is detected
@@ -59,49 +97,50 @@ def test_a_generator_is_not_larger_than_the_model():
 
 RECIPES = {
     "bert": lambda *settings: recipe(settings=settings),
-    "finetune": lambda *settings: finetune_recipe(settings=settings),
-    "lstm": lambda *settings: language_recipe("lstm", settings=settings),
-    "transformer": lambda *settings: translate_recipe(settings=settings),
+    "finetune": lambda *settings: recipe("finetune", settings=settings),
+    "lstm": lambda *settings: recipe("lstm", settings=settings),
+    "transformer": lambda *settings: recipe("transformer", settings=settings),
 }
 
 
 @pytest.mark.parametrize("kind", RECIPES)
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "names"),
     [
-        (["run.seed=-1"], ("run.seed", "-1", "0")),
+        (["run.seed=-1"], ("run.seed", "-1")),
         (["run.clip_norm=-1"], ("run.clip_norm", "-1.0")),
         (["run.dtype=fp8"], ("run.dtype", "fp8")),
         (["run.guard=go"], ("run.guard", "go")),
         (["run.log_every=0"], ("run.log_every", "0")),
-        (["run.save_every=0"], ("run.save_every", "0", "1")),
-        (["run.save_minutes=-1"], ("run.save_minutes", "-1.0", "0")),
-        (["run.steps=100", "run.epochs=3"], "steps and epochs"),
-        (["run.steps=0"], ("run.steps", "0", "1")),
+        (["run.save_every=0"], ("run.save_every", "0")),
+        (["run.save_minutes=-1"], ("run.save_minutes", "-1.0")),
+        (["run.steps=100", "run.epochs=3"], ("steps", "epochs")),
+        (["run.eval_every=9", "run.evals_per_epoch=3"], ("eval_every", "evals_per_epoch")),
+        (["run.steps=0"], ("run.steps", "0")),
         (["run.tokens=-5"], ("run.tokens", "-5")),
         (["run.minutes=0"], ("run.minutes", "0.0")),
         (["run.epochs=-3"], ("run.epochs", "-3.0")),
         (["run.epochs=nan"], ("run.epochs", "nan")),
     ],
 )
-def test_every_run_is_checked_the_same(kind, settings, message):
-    with raises(ConfigError, message):
+def test_every_run_is_checked_the_same(kind, settings, names):
+    with raises(ConfigError, names):
         RECIPES[kind](*settings)
 
 
 @pytest.mark.parametrize(
     ("kind", "setting", "message"),
     [
-        ("finetune", "data.length=0", ("data.length", "0")),
-        ("finetune", "data.stride=-1", ("data.stride", "-1")),
+        ("finetune", "data.max_length=0", ("data.max_length", "0")),
+        ("finetune", "data.overlap=-1", ("data.overlap", "-1")),
         ("finetune", "transfer.dropout=2", ("transfer.dropout", "2.0")),
-        ("finetune", "transfer.hidden=0", ("transfer.hidden", "0")),
-        ("finetune", "transfer.penalty=-1", ("transfer.penalty", "-1.0")),
+        ("finetune", "transfer.hidden_size=0", ("transfer.hidden", "0")),
+        ("finetune", "transfer.l2_penalty=-1", ("transfer.l2_penalty", "-1.0")),
         ("lstm", "vocabulary.size=3", ("vocabulary.size", "3")),
-        ("lstm", "lstm.hidden_size=0", ("lstm.hidden_size", "0")),
+        ("lstm", "model.hidden_size=0", ("model.hidden_size", "0")),
         ("transformer", "vocabulary.size=200", ("vocabulary.size", "200", "257")),
-        ("transformer", "transformer.norm=mid", ("transformer.norm", "mid")),
-        ("transformer", "run.beam=5000", ("run.beam", "5000", "1,024")),
+        ("transformer", "model.norm=mid", ("model.norm", "mid")),
+        ("transformer", "run.beam_size=5000", ("run.beam", "5000", "1,024")),
     ],
 )
 def test_the_tables_of_other_recipes_too(kind, setting, message):
@@ -124,14 +163,13 @@ def test_a_precision_is_one_however_it_is_spelt(kind):
 
 
 def test_the_words_of_an_lstm_are_as_wide_as_its_output():
-    made = language_recipe("lstm", settings=["lstm.hidden_size=200"])
-    assert made.lstm is not None
-    assert made.lstm.embedding_size == 200
+    made = recipe("lstm", settings=["model.hidden_size=200"])
+    assert made.model.config.embedding_size == 200
     assert "embedding_size = 200\n" in to_toml(made)
-    with raises(ConfigError, "lstm.embedding_size", "9", "200", fix="out"):
-        language_recipe("lstm", settings=["lstm.hidden_size=200", "lstm.embedding_size=9"])
-    untied = ["lstm.hidden_size=200", "lstm.embedding_size=9", "lstm.tie_embeddings=false"]
-    assert language_recipe("lstm", settings=untied).lstm.embedding_size == 9
+    with raises(ConfigError, "model.embedding_size", "9", "200", fix="out"):
+        recipe("lstm", settings=["model.hidden_size=200", "model.embedding_size=9"])
+    untied = ["model.hidden_size=200", "model.embedding_size=9", "model.tie_embeddings=false"]
+    assert recipe("lstm", settings=untied).model.config.embedding_size == 9
 
 
 def test_epochs_are_counted_in_tokens_or_in_steps():
@@ -152,22 +190,37 @@ def test_a_saved_recipe_says_all_and_reads_back(kind, tmp_path):
     assert said.keys() & set(UNITS) == {"steps"}
     shared = {"seed", "dtype", "clip_norm", "log_every", "save_minutes", "save_every"}
     assert said.keys() >= shared | {"tensorboard"}
-    read = {"bert": recipe, "finetune": finetune_recipe, "lstm": language_recipe}
-    assert read.get(kind, translate_recipe)(path) == made
+    assert recipe(path) == made
 
 
 def test_what_may_differ_on_resuming_are_settings_that_there_are():
     tables = {
         f"{table}.{name}"
-        for kind in (Recipe(), LanguageRecipe(lstm=RECIPES["lstm"]().lstm), FinetuneRecipe())
-        for table in ("run", "corpus")
+        for kind in (PretrainRecipe(), LanguageModelRecipe(), FinetuneRecipe())
+        for table in ("run", "data")
         for name in getattr(getattr(kind, table, None), "__dict__", {})
     }
     assert tables >= CHANGEABLE
 
 
-def test_a_judged_run_knows_nothing_of_raw_text():
-    """It takes a record of who looks on from where no corpus is made."""
-    code = "import sys, cloze.train.fit; print('cloze.make.pretrain.setup' in sys.modules)"
+def test_recipes_and_options_need_no_torch():
+    code = """import sys
+from cloze.cli.flags import make_parameters
+from cloze.make.recipe.complete import list_recipes, recipe
+for name in list_recipes():
+    recipe(name)
+for command in ("pretrain", "finetune", "distill", "glue"):
+    list(make_parameters(command))
+print("torch" in sys.modules)"""
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("command", CLASSES)
+def test_an_option_is_one_setting_of_a_recipe(command):
+    """No two fields of a recipe have the same flag, and every flag says what it does."""
+    for cls in CLASSES[command]:
+        paths = [path for path, _ in find_options(cls).values()]
+        assert len(paths) == len(set(paths))
+    for fields in collect_options(command).values():
+        assert all(info.help for _, info in fields)

@@ -6,15 +6,17 @@ import cloze
 from cloze.checkpoint.state import newest_state, read_state
 from cloze.data.packing import Batching
 from cloze.errors import ConfigError
-from cloze.make.pretrain.job import pretrain_encoder
+from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import recipe
-from cloze.make.pretrain.tables import ObjectiveTable
+from cloze.make.pretrain.recipe import PretrainRecipe
+from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.run import PretrainRun
+from cloze.objectives.config import ObjectiveConfig
 from helpers import raises
 from smallruns import FAST, check_resumed, metrics, stories
 
 SMALL = [*FAST, "model.family=modernbert", "model.num_layers=2"]
-BOTH = [*SMALL, "objective.kind=both", "objective.correction=1.0"]
+BOTH = [*SMALL, "objective.kind=both", "objective.correction_weight=1.0"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def both(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "both"
-    pretrain_encoder(text, out, recipe(settings=[*BOTH, "optimizer.name=muon"]))
+    pretrain(text, out, recipe(settings=[*BOTH, "optimizer.name=muon"]))
     return out
 
 
@@ -66,21 +68,21 @@ def test_a_resumed_run_ends_with_the_same_bits(both, text, tmp_path):
 
 
 def test_detection_alone_teaches_the_model_and_judges_no_fills(text, tmp_path):
-    settings = [*SMALL, "objective.kind=detection", "objective.generator_width=8"]
+    settings = [*SMALL, "objective.kind=detection", "objective.generator_hidden_size=8"]
     settings += ["model.num_heads=4", "run.steps=2", "run.dtype=bf16"]
-    ended = pretrain_encoder(text, tmp_path / "m", recipe(settings=settings))
+    ended = pretrain(text, tmp_path / "m", recipe(settings=settings))
     assert ended.scores.keys() >= {"detection_accuracy", "generator_loss"}
     assert not any(name.startswith(("mlm", "perplexity", "unigram")) for name in ended.scores)
     assert cloze.embed(cloze.load(tmp_path / "m"), ["the cat sat."]).shape == (1, 16)
 
 
 def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_path):
-    settings = [one for one in SMALL if not one.startswith(("model.family", "samples.pairs"))]
+    settings = [one for one in SMALL if not one.startswith(("model.family", "sampling.pairs"))]
     settings += ["model.family=bert", "run.steps=2"]
     plain = recipe(settings=settings)
-    pretrain_encoder(text, tmp_path / "plain", plain)
+    pretrain(text, tmp_path / "plain", plain)
     on = [f"model.init_from={tmp_path / 'plain'}", "objective.kind=both"]
-    ended = pretrain_encoder(text, tmp_path / "m", plain, settings=on)
+    ended = pretrain(text, tmp_path / "m", plain, settings=on)
     assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
     assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
 
@@ -88,9 +90,7 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
 def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):
     still = ["run.steps=1", "optimizer.lr=0.0"]
     plain, shared = (
-        pretrain_encoder(
-            text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"])
-        )
+        pretrain(text, tmp_path / kind, recipe(settings=[*SMALL, *still, f"objective.kind={kind}"]))
         for kind in ("mlm", "both")
     )
     for name in ("mlm_loss", "mlm_accuracy", "unigram_accuracy"):
@@ -111,12 +111,16 @@ def test_a_plan_counts_the_generators_memory_and_not_its_weights(text, tmp_path,
     [(0.5, 1, (512, 2)), (0.5, 4, (1024, 4)), (0.25, 2, (512, 4)), (0.75, 3, (256, 12))],
 )
 def test_batches_are_cut_so_that_every_step_has_its_share(share, per_step, expected):
-    table = ObjectiveTable(kind="both", share=share)
-    made = table.shared(Batching(tokens=1024, per_step=per_step))
+    run = PretrainRun(batch_tokens=1024, accumulate=per_step)
+
+    def batching(kind):
+        objective = ObjectiveConfig(kind=kind, detection_fraction=share)
+        return PretrainRecipe(objective=objective, run=run).batching
+
+    made = batching("both")
     assert (made.tokens, made.per_step) == expected
     for kind in ("mlm", "detection"):
-        plain = Batching(tokens=1024, per_step=per_step)
-        assert ObjectiveTable(kind=kind, share=share).shared(plain) == plain
+        assert batching(kind) == Batching(tokens=1024, per_step=per_step)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +133,22 @@ def test_batches_are_cut_so_that_every_step_has_its_share(share, per_step, expec
     ],
 )
 def test_detection_weighs_less_where_words_teach_the_same_weights(given, expected):
-    assert ObjectiveTable(**given).importance == expected
+    assert ObjectiveConfig(**given).resolved_detection_weight == expected
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (["objective.kind=electra"], ("objective.kind", "electra")),
-        (["objective.share=0"], ("objective.share", "0.0", "0.0625", "1")),
-        (["objective.weight=-1"], ("objective.weight", "-1.0")),
-        (["objective.correction=-1"], ("objective.correction", "-1.0")),
         (
-            ["objective.kind=both", "objective.share=1"],
-            ("1", "objective.correction"),
+            ["objective.detection_fraction=0"],
+            ("objective.detection_fraction", "0.0", "0.0625", "1"),
+        ),
+        (["objective.detection_weight=-1"], ("objective.detection_weight", "-1.0")),
+        (["objective.correction_weight=-1"], ("objective.correction_weight", "-1.0")),
+        (
+            ["objective.kind=both", "objective.detection_fraction=1"],
+            ("1", "objective.correction_weight"),
         ),
         (
             ["objective.kind=both", 'distill.teacher="x"'],
@@ -155,10 +162,10 @@ def test_what_cannot_be(settings, message):
 
 
 @pytest.mark.parametrize(
-    "settings", [["run.device=cpu"], ["run.fast=false"], ["masking.whole_words=true"]]
+    "settings", [["run.device=cpu"], ["run.fast=false"], ["masking.whole_word=true"]]
 )
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in SMALL if not one.startswith("run.fast")]
     made = recipe(settings=[*asked, "objective.kind=detection", *settings])
     with raises(ConfigError, "device", fix="--dtype bf16"):
-        made.is_fast("cpu", 1)
+        made @ FAST

@@ -6,26 +6,26 @@ import sys
 import pytest
 
 from cloze.errors import FolderError, MissingExtraError
-from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.language_model.job import pretrain_language, resume_language
-from cloze.make.pretrain.job import pretrain_encoder, resume_encoder
-from cloze.make.pretrain.recipe import recipes
+from cloze.make.finetune.dispatch import finetune
+from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.complete import list_recipes
+from cloze.make.resume import resume
 from cloze.make.sources import name_sources, resolve_model_name
-from cloze.make.translation.job import resume_translator, train_translator
 from cloze.train.run_files import RECIPE
 from helpers import raises
+from translators import train_translator
 
 BEGIN = {
-    "pretrain": lambda out, **how: pretrain_encoder("none.txt", out, **how),
-    "language": lambda out, **how: pretrain_language("none.txt", out, "lstm", **how),
-    "finetune": lambda out, **how: finetune_encoder("classify", "none", "none.tsv", out, **how),
+    "pretrain": lambda out, **how: pretrain("none.txt", out, **how),
+    "language": lambda out, **how: pretrain("none.txt", out, "lstm", **how),
+    "finetune": lambda out, **how: finetune("classify", "none", "none.tsv", out, **how),
     "translate": lambda out, **how: train_translator("none.en", "none.de", out, **how),
 }
 AGAIN = {
-    "laptop": resume_encoder,
-    "lstm": resume_language,
-    "finetune": resume_finetune,
-    "transformer": resume_translator,
+    "laptop": resume,
+    "lstm": resume,
+    "finetune": resume,
+    "transformer": resume,
 }
 
 
@@ -54,7 +54,7 @@ def test_a_missing_vocabulary_is_told_before_anything_is_overwritten(verb, tmp_p
 @pytest.mark.parametrize("recipe", AGAIN)
 def test_so_it_is_when_a_run_is_resumed(recipe, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    shutil.copy(recipes()[recipe], tmp_path / RECIPE)
+    shutil.copy(list_recipes()[recipe], tmp_path / RECIPE)
     settings = ["run.tensorboard=true", *(["task=classify"] if recipe == "finetune" else [])]
     with raises(MissingExtraError, "TensorBoard", "cloze[tensorboard]"):
         AGAIN[recipe](tmp_path, settings=settings)

@@ -2,32 +2,35 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 import torch
 
 import cloze
-from cloze.config import to_mapping
 from cloze.errors import ConfigError, InputError
-from cloze.make.translation.job import train_translator
-from cloze.make.translation.recipe import TranslateRun, translate_recipe
-from cloze.models.configs.transformer import TransformerConfig
+from cloze.make.recipe.complete import recipe
+from cloze.make.translation.recipe import TranslationRun
 from cloze.models.transformer import Transformer
 from cloze.train.fit import Callbacks
 from helpers import raises
-from translators import TEXTS
+from translators import TEXTS, train_translator
 
 TINY = {
     "transformer": [
-        *("transformer.hidden_size=16", "transformer.num_layers=1", "transformer.num_heads=2"),
+        *("model.hidden_size=16", "model.num_layers=1", "model.num_heads=2"),
         *(
-            "transformer.intermediate_size=16",
-            "transformer.dropout=0.1",
-            "transformer.attention_dropout=0.1",
+            "model.intermediate_size=16",
+            "model.dropout=0.1",
+            "model.attention_dropout=0.1",
         ),
     ],
-    "seq2seq": ["seq2seq.hidden_size=16", "seq2seq.embedding_size=8", "loss.own_words=0.5"],
+    "seq2seq": [
+        "model.hidden_size=16",
+        "model.embedding_size=8",
+        "loss.scheduled_sampling_prob=0.5",
+    ],
 }
 RUN = ["vocabulary.size=290", "run.batch_tokens=120", "run.log_every=1", "optimizer.lr=0.01"]
 
@@ -134,7 +137,7 @@ def test_sentences_in_python_and_long_ones_left_out(tmp_path):
         [*TEXTS, " ".join(TEXTS)],
         [*TEXTS, "kurz"],
         tmp_path / "run",
-        settings=[*TINY["transformer"], *RUN, "run.steps=1", "data.limit=60"],
+        settings=[*TINY["transformer"], *RUN, "run.steps=1", "data.max_length=60"],
     )
     assert ended.left_out == 1
     with raises(InputError, "Python"):
@@ -145,28 +148,26 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
     with raises(InputError, "train.en", "61", "dev.de", "6"):
         train_translator(files / "train.en", files / "dev.de", tmp_path / "a")
     with raises(InputError, "pair", "2"):
-        trained(files, tmp_path / "b", "transformer", "data.limit=2")
+        trained(files, tmp_path / "b", "transformer", "data.max_length=2")
     trained(files, tmp_path / "c", "transformer", "run.steps=1", dev=False)
     with raises(InputError, "exists"):
         trained(files, tmp_path / "c", "transformer", "run.steps=1")
     for settings, message in (
-        (["seq2seq.hidden_size=8"], ("two", "transformer", "seq2seq")),
-        (["loss.own_words=0.5"], "loss.own_words"),
-        (["run.bleu=14a"], ("run.bleu", "14a")),
+        (["model.family=lstm"], ("transformer", "seq2seq")),
+        (["loss.scheduled_sampling_prob=0.5"], "loss.scheduled_sampling_prob"),
+        (["run.bleu_tokenizer=14a"], ("run.bleu_tokenizer", "14a")),
         (["run.batch_tokens=0"], ("run.batch_tokens", "0")),
-        (["transformer.wings=2"], "transformer.wings"),
+        (["model.wings=2"], ("model.wings", "transformer")),
         (["data.train=['a']"], ("data.train", "1")),
         (["schedule.shape=inverse-sqrt", "schedule.warmup=0.0"], ("warmup", "0.0")),
     ):
         with raises(ConfigError, message):
-            translate_recipe("transformer", settings=settings)
+            recipe("transformer", settings=settings)
 
 
 def test_the_papers_schedule():
     """d^−½·min(step^−½, step·w^−1.5) is what the recipe's shape gives with the rate (d·w)^−½."""
-    made = translate_recipe(
-        "transformer", settings=["schedule.shape=inverse-sqrt", "schedule.warmup=0.04"]
-    )
+    made = recipe("transformer", settings=["schedule.shape=inverse-sqrt", "schedule.warmup=0.04"])
     steps, warmup, width = 1000, 40, 256
     for step in (1, 10, 40, 41, 200, 1000):
         paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
@@ -174,8 +175,12 @@ def test_the_papers_schedule():
 
 
 def test_own_words_rise_in_a_line():
-    loss = translate_recipe("seq2seq", settings=["loss.own_words=0.4", "loss.own_epochs=4"]).loss
-    assert [loss.own(epoch) for epoch in (0, 2, 4, 9)] == pytest.approx([0.0, 0.2, 0.4, 0.4])
+    loss = recipe(
+        "seq2seq", settings=["loss.scheduled_sampling_prob=0.4", "loss.scheduled_sampling_epochs=4"]
+    ).loss
+    assert [loss.sampling_prob_at(epoch) for epoch in (0, 2, 4, 9)] == pytest.approx(
+        [0.0, 0.2, 0.4, 0.4]
+    )
 
 
 def test_a_vocabulary_of_ones_own(files, tmp_path):
@@ -204,29 +209,29 @@ def test_a_vocabulary_of_ones_own(files, tmp_path):
 
 @pytest.mark.parametrize("name", ["transformer", "seq2seq"])
 def test_the_recipes_that_come_with_it(name):
-    made = translate_recipe(name)
+    made = recipe(name)
     assert made.run.epochs
-    assert getattr(made, name) is not None
+    assert made.model.family == name
 
 
 def test_the_papers_base_model():
     """Vaswani et al. 2017: eq. 3 for the rate, table 3 for the shape."""
-    made = translate_recipe("transformer-base")
+    made = recipe("transformer-base")
     assert made.run.steps is not None
     for step in (1, 100, 3999, 4000, 4001, 20_000, 100_000):
         paper = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
         rate = made.optimizer.lr * made.schedule(step / made.run.steps)
         assert rate == pytest.approx(paper, rel=1e-12)
-    shape = made.transformer
+    shape = made.model.config
     assert (shape.norm, shape.dropout, shape.attention_dropout) == ("post", 0.1, 0.0)
-    assert (made.loss.smoothing, made.optimizer.betas) == (0.1, (0.9, 0.98))
+    assert (made.loss.label_smoothing, made.optimizer.betas) == (0.1, (0.9, 0.98))
     assert (made.optimizer.eps, made.optimizer.weight_decay, made.run.clip_norm) == (
         1e-9,
         0.0,
         math.inf,
     )
     with torch.device("meta"):
-        net = Transformer(TransformerConfig(**to_mapping(shape), vocab_size=37_000))
+        net = Transformer(replace(shape, vocab_size=37_000))
     attention, inner = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512
     encoder, decoder = attention + inner + 2 * 1024, 2 * attention + inner + 3 * 1024
     wanted = 6 * (encoder + decoder) + 37_000 * 512
@@ -241,10 +246,10 @@ def test_the_papers_base_model_is_a_recipe_of_the_task(files, tmp_path):
     )
     assert ended.steps == 1
     assert "clip_norm = inf" in (tmp_path / "m" / "recipe.toml").read_text()
-    assert translate_recipe(tmp_path / "m" / "recipe.toml").run.clip_norm == math.inf
+    assert recipe(tmp_path / "m" / "recipe.toml").run.clip_norm == math.inf
 
 
 def test_a_run_without_a_budget():
     with raises(ConfigError, "budget", fix=("--minutes", "--steps", "--tokens", "--epochs")):
-        TranslateRun().budget(10)
-    assert TranslateRun(epochs=2.0).budget(10).steps == 20
+        TranslationRun().budget(10)
+    assert TranslationRun(epochs=2.0).budget(10).steps == 20

@@ -5,8 +5,8 @@ import pytest
 
 import cloze
 from cloze.errors import InputError
-from cloze.models.configs.word2vec import Grams
-from cloze.train.word2vec.settings import Settings, Text
+from cloze.models.configs.word2vec import Grams, Word2VecConfig
+from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from helpers import raises
 
 pytest.importorskip("numba")
@@ -14,8 +14,11 @@ pytest.importorskip("numba")
 from cloze.make.word2vec import train_word2vec
 
 LINES = "The cat sat on the mat.\n\nThe dog sat on the log!\na cat and a dog\n" * 40
-SMALL = Settings(width=8, epochs=1, threads=1)
-ALL = Text(min_count=1)
+SMALL = {
+    "settings": Word2VecRun(epochs=1, threads=1),
+    "config": Word2VecConfig(hidden_size=8),
+}
+ALL = Word2VecVocabulary(min_count=1)
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def test_text_to_a_folder(source, tmp_path):
     made = train_word2vec(
         source,
         tmp_path / "words",
-        settings=SMALL,
+        **SMALL,
         text=ALL,
         progress=lambda stage, *_: stages.add(stage),
     )
@@ -38,17 +41,17 @@ def test_text_to_a_folder(source, tmp_path):
     assert (opened.vectors == made.vectors).all()
     assert opened.words[0] == "the"
     assert opened["The"].shape == (8,)
-    assert opened.training["settings"]["width"] == 8
-    assert opened.training["text"]["min_count"] == 1
+    assert opened.training["run"]["epochs"] == 1
+    assert opened.training["vocabulary"]["min_count"] == 1
     assert stages >= {"words written", "words trained on"}
     with raises(InputError, "exists"):
-        train_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL)
-    train_word2vec(source, tmp_path / "words", settings=SMALL, text=ALL, force=True)
+        train_word2vec(source, tmp_path / "words", **SMALL, text=ALL)
+    train_word2vec(source, tmp_path / "words", **SMALL, text=ALL, force=True)
 
 
 def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
-    settings = Settings(width=8, epochs=1, threads=1, grams=Grams(buckets=100))
-    made = train_word2vec(source, tmp_path / "words", settings=settings, text=ALL)
+    how = SMALL | {"config": Word2VecConfig(hidden_size=8, grams=Grams(buckets=100))}
+    made = train_word2vec(source, tmp_path / "words", **how, text=ALL)
     opened = cloze.load(tmp_path / "words")
     assert (opened["doggy"] == made["doggy"]).all()
     # a known word's vector is the mean of its own row and its n-grams', which is not theirs alone
@@ -56,21 +59,21 @@ def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
 
 
 def test_texts_in_memory_are_rows(tmp_path):
-    made = train_word2vec([LINES.splitlines()], settings=SMALL, text=ALL)
+    made = train_word2vec([LINES.splitlines()], **SMALL, text=ALL)
     from_file = tmp_path / "text.txt"
     from_file.write_text(LINES)
-    same = train_word2vec(from_file, settings=SMALL, text=ALL)
+    same = train_word2vec(from_file, **SMALL, text=ALL)
     assert (made.vectors == same.vectors).all()
 
 
 @pytest.mark.parametrize("stream", ["-", iter(["a b"])])
 def test_what_can_be_read_only_once_is_refused(stream):
     with raises(InputError, "more than once", fix="file"):
-        train_word2vec(["x", stream] if stream == "-" else stream, settings=SMALL)
+        train_word2vec(["x", stream] if stream == "-" else stream, **SMALL)
 
 
 def test_a_bad_row_is_told(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "the cat the cat"}\nnot json\n' * 3)
     with raises(InputError, "JSON"):
-        train_word2vec(path, settings=SMALL, text=ALL)
+        train_word2vec(path, **SMALL, text=ALL)

@@ -23,7 +23,7 @@ TOKENIZER = numbered_tokenizer()
 @pytest.fixture(scope="module")
 def batches(tmp_path_factory):
     corpus = small_corpus(tmp_path_factory.mktemp("corpus"), some_documents())
-    sampling = Sampling(pairs="none", length=LENGTH, short=0.3)
+    sampling = Sampling(pairs="none", max_length=LENGTH, short_seq_prob=0.3)
     plain = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
     made = CorpusSliceBatches(
         DeviceCorpus(corpus, TOKENIZER, CPU), plain, max_seqlen=LENGTH, mlm_probability=0.15

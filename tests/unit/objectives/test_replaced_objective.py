@@ -25,7 +25,7 @@ from helpers import scramble
 CPU = torch.device("cpu")
 LENGTH, PLACES, RATE, SEED = 24, 192, 0.25, 5
 TOKENIZER = numbered_tokenizer()
-MASKING = Masking.of(TOKENIZER, rate=RATE)
+MASKING = Masking.of(TOKENIZER, mlm_probability=RATE)
 HIDING = replace(MASKING, split=(1.0, 0.0, 0.0))
 
 
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory):
 
 
 def batch_of(corpus, number=0, *, pairs="none", fills=False, detects=True, seed=None):
-    sampling = Sampling(pairs=pairs, length=LENGTH, short=0.3)
+    sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
     batches = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
     made = CorpusSliceBatches(
         DeviceCorpus(corpus, TOKENIZER, CPU), batches, max_seqlen=LENGTH, mlm_probability=RATE

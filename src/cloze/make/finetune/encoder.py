@@ -15,15 +15,13 @@ from typing import Any
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import TASK_HEADS
-from cloze.config import one_of
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path
 from cloze.make.finetune.features import finetune_features
 from cloze.make.finetune.job import finetune_model
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
-from cloze.make.finetune.recipe import DEFAULT, FinetuneRecipe, finetune_recipe
+from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.finetune.trials import (
     best_trial,
     is_seed_trial,
@@ -32,26 +30,19 @@ from cloze.make.finetune.trials import (
     run_trials,
     write_trials,
 )
-from cloze.make.run_folder import (
-    check_extras,
-    find_run_recipe,
-    lock_folder,
-    prepare_folder,
-    start_run,
-)
+from cloze.make.recipe.model import ModelSource
+from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
 from cloze.train.fit import Callbacks, RunResult
 
 
 def finetune_encoder(
-    task: str,
     model: Model | PathLike,
     train: PathLike | Iterable[Any],
     out: PathLike,
-    recipe: FinetuneRecipe | PathLike = DEFAULT,
+    recipe: FinetuneRecipe,
     *,
     dev: PathLike | Iterable[Any] = (),
-    settings: Sequence[str] = (),
     force: bool = False,
     callbacks: Callbacks | None = None,
 ) -> RunResult:
@@ -64,24 +55,19 @@ def finetune_encoder(
     or tokens, and without repeating finished trials.
 
     Args:
-        task: classify, tag, answer or choose.
         model: the model to start from.
         train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
             or a list of mappings with the same columns; or examples of `cloze.data.labelled`.
         out: the run's and the model's folder.
-        recipe: a `FinetuneRecipe`, the name of one, or its file.
+        recipe: a complete recipe.
         dev: data to evaluate on (default: a tenth of the training data, chosen by a hash).
-        settings: such as "optimizer.lr=3e-5", applied on top of the recipe.
         force: overwrite what is in `out`.
         callbacks: for logging and progress.
     """
-    one_of("task", task, TASK_HEADS)
-    made = finetune_recipe(recipe, settings=settings)
     named = resolve_model_name(model) if isinstance(model, str | OsPath) else UNNAMED
     train, dev = list_sources(train), list_sources(dev)  # an iterator can be read only once
-    data = replace(made.data, train=_name_files(train), dev=_name_files(dev))
-    made = replace(made, task=task, model=named, data=data)  # type: ignore[arg-type]
-    made.check()
+    data = replace(recipe.data, train=_name_files(train), dev=_name_files(dev))
+    made = replace(recipe, model=ModelSource(init_from=named), data=data)
     check_standard_input([*data.train, *data.dev])
     check_extras(made.run)
     callbacks = callbacks or Callbacks()
@@ -103,25 +89,24 @@ def finetune_encoder(
 
 
 def resume_finetune(
-    out: PathLike, *, settings: Sequence[str] = (), callbacks: Callbacks | None = None
+    out: PathLike, recipe: FinetuneRecipe, *, callbacks: Callbacks | None = None
 ) -> RunResult:
-    """Continue the run in a folder with the recipe that is stored there.
+    """Continue the run in a folder with its recipe.
 
     Finished trials are not repeated.
     """
-    folder = Path(out)
-    made = finetune_recipe(find_run_recipe(folder), settings=settings)
-    check_extras(made.run)
-    if UNNAMED in (made.model, *made.data.train, *made.data.dev):
+    folder, init_from, data = Path(out), recipe.model.init_from, recipe.data
+    check_extras(recipe.run)
+    if UNNAMED in (init_from, *data.train, *data.dev):
         raise InputError(
             "this run was started with Python objects, which its recipe cannot name",
             fix="fine-tune again, or give the model and the data as files",
         )
-    check_standard_input([*made.data.train, *made.data.dev], resuming=True)
+    check_standard_input([*data.train, *data.dev], resuming=True)
     with lock_folder(folder):
-        base = _open_base(made.model, made)
-        labelled = read_labelled_data(made, made.data.train, made.data.dev)
-        return _train(base, labelled, folder, made, callbacks or Callbacks())
+        base = _open_base(init_from, recipe)
+        labelled = read_labelled_data(recipe, data.train, data.dev)
+        return _train(base, labelled, folder, recipe, callbacks or Callbacks())
 
 
 def _train(
@@ -175,7 +160,6 @@ def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:
 def _open_base(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
     """The model to start from, if it is large enough for the recipe."""
     if not isinstance(model, Model):
-        device = resolve_device(recipe.run.device)
-        model = load(model, device=device, quiet=True, kind="encoder")
+        model = load(model, device=resolve_device(recipe.run.device), quiet=True)
     recipe.check_for(layers=len(model.module.blocks), positions=model.config.max_positions)
     return model

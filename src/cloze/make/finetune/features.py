@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import new_reader
+from cloze.checkpoint.reader import new_reader
 from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
@@ -81,9 +81,9 @@ def _fit_linear(
         model.reader,
         torch.cat(train.vectors),
         torch.tensor([target for item in train.items for target in item.targets]),
-        penalty=recipe.transfer.penalty,
+        penalty=recipe.transfer.l2_penalty,
         weights=class_weights(data, recipe, model.device),
-        smoothing=recipe.loss.smoothing,
+        smoothing=recipe.loss.label_smoothing,
     )
     judged = None if dev is None else dev.evaluate(model)
     model.save_into(out)
@@ -106,10 +106,10 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
         layers=table.layers,
         pooling=table.pooling,
         kind="bilstm" if words else "linear",
-        hidden=table.hidden if words else 0,
-        depth=table.depth if words else 0,
+        hidden=table.hidden_size if words else 0,
+        depth=table.num_layers if words else 0,
     )
-    length = recipe.data.length
+    length = recipe.data.max_length
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
     changes = {"labels": data.labels, "problem_type": data.problem}
@@ -151,7 +151,7 @@ class _Vectors:
             [item for group in groups for item in group],
             model.task.features,
             pooled=recipe.task == "classify",
-            batch_tokens=recipe.run.batch_tokens,
+            batch_tokens=recipe.run.eval_batch_tokens,
             progress=(lambda _, done, total: show(stage, done, total)) if show else None,
         )
         return cls(examples=examples, groups=groups, vectors=vectors)
@@ -272,13 +272,13 @@ def _fit_tagger(
     reader, options = model.reader, recipe.run
     assert reader is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
-    per_epoch = -(-len(pairs) // options.batch)
+    per_epoch = -(-len(pairs) // options.batch_size)
     weights = class_weights(data, recipe, model.device)
 
     def batch(index: int) -> VectorBatch:
         epoch, place = divmod(index, per_epoch)
         order = make_generator(options.seed, epoch, Purpose.ORDER).permutation(len(pairs))
-        chosen = order[place * options.batch : (place + 1) * options.batch]
+        chosen = order[place * options.batch_size : (place + 1) * options.batch_size]
         return VectorBatch(
             vectors=[pairs[n][1] for n in chosen],
             targets=[pairs[n][0].targets for n in chosen],
@@ -295,7 +295,7 @@ def _fit_tagger(
         TrainingJob(
             out=out,
             state=TrainState(
-                learner=Learner(reader, tagging_objective(weights, recipe.loss.smoothing)),
+                learner=Learner(reader, tagging_objective(weights, recipe.loss.label_smoothing)),
                 model=reader,
                 optimizer=build_optimizer(reader, recipe.optimizer),
                 config=options,

@@ -80,7 +80,7 @@ def finetune_model(
 
 def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The model with a head for the task, on the training device."""
-    length, dropout = recipe.data.length, recipe.transfer.dropout
+    length, dropout = recipe.data.max_length, recipe.transfer.dropout
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
     changes: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
     if dropout is not None:
@@ -99,10 +99,10 @@ def task_objective(
     if data.problem == "number":
         return numbers(head)
     if recipe.task in ("answer", "choose"):
-        smoothing = recipe.loss.smoothing
+        smoothing = recipe.loss.label_smoothing
         return spans(head) if recipe.task == "answer" else choices(head, smoothing=smoothing)
     weights = class_weights(data, recipe, device)
-    return classes(head, weights=weights, smoothing=recipe.loss.smoothing)
+    return classes(head, weights=weights, smoothing=recipe.loss.label_smoothing)
 
 
 class EpochBatches:
@@ -113,7 +113,7 @@ class EpochBatches:
     ) -> None:
         self._task, self._groups, self._options = task, groups, options
         self._epoch, self._order = -1, [0]
-        self.per_epoch = -(-len(groups) // options.batch)
+        self.per_epoch = -(-len(groups) // options.batch_size)
 
     def step(self, index: int) -> TaskBatch:
         """The batch of a step; the last one of an epoch may be smaller."""
@@ -121,8 +121,8 @@ class EpochBatches:
         if self._epoch != epoch:
             rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
             self._epoch, self._order = epoch, rng.permutation(len(self._groups)).tolist()
-        first = place * self._options.batch
-        chosen = self._order[first : first + self._options.batch]
+        first = place * self._options.batch_size
+        chosen = self._order[first : first + self._options.batch_size]
         return collate_examples(self._task, [self._groups[n] for n in chosen])
 
 
@@ -151,7 +151,7 @@ def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[Encoded
 
 
 def _evaluate(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
-    judged = score_predictions(model, data.dev, batch_tokens=recipe.run.batch_tokens)
+    judged = score_predictions(model, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
     return {**judged.scores, "score": data.score(judged)}
 
 
@@ -159,7 +159,7 @@ def _set_threshold(
     result: RunResult, data: Labelled, out: Path, recipe: FinetuneRecipe
 ) -> RunResult:
     """Choose the no-answer threshold of the best model on the dev data, and evaluate again."""
-    batch_tokens = recipe.run.batch_tokens
+    batch_tokens = recipe.run.eval_batch_tokens
     chosen = choose_threshold(load(out, quiet=True), data.dev, batch_tokens=batch_tokens)
     chosen.save_into(out)
     judged = score_predictions(chosen, data.dev, batch_tokens=batch_tokens)

@@ -120,7 +120,7 @@ def read_labelled_data(
     if recipe.task == "classify" and train_examples:
         # the training data decide whether labels are numbers
         number = isinstance(train_examples[0].label, float)
-        recipe = replace(recipe, data=replace(recipe.data, number=number))
+        recipe = replace(recipe, data=replace(recipe.data, is_regression=number))
     dev_examples = list(_read(recipe, dev, errors))
     held_out = not dev_examples and recipe.data.hold_out > 0
     if held_out:
@@ -131,14 +131,14 @@ def read_labelled_data(
         raise InputError("there are no training examples", fix="check the files of --train")
     labels, problem, counts = labels_of(recipe.task, train_examples)
     if problem == "number":
-        recipe.check_loss("the labels are numbers")
+        recipe.check_regression()
     _check_dev_labels(metric_kind(recipe.task, problem), dev_examples, labels)
     table = recipe.data
-    policy = table.policy or ("window" if recipe.task in ("answer", "tag") else "head")
+    policy = table.truncation or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
         name=recipe.task,
         policy=policy,
-        stride=table.stride,
+        stride=table.overlap,
         context=table.context,
         none=recipe.task == "answer" and any(one.answers == () for one in train_examples),
     )
@@ -151,7 +151,7 @@ def read_labelled_data(
         problem=problem,
         skipped=len(errors),
         counts=counts,
-        measures=recipe.run.measures,
+        measures=recipe.run.selection_metrics,
     )
 
 
@@ -240,9 +240,14 @@ def _read(
     table = recipe.data
     options: dict[str, Any] = {"on_error": errors.append if table.skip_bad else "raise"}
     if recipe.task == "classify":
-        options |= {name: getattr(table, name) for name in ("text", "pair", "label", "number")}
+        options |= {
+            "text": table.text_column,
+            "pair": table.pair_column,
+            "label": table.label_column,
+            "number": table.is_regression,
+        }
     if recipe.task == "tag":
-        options |= {"column": table.column, "scheme": table.scheme}
+        options |= {"column": table.tag_column, "scheme": table.tag_scheme}
     return TASK_FUNCTIONS[recipe.task].read(listed, **options)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 
-from cloze.make.finetune.recipe import TransferTable
+from cloze.make.finetune.recipe import TransferConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.train.step import Step
@@ -22,7 +22,7 @@ def depth_of(name: str, layers: int) -> int:
     return int(rest.partition(".")[0]) + 1 if part == "blocks" else layers + 1
 
 
-def layer_lr_factors(table: TransferTable, layers: int) -> Callable[[str], float]:
+def layer_lr_factors(table: TransferConfig, layers: int) -> Callable[[str], float]:
     """Layer-wise learning-rate decay: each layer has `layer_decay` times the rate of the next.
 
     Discriminative fine-tuning, Howard & Ruder 2018, §3.2 (their factor 2.6 is 1/0.38 here).
@@ -30,7 +30,7 @@ def layer_lr_factors(table: TransferTable, layers: int) -> Callable[[str], float
     return lambda name: table.layer_decay ** (layers + 1 - depth_of(name, layers))
 
 
-def lowest_trained_depth(table: TransferTable, layers: int) -> int:
+def lowest_trained_depth(table: TransferConfig, layers: int) -> int:
     """The lowest depth that is trained at all."""
     return 0 if table.kind == "full" else layers + 1 - table.trained(layers)
 
@@ -43,15 +43,15 @@ def unfreeze(module: Encoder, lowest: int) -> None:
 
 
 def unfreeze_gradually(
-    steps: Iterable[Step], module: Encoder, table: TransferTable, *, per_epoch: int, after: int
+    steps: Iterable[Step], module: Encoder, table: TransferConfig, *, per_epoch: int, after: int
 ) -> Iterator[Step]:
     """Unfreeze one layer after another from the top, which protects the lower layers at first.
 
-    Gradual unfreezing, Howard & Ruder 2018, §3.3: one layer per epoch there; here `table.unfreeze`
-    epochs per layer. `after` is the step at which the run starts or resumes.
+    Gradual unfreezing, Howard & Ruder 2018, §3.3: one layer per epoch there; here
+    `table.unfreeze_every` epochs per layer. `after` is the step at which the run starts or resumes.
     """
     layers = len(module.blocks)
-    final, interval = lowest_trained_depth(table, layers), table.unfreeze * per_epoch
+    final, interval = lowest_trained_depth(table, layers), table.unfreeze_every * per_epoch
 
     def lowest(step: int) -> int:
         return max(final, layers + 1 - int(step / interval)) if interval else final

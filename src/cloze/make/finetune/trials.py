@@ -14,7 +14,12 @@ from typing import Any
 from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.errors import ConfigError, FolderError
 from cloze.files import LOCK_FILE, read_json, read_text, write_json, write_text
-from cloze.make.finetune.recipe import BATCHES, EPOCHS, RATES, FinetuneRecipe
+from cloze.make.finetune.recipe import (
+    SEARCH_BATCH_SIZES,
+    SEARCH_EPOCHS,
+    SEARCH_LRS,
+    FinetuneRecipe,
+)
 from cloze.make.recipe.run import UNITS
 from cloze.make.run_folder import clear_model, lock_folder, write_recipe
 from cloze.train.fit import RunResult
@@ -97,30 +102,30 @@ def _search_grid(recipe: FinetuneRecipe) -> dict[str, FinetuneRecipe]:
     if not recipe.run.search:
         return {}
     fixed, plain = recipe.run.fixed, recipe.with_run(seeds=1, search=False, fixed=())
-    rates = (recipe.optimizer.lr,) if "rate" in fixed else RATES
-    batches = (recipe.run.batch,) if "batch" in fixed else BATCHES
+    lrs = (recipe.optimizer.lr,) if "lr" in fixed else SEARCH_LRS
+    sizes = (recipe.run.batch_size,) if "batch_size" in fixed else SEARCH_BATCH_SIZES
     budgets: dict[str, dict[str, Any]] = {
-        f"-epochs-{n}": dict.fromkeys(UNITS) | {"epochs": float(n)} for n in EPOCHS
+        f"-epochs-{n}": dict.fromkeys(UNITS) | {"epochs": float(n)} for n in SEARCH_EPOCHS
     }
     if "epochs" in fixed:
         budgets = {"": {}}
-    if len(rates) * len(batches) * len(budgets) == 1:
+    if len(lrs) * len(sizes) * len(budgets) == 1:
         raise ConfigError(
             "learning rate, batch size and epochs are all given: there is nothing to search",
             fix="leave one of them out, or leave --search out (run.search)",
         )
     return {
-        f"rate-{rate:g}-batch-{batch}{name}": replace(
-            plain.with_run(batch=batch, **budget), optimizer=replace(recipe.optimizer, lr=rate)
+        f"lr-{lr:g}-batch-{size}{name}": replace(
+            plain.with_run(batch_size=size, **budget), optimizer=replace(recipe.optimizer, lr=lr)
         )
-        for rate, batch, (name, budget) in product(rates, batches, budgets.items())
+        for lr, size, (name, budget) in product(lrs, sizes, budgets.items())
     }
 
 
 def _name_trial(name: str, recipe: FinetuneRecipe, result: RunResult) -> RunResult:
     settings = {
         "lr": recipe.optimizer.lr,
-        "batch_size": recipe.run.batch,
+        "batch_size": recipe.run.batch_size,
         "epochs": recipe.run.epochs,
         "seed": recipe.run.seed,
     }

@@ -15,33 +15,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.language import NeuralModel, open_language
+from cloze.checkpoint.words import Vocabulary
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.data.sources import Source
-from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.files import PathLike, write_json
-from cloze.make.init_from import (
-    inherit_config,
-    load_or_train_tokenizer,
-    open_base,
-    recipe_values,
-)
-from cloze.make.language_model.recipe import LanguageRecipe, language_recipe
+from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
+from cloze.make.language_model.recipe import LanguageModelRecipe
 from cloze.make.language_model.text import Lines, RunningText, read_lines
 from cloze.make.ngram import train_lm_tokenizer
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import (
-    check_extras,
-    find_run_recipe,
-    lock_folder,
-    prepare_folder,
-    start_run,
-)
+from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import check_can_reread, name_sources, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
-from cloze.models.language import Vocabulary
 from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
@@ -57,9 +45,8 @@ from cloze.train.state import TrainState
 def pretrain_language(
     sources: Source | list[Source],
     out: PathLike,
-    recipe: LanguageRecipe | PathLike,
+    recipe: LanguageModelRecipe,
     *,
-    settings: Sequence[str] = (),
     force: bool = False,
     callbacks: Callbacks | None = None,
 ) -> RunResult:
@@ -71,57 +58,53 @@ def pretrain_language(
     continues it, bit-exactly if the budget is in epochs, steps or tokens.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.read_rows` reads; if empty, the recipe's `data.sources`.
         out: the run's and the model's folder.
-        recipe: a `LanguageRecipe`, the name of one (nnlm, lstm), or its file.
-        settings: such as "lstm.hidden_size=200", applied on top of the recipe.
+        recipe: a complete recipe.
         force: overwrite what is in `out`.
         callbacks: for logging and progress.
     """
-    made = language_recipe(recipe, settings=settings)
-    check_extras(made.run)
-    texts = resolve_sources(sources, made.corpus.sources)
-    dev = name_sources(made.corpus.dev)
-    made = replace(made, corpus=replace(made.corpus, sources=name_sources(texts), dev=dev))
-    base = open_base(made)
-    made = inherit_config(made, base)
+    check_extras(recipe.run)
+    texts = resolve_sources(sources, recipe.data.sources)
+    data = replace(recipe.data, sources=name_sources(texts), dev=name_sources(recipe.data.dev))
+    base = open_base(recipe, open_language)
+    made = with_absolute_base(replace(recipe, data=data))
     resolve_device(made.run.device)
     vocabulary = made.vocabulary.folder
     if vocabulary is not None:
         Tokenizer.load(vocabulary)
     separate = {"model": made.model.init_from, "vocabulary": vocabulary}
     with start_run(out, force=force, separate_from=separate) as folder:
-        lines = read_lines(texts, made.corpus)
-        prepare_folder(folder, recipe_values(made))
+        lines = read_lines(texts, made.data)
+        prepare_folder(folder, made.to_file())
         return _train(lines, folder, made, base, callbacks or Callbacks())
 
 
 def resume_language(
     out: PathLike,
+    recipe: LanguageModelRecipe,
     *,
     sources: Source | list[Source] = (),
-    settings: Sequence[str] = (),
     callbacks: Callbacks | None = None,
 ) -> RunResult:
-    """Continue the run in a folder with the recipe that is stored there.
+    """Continue the run in a folder with its recipe.
 
     `sources` gives the text again where it has moved or the recipe could not name it.
     """
-    made = language_recipe(find_run_recipe(out), settings=settings)
-    check_extras(made.run)
-    texts = resolve_sources(sources, made.corpus.sources)
+    check_extras(recipe.run)
+    texts = resolve_sources(sources, recipe.data.sources)
     check_can_reread(texts)
-    base = open_base(made)
+    base = open_base(recipe, open_language)
     with lock_folder(Path(out)):
-        lines = read_lines(texts, made.corpus)
-        return _train(lines, Path(out), made, base, callbacks or Callbacks())
+        lines = read_lines(texts, recipe.data)
+        return _train(lines, Path(out), recipe, base, callbacks or Callbacks())
 
 
 def _train(
     lines: Lines,
     out: Path,
-    recipe: LanguageRecipe,
-    base: Model | None,
+    recipe: LanguageModelRecipe,
+    base: NeuralModel | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
@@ -130,14 +113,13 @@ def _train(
     text = RunningText.of(lines.train, tokenizer)
     model = base or _build_model(recipe, tokenizer, text)
     model.module.to(resolve_device(recipe.run.device))
-    batches = _batches(text, recipe)
+    batches = _batches(text, recipe, model)
     callbacks.log(
-        f"{len(text.ids):,} training tokens, {model.config.vocab_size:,} words, "
+        f"{len(text.ids):,} training tokens, {len(model.words):,} words, "
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
-    net = (
-        model.module if isinstance(model.module, NNLM) else Carried(model.module, recipe.run.batch)
-    )
+    module, rows = model.module, recipe.run.batch_size
+    net = module if isinstance(module, NNLM) else Carried(module, rows)
     evaluation = _Evaluation(model, lines.dev)
     result = fit(
         TrainingJob(
@@ -150,7 +132,7 @@ def _train(
             ),
             batches=one_batch_each(batches.batch),
             fingerprint={
-                "recipe": run_fingerprint(recipe, "corpus.sources", "corpus.dev"),
+                "recipe": run_fingerprint(recipe, "data.sources", "data.dev"),
                 "text": text.fingerprint,
                 "dev": evaluation.fingerprint,
             },
@@ -171,21 +153,20 @@ def _train(
 class _Evaluation:
     """Perplexity of held-out lines."""
 
-    def __init__(self, model: Model, lines: Sequence[str]) -> None:
-        self._model, self._lines = language_model(model), lines
-        self._module = model.module
-        flat = [id_ for one in self._model.sequences(lines) for id_ in one] if lines else []
+    def __init__(self, model: NeuralModel, lines: Sequence[str]) -> None:
+        self._model, self._lines = model, lines
+        flat = [id_ for one in model.sequences(lines) for id_ in one] if lines else []
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
 
     def __call__(self) -> dict[str, float]:
-        with eval_mode(self._module):
+        with eval_mode(self._model.module):
             found = score_language(self._model, self._lines)
         loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
 
 
 def _train_tokenizer(
-    lines: Sequence[str], recipe: LanguageRecipe, callbacks: Callbacks
+    lines: Sequence[str], recipe: LanguageModelRecipe, callbacks: Callbacks
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
@@ -200,22 +181,27 @@ def _train_tokenizer(
     )
 
 
-def _build_model(recipe: LanguageRecipe, tokenizer: Tokenizer, text: RunningText) -> Model:
+def _build_model(
+    recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: RunningText
+) -> NeuralModel:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    config = recipe.config(len(Vocabulary(tokenizer).words))
-    made = Model.new(config, tokenizer, rng=rng)
+    words = len(Vocabulary(tokenizer).words)
+    config = replace(recipe.model.new_config, vocab_size=words, bos_id=BOS)
+    made = NeuralModel.new(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 
 
-def _batches(text: RunningText, recipe: LanguageRecipe) -> ContextWindows | BPTTBatches:
-    run = recipe.run
-    if recipe.nnlm is None:
-        return BPTTBatches(
-            text.ids, batch=run.batch, num_steps=run.length, reset_prob=run.reset, seed=run.seed
-        )
+def _batches(
+    text: RunningText, recipe: LanguageModelRecipe, model: NeuralModel
+) -> ContextWindows | BPTTBatches:
+    run, module = recipe.run, model.module
+    if not isinstance(module, NNLM):
+        sizes = {"batch": run.batch_size, "num_steps": run.bptt_length, "seed": run.seed}
+        return BPTTBatches(text.ids, reset_prob=run.state_reset_prob, **sizes)
+    order = module.config.order
     return ContextWindows(
-        text.ids, order=recipe.nnlm.order, bos=BOS, end=EOS, batch=run.batch, seed=run.seed
+        text.ids, order=order, bos=BOS, end=EOS, batch=run.batch_size, seed=run.seed
     )
 
 

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.checkpoint.words import Vocabulary
 from cloze.data.sources import Source, read_rows
 from cloze.errors import InputError
-from cloze.make.language_model.recipe import JudgedTable
+from cloze.make.recipe.data import LanguageModelData
 from cloze.make.sources import no_text_error
 from cloze.models.configs.ngram import EOS
-from cloze.models.language import Vocabulary
 from cloze.text.tokenizer import Tokenizer
 
 _BATCH = 1000  # lines tokenized at once
@@ -28,9 +28,9 @@ class Lines:
     dev: list[str]
 
 
-def read_lines(sources: Sequence[Source], table: JudgedTable) -> Lines:
+def read_lines(sources: Sequence[Source], table: LanguageModelData) -> Lines:
     """The lines of the sources; the last ones are held out if no `dev` is named."""
-    train, dev = (_read_column(some, table.column) for some in (sources, table.dev))
+    train, dev = (_read_column(some, table.text_column) for some in (sources, table.dev))
     if not table.dev and table.hold_out:
         kept = len(train) - math.ceil(table.hold_out * len(train))
         if train and not kept:

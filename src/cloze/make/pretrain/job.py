@@ -26,11 +26,10 @@ from cloze.files import PathLike, absolute_path, read_json, write_json
 from cloze.make.distill.student import weights_digest
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, fill_probes, sample_probes, write_fills
-from cloze.make.pretrain.recipe import DEFAULT, Recipe
-from cloze.make.pretrain.recipe import recipe as complete
+from cloze.make.pretrain.recipe import DistillRecipe, EncoderRecipe
 from cloze.make.pretrain.setup import PretrainingSetup, open_setup
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, find_run_recipe, lock_folder
+from cloze.make.run_folder import check_extras, lock_folder
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
 from cloze.metrics.perplexity import perplexity
 from cloze.metrics.pretraining import majority_baseline, unigram_baseline
@@ -59,9 +58,8 @@ SENTENCE_ORDER_NAMES = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"}  # the hea
 def pretrain_encoder(
     sources: Source | list[Source],
     out: PathLike,
-    recipe: Recipe | PathLike = DEFAULT,
+    recipe: EncoderRecipe,
     *,
-    settings: Sequence[str] = (),
     force: bool = False,
     callbacks: Callbacks | None = None,
 ) -> RunResult:
@@ -71,45 +69,44 @@ def pretrain_encoder(
     run; `resume` continues it, bit-exactly if the budget is in steps or tokens.
 
     Args:
-        sources: what `cloze.data.sources.rows` reads; if empty, the recipe's `corpus.sources`.
+        sources: what `cloze.data.sources.read_rows` reads; if empty, the recipe's `data.sources`.
         out: the run's and the model's folder.
-        recipe: a `Recipe`, the name of one, or its file.
-        settings: such as "run.minutes=30", applied on top of the recipe.
+        recipe: a complete recipe.
         force: overwrite what is in `out`.
         callbacks: for logging and progress.
     """
-    texts, completed = complete_recipe(sources, recipe, settings)
-    completed, callbacks = _with_absolute_paths(completed), callbacks or Callbacks()
+    texts, recipe = add_sources(sources, recipe)
+    recipe, callbacks = _with_absolute_paths(recipe), callbacks or Callbacks()
     folder = Path(out)
-    with distributed_context(completed.run.device) as distributed, ExitStack() as lock:
-        with prepare_run(texts, folder, completed, distributed, lock, force=force) as readable:
+    with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
+        with prepare_run(texts, folder, recipe, distributed, lock, force=force) as readable:
             setup = open_setup(
-                readable, folder, completed, distributed=distributed, callbacks=callbacks
+                readable, folder, recipe, distributed=distributed, callbacks=callbacks
             )
         return _train(setup, folder, distributed, callbacks)
 
 
 def resume_encoder(
     out: PathLike,
+    recipe: EncoderRecipe,
     *,
     sources: Source | list[Source] = (),
-    settings: Sequence[str] = (),
     callbacks: Callbacks | None = None,
 ) -> RunResult:
-    """Continue the run in a folder with the recipe that is stored there.
+    """Continue the run in a folder with its recipe.
 
-    Settings may change where it runs and what it logs, not what it computes. No text is read if
+    No text is read if
     the corpus that the run started with is intact. If the corpus must be prepared again, `sources`
     gives the text again where it has moved or the recipe could not name it.
     """
-    texts, completed = complete_recipe(sources, find_run_recipe(out), settings)
+    texts, recipe = add_sources(sources, recipe)
     folder, callbacks = Path(out), callbacks or Callbacks()
-    with distributed_context(completed.run.device) as distributed, ExitStack() as lock:
+    with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
         distributed.run_on_first(lambda: lock.enter_context(lock_folder(folder)))
         setup = open_setup(
             texts,
             folder,
-            completed,
+            recipe,
             distributed=distributed,
             callbacks=callbacks,
             corpus_digest=_read_corpus_digest(folder),
@@ -117,31 +114,30 @@ def resume_encoder(
         return _train(setup, folder, distributed, callbacks)
 
 
-def complete_recipe(
-    sources: Source | list[Source], recipe: Recipe | PathLike, settings: Sequence[str]
-) -> tuple[list[Source], Recipe]:
-    """The text to read, and the complete recipe that names it."""
-    completed = complete(recipe, settings=settings).trimmed()
-    check_extras(completed.run)
-    completed.run.check_budget()
-    texts = resolve_sources(sources, completed.corpus.sources)
-    corpus = replace(completed.corpus, sources=name_sources(texts))
-    return texts, replace(completed, corpus=corpus)
+def add_sources(
+    sources: Source | list[Source], recipe: EncoderRecipe
+) -> tuple[list[Source], EncoderRecipe]:
+    """The text to read, and the recipe that names it."""
+    check_extras(recipe.run)
+    recipe.run.check_budget()
+    texts = resolve_sources(sources, recipe.data.sources)
+    return texts, replace(recipe, data=replace(recipe.data, sources=name_sources(texts)))
 
 
-def _with_absolute_paths(recipe: Recipe) -> Recipe:
+def _with_absolute_paths(recipe: EncoderRecipe) -> EncoderRecipe:
     """The recipe with absolute paths, so that the run can be resumed from any working folder."""
-    corpus, words, taught = recipe.corpus, recipe.vocabulary, recipe.distill
-    if corpus.folder is not None:
-        corpus = replace(corpus, folder=absolute_path(corpus.folder))
-    if words.folder is not None:
-        words = replace(words, folder=resolve_model_name(words.folder))
-    if taught is not None and taught.teacher is not None:
-        taught = replace(taught, teacher=resolve_model_name(taught.teacher))
-    model = recipe.model
+    if recipe.data.folder is not None:
+        data = replace(recipe.data, folder=absolute_path(recipe.data.folder))
+        recipe = replace(recipe, data=data)
+    if isinstance(recipe, DistillRecipe):
+        teacher = resolve_model_name(recipe.init_from)
+        return replace(recipe, distill=replace(recipe.distill, teacher=teacher))
+    model, words = recipe.model, recipe.vocabulary
     if model.init_from is not None:
         model = replace(model, init_from=resolve_model_name(model.init_from))
-    return replace(recipe, corpus=corpus, vocabulary=words, distill=taught, model=model)
+    if words.folder is not None:
+        words = replace(words, folder=resolve_model_name(words.folder))
+    return replace(recipe, model=model, vocabulary=words)
 
 
 def _read_corpus_digest(out: Path) -> str | None:
@@ -257,7 +253,7 @@ def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
         baselines["unigram"] = unigram_baseline(setup.corpus.train, targets)
     labels = np.concatenate([batch.labels for batch in batches])
     if (majority := majority_baseline(labels)) is not None:
-        baselines["majority"] = majority
+        baselines["commoner"] = majority
 
     def evaluate() -> dict[str, float]:
         means = evaluate_objective(state, evaluated)
@@ -269,11 +265,11 @@ def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
     return evaluate
 
 
-def _metric_names(recipe: Recipe) -> dict[str, str]:
-    return SENTENCE_ORDER_NAMES if recipe.samples.pairs == "sop" else {}
+def _metric_names(recipe: EncoderRecipe) -> dict[str, str]:
+    return SENTENCE_ORDER_NAMES if recipe.sampling.pairs == "sop" else {}
 
 
-def _fingerprint(recipe: Recipe, setup: PretrainingSetup) -> dict[str, Any]:
+def _fingerprint(recipe: EncoderRecipe, setup: PretrainingSetup) -> dict[str, Any]:
     """What must be equal for a resumed run to continue exactly."""
     described = run_fingerprint(recipe)
     tokenizer = setup.tokenizer.backend.to_str().encode()

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ import torch
 
 from cloze.data.sources import Source
 from cloze.files import PathLike
-from cloze.make.pretrain.job import complete_recipe, training_state
+from cloze.make.pretrain.job import add_sources, training_state
 from cloze.make.pretrain.prepare import prepare_run
-from cloze.make.pretrain.recipe import DEFAULT, Recipe
+from cloze.make.pretrain.recipe import EncoderRecipe
 from cloze.make.pretrain.setup import open_setup
 from cloze.train.budget import Budget
 from cloze.train.distributed import distributed_context
@@ -46,9 +45,8 @@ class Plan:
 def plan(
     sources: Source | list[Source],
     out: PathLike,
-    recipe: Recipe | PathLike = DEFAULT,
+    recipe: EncoderRecipe,
     *,
-    settings: Sequence[str] = (),
     callbacks: Callbacks | None = None,
 ) -> Plan:
     """Prepare the tokenizer and the corpus, train for ten seconds, and estimate the whole run.
@@ -56,7 +54,7 @@ def plan(
     The tokenizer and the corpus stay in `out` and are used when the run is started; the weights are
     discarded. A folder that contains a run or a model is refused.
     """
-    texts, made = complete_recipe(sources, recipe, settings)
+    texts, made = add_sources(sources, recipe)
     folder, callbacks = Path(out), callbacks or Callbacks()
     with distributed_context(made.run.device) as distributed, ExitStack() as lock:
         with prepare_run(texts, folder, made, distributed, lock, planned=True) as readable:

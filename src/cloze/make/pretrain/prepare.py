@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cloze.checkpoint.contents import read_folder
+from cloze.checkpoint.load import open_folder
 from cloze.data.corpus import DESCRIPTION
 from cloze.data.input_files import find_files
-from cloze.data.prepare import check_place
+from cloze.data.prepare import check_place, get_segmenter
 from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
 from cloze.files import check_output_path, nearest_existing_folder
-from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.recipe import EncoderRecipe, check_processes, is_fast
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.run_folder import (
     CORPUS,
@@ -22,7 +22,6 @@ from cloze.make.run_folder import (
     lock_folder,
     write_recipe,
 )
-from cloze.models.build import build_on_meta
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
@@ -38,7 +37,7 @@ REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS_FILE, TEN
 def prepare_run(
     sources: list[Source],
     out: Path,
-    recipe: Recipe,
+    recipe: EncoderRecipe,
     distributed: DistributedContext,
     lock: ExitStack,
     *,
@@ -58,21 +57,21 @@ def prepare_run(
             _check_folder(out, force=force, planned=planned)
             lock.enter_context(lock_folder(out))
             _check_recipe(recipe, out, distributed)
-            text = recipe.corpus
-            if not text.skip_broken:
-                _check_texts(readable, text.column)
+            text = recipe.data
+            if not text.skip_bad:
+                _check_texts(readable, text.text_column)
             readable[:] = stack.enter_context(
                 store_streams(
                     readable,
                     nearest_existing_folder(out),
-                    column=text.column,
-                    skip_broken=text.skip_broken,
+                    column=text.text_column,
+                    skip_broken=text.skip_bad,
                 )
             )
             clear_run(out, keep=[TOKENIZER])
             remove_stale_tokenizer(readable, out, recipe)
             if not planned:
-                write_recipe(out, recipe.said())
+                write_recipe(out, recipe.to_file())
 
         distributed.run_on_first(prepare)
         yield readable
@@ -89,47 +88,46 @@ def _check_folder(out: Path, *, force: bool, planned: bool) -> None:
     check_output_path(out, force or inside <= REUSABLE)
 
 
-def _check_recipe(recipe: Recipe, out: Path, distributed: DistributedContext) -> None:
+def _check_recipe(recipe: EncoderRecipe, out: Path, distributed: DistributedContext) -> None:
     """Check that everything the recipe names exists and is compatible."""
-    recipe.is_fast(distributed.device.type, distributed.world_size)
-    recipe.check_processes(distributed.world_size)
-    recipe.corpus.options().words()
-    if recipe.corpus.folder is not None and not (Path(recipe.corpus.folder) / DESCRIPTION).exists():
-        check_place(Path(recipe.corpus.folder))
-    if (start := recipe.start) is not None:
+    is_fast(recipe, distributed.device.type, distributed.world_size)
+    check_processes(recipe, distributed.world_size)
+    get_segmenter(recipe.data)
+    if recipe.data.folder is not None and not (Path(recipe.data.folder) / DESCRIPTION).exists():
+        check_place(Path(recipe.data.folder))
+    if (start := recipe.init_from) is not None:
         check_separate(out, start)
-        base = read_folder(start, kind="encoder")
-        module = build_on_meta(base.config, base.task_heads, **base.parts)
-        _check_base(recipe, base.config, module)
+        base = open_folder(start)
+        _check_base(recipe, base.published.config, base.module)
     if (folder := recipe.vocabulary.folder) is not None:
         check_separate(out, folder, what="vocabulary")
         Tokenizer.load(folder)
 
 
-def _check_base(recipe: Recipe, config: EncoderConfig, module: Encoder) -> None:
+def _check_base(recipe: EncoderRecipe, config: EncoderConfig, module: Encoder) -> None:
     """Check that a recipe can continue a model, or use it as a teacher."""
-    kind, pairs = recipe.objective.kind, recipe.samples.pairs
-    length, positions = recipe.samples.length, config.max_positions
+    kind, pairs = recipe.objective.kind, recipe.sampling.pairs
+    length, positions = recipe.sampling.max_length, config.max_positions
     if length > positions:
         raise ConfigError(
-            f"samples.length is {length:,}, but the model has only {positions:,} positions "
+            f"sampling.max_length is {length:,}, but the model has only {positions:,} positions "
             "(max_positions)",
-            fix=f"use --length {positions} or less",
+            fix=f"use --max-length {positions} or less",
         )
     if pairs != "none" and "nsp" not in module.TASK_HEADS:
         raise ConfigError(
-            f"samples.pairs is {pairs!r}, but {config.family} has no head for sentence pairs",
-            fix='set samples.pairs to "none" (--pairs none)',
+            f"sampling.pairs is {pairs!r}, but {config.family} has no head for sentence pairs",
+            fix='set sampling.pairs to "none" (--pairs none)',
         )
-    if recipe.objective.causal and not module.is_causal:
+    if recipe.objective.is_causal and not module.is_causal:
         raise ConfigError(
             f"objective.kind is {kind!r}, but the model to continue is bidirectional",
-            fix="continue a causal model, or train a new one without --from",
+            fix="continue a causal model, or train a new one without --init-from",
         )
-    if module.is_causal and not recipe.objective.causal:
+    if module.is_causal and not recipe.objective.is_causal:
         raise ConfigError(
             f"objective.kind is {kind!r}, but the model to continue is causal",
-            fix='set objective.kind to "left-to-right", or continue a bidirectional model',
+            fix='set objective.kind to "causal", or continue a bidirectional model',
         )
 
 

@@ -1,310 +1,248 @@
-"""A recipe: everything a run on raw text depends on, in one frozen tree that TOML can say.
+"""The recipes of encoders trained on raw text: pre-training and distillation."""
 
-A recipe comes from a name in `recipes/`, from a file, from flags, or from all three, the last one
-having the last word; the run writes the complete file it ran with.
-"""
-
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import gcd
+from typing import Annotated, Any, Literal
 
-from cloze.checkpoint.contents import read_folder
-from cloze.config import (
-    from_mapping,
-    in_range,
-    merge,
-    override,
-    read_toml,
-    suggest,
-    to_mapping,
-)
+from cloze.config import Config, Flag, Help, Range, in_range, to_mapping
+from cloze.data.config import SamplingConfig
+from cloze.data.packing import Batching
 from cloze.errors import ConfigError
-from cloze.files import PathLike
-from cloze.make.pretrain.tables import (
-    BatchTable,
-    CorpusTable,
-    DistillTable,
-    MaskingTable,
-    ObjectiveTable,
-    SamplesTable,
-    ShapeTable,
-    VocabularyTable,
-)
-from cloze.make.recipe.run import UNITS, PretrainRun, StartTable
-from cloze.models.registry import list_families
+from cloze.make.recipe.data import CorpusData
+from cloze.make.recipe.model import ModelChoice
+from cloze.make.recipe.run import PretrainRun
+from cloze.make.recipe.vocabulary import VocabularyConfig
+from cloze.models.registry import get_family
+from cloze.objectives.config import DistillationConfig, MaskingConfig, ObjectiveConfig
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-R = TypeVar("R", bound="DataclassInstance")  # a recipe
-
-DEFAULT = "laptop"  # the recipe when none is named
-FAST = "fast"  # and on a GPU
-# What a recipe still says of tables that a model to go on from, or a teacher, brings itself.
-BROUGHT = {"model": ("init_from",), "vocabulary": ("extra_pieces",)}
+TOKEN_KINDS = ("wordpiece", "word", "char")  # the vocabularies that have [CLS], [SEP] and [MASK]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """One run: pre-training, or distillation where there is a table about it."""
+class RawTextRecipe(Config):
+    """What pre-training and distillation have in common."""
 
-    model: ShapeTable = field(default_factory=ShapeTable)
-    vocabulary: VocabularyTable = field(default_factory=VocabularyTable)
-    corpus: CorpusTable = field(default_factory=CorpusTable)
-    samples: SamplesTable = field(default_factory=SamplesTable)
-    masking: MaskingTable = field(default_factory=MaskingTable)
-    objective: ObjectiveTable = field(default_factory=ObjectiveTable)
-    batch: BatchTable = field(default_factory=BatchTable)
+    data: CorpusData = field(default_factory=CorpusData)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: PretrainRun = field(default_factory=PretrainRun)
-    distill: DistillTable | None = None
+
+    def _check_batch(self, batch_tokens: int) -> None:
+        length = self.sampling.max_length
+        if length > batch_tokens:
+            raise ConfigError(
+                f"sampling.max_length is {length:,}, but a batch has only {batch_tokens:,} tokens",
+                fix="use a larger --batch-tokens, or a smaller --max-length",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRecipe(RawTextRecipe):
+    """One pre-training run of an encoder: a new one, or one to continue."""
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    vocabulary: VocabularyConfig = field(default_factory=lambda: VocabularyConfig(lowercase=True))
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
 
     def __post_init__(self) -> None:
-        if self._new and self.model.family == "modernbert" and self.samples.pairs != "none":
+        super().__post_init__()
+        if get_family(self.model.family).kind != "encoder":
             raise ConfigError(
-                f"samples.pairs is {self.samples.pairs!r}, and a ModernBERT has no segments",
-                fix='set samples.pairs to "none" (--pairs none)',
+                f"model.family {self.model.family!r} is not an encoder",
+                fix="use the recipe of that family",
             )
-        if self.vocabulary.extra_pieces and self._new:
+        self._check_batch(self.batching.tokens)
+        if self.objective.is_causal and self.sampling.pairs != "none":
             raise ConfigError(
-                f"vocabulary.extra_pieces is {self.vocabulary.extra_pieces:,}, and there is no "
-                "model to go on from",
-                fix="name one (--from), or learn a larger vocabulary (--vocabulary-size)",
+                f"sampling.pairs is {self.sampling.pairs!r}, but a causal model learns no pairs",
+                fix='set sampling.pairs to "none" (--pairs none)',
             )
-        self._check_lengths()
-        self._check_generator()
-        self._check_left_to_right()
-        if self.distill is None:
-            return
-        if self.objective.kind != "mlm":
-            raise ConfigError(
-                f"objective.kind is {self.objective.kind!r}, and a student learns from its teacher",
-                fix="leave the objective table out",
-            )
-        if self.model.init_from is not None or self.vocabulary != VocabularyTable():
-            raise ConfigError(
-                "a student has its teacher's shape and vocabulary",
-                fix="leave model.start and the vocabulary table out",
-            )
-        if self.samples.pairs != "none":
-            raise ConfigError(
-                f"samples.pairs is {self.samples.pairs!r}, and a student learns nothing from pairs",
-                fix='set samples.pairs to "none", or begin with the recipe distill',
-            )
-
-    def _check_lengths(self) -> None:
-        length, places = self.samples.length, self.objective.shared(self.batch.batching()).tokens
-        most = self.model.max_positions
-        if self._new and length > most:
-            raise ConfigError(
-                f"samples.length is {length:,}, but model.max_positions is only {most:,}",
-                fix=f"use --length {most} or less, or raise model.max_positions",
-            )
-        if length > places:
-            raise ConfigError(
-                f"samples.length is {length:,}, and a batch has {places:,} places",
-                fix="raise batch.tokens (--batch-tokens), or use a shorter --length",
-            )
-
-    def _check_generator(self) -> None:
-        if not self._new or not self.objective.detecting:
-            return
-        shape = self.model.config(vocab_size=1 << 15)
-        for name, most in (
-            ("generator_layers", shape.num_layers),
-            ("generator_width", shape.hidden_size),
-        ):
-            value = getattr(self.objective, name)
-            if value is not None:
-                in_range(f"objective.{name}", value, 1, most)
+        if self.model.init_from is None:
+            self._check_new_model()
+            self._check_vocabulary()
+        else:  # the model to continue has its own tokenizer
+            added = VocabularyConfig(extra_tokens=self.vocabulary.extra_tokens)
+            object.__setattr__(self, "vocabulary", added)
 
     @property
-    def _new(self) -> bool:
-        """Whether the model is drawn by this recipe; one to go on from brings its own shape."""
-        return self.model.init_from is None and self.distill is None
+    def init_from(self) -> str | None:
+        """The model that the run starts from; None: a new one."""
+        return self.model.init_from
 
-    def _check_left_to_right(self) -> None:
-        if not self.objective.causal:
-            return
-        if self._new and self.model.family != "bert":
+    @property
+    def distill(self) -> None:
+        """There is no teacher."""
+
+    @property
+    def batching(self) -> Batching:
+        """The batches of a step, split so that every step has its fraction of detection."""
+        run, parts = self.run, self.objective.detection_share.denominator
+        split = parts // gcd(parts, run.accumulate)
+        return Batching(tokens=run.batch_tokens // split, per_step=run.accumulate * split)
+
+    def to_file(self) -> dict[str, Any]:
+        """As the run's file has it: without the vocabulary that a model to continue has."""
+        values = to_mapping(self)
+        if self.init_from is not None:
+            values["vocabulary"] = {"extra_tokens": self.vocabulary.extra_tokens}
+        return values
+
+    def _check_new_model(self) -> None:
+        config, length = self.model.new_config, self.sampling.max_length
+        if length > config.max_positions:
             raise ConfigError(
-                f"objective.kind is {self.objective.kind!r}, which model.family "
-                f"{self.model.family!r} does not learn",
+                f"sampling.max_length is {length:,}, but model.max_positions is only "
+                f"{config.max_positions:,}",
+                fix=f"use --max-length {config.max_positions} or less, or raise "
+                "model.max_positions",
+            )
+        if self.sampling.pairs != "none" and not hasattr(config, "type_vocab_size"):
+            raise ConfigError(
+                f"sampling.pairs is {self.sampling.pairs!r}, but the family {config.family} has "
+                "no segment embeddings",
+                fix='set sampling.pairs to "none" (--pairs none)',
+            )
+        if self.objective.detection_share:
+            for name, limit in (
+                ("generator_num_layers", config.num_layers),
+                ("generator_hidden_size", config.hidden_size),
+            ):
+                if (value := getattr(self.objective, name)) is not None:
+                    in_range(f"objective.{name}", value, 1, limit)
+        self._resolve_causality()
+
+    def _resolve_causality(self) -> None:
+        """Make the model causal if the objective is."""
+        config, is_causal = self.model.new_config, self.objective.is_causal
+        if is_causal == getattr(config, "is_causal", False):
+            return
+        if not is_causal:
+            raise ConfigError(
+                f"model.is_causal is true, but objective.kind is {self.objective.kind!r}",
+                fix='set objective.kind to "causal", or leave model.is_causal out',
+            )
+        if not hasattr(config, "is_causal"):
+            raise ConfigError(
+                f"objective.kind is 'causal', but the family {config.family} is bidirectional only",
                 fix='set model.family to "bert"',
             )
-        if self.samples.pairs != "none":
+        model = replace(self.model, config=replace(config, is_causal=True))
+        object.__setattr__(self, "model", model)
+
+    def _check_vocabulary(self) -> None:
+        words = self.vocabulary
+        if words.folder is None and words.kind not in TOKEN_KINDS:
             raise ConfigError(
-                f"samples.pairs is {self.samples.pairs!r}, and left to right no pairs are told",
-                fix='set samples.pairs to "none" (--pairs none)',
+                f"vocabulary.kind is {words.kind!r}, which has no [MASK] token",
+                fix=f"choose from {', '.join(TOKEN_KINDS)}",
+            )
+        if words.extra_tokens:  # whoever asks for them believes that a model is continued
+            raise ConfigError(
+                f"vocabulary.extra_tokens is {words.extra_tokens:,}, but no model is continued",
+                fix="name one (--init-from), or learn a larger vocabulary (--vocabulary-size)",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentConfig(DistillationConfig):
+    """The teacher of a distillation, and the shape of its student."""
+
+    teacher: str | None = None  # a folder, a built-in model or "org/name"
+    num_layers: Annotated[
+        int | None,
+        Range(1, 1 << 20),
+        Help("Number of layers of the student (default: half of the teacher's)"),
+        Flag("--num-layers", "N"),
+    ] = None
+    family: Annotated[
+        Literal["distilbert", "bert", "modernbert"] | None,
+        Help(
+            "Family of the student: distilbert, bert or modernbert (default: modernbert for a "
+            "ModernBERT, else distilbert)"
+        ),
+        Flag("--family", "NAME"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillRecipe(RawTextRecipe):
+    """One distillation: the student has its teacher's vocabulary, and learns from it."""
+
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(pairs="none"))
+    distill: StudentConfig = field(default_factory=StudentConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_batch(self.batching.tokens)
+        if self.sampling.pairs != "none":
+            raise ConfigError(
+                f"sampling.pairs is {self.sampling.pairs!r}, but a student learns no pairs",
+                fix='set sampling.pairs to "none"',
             )
 
     @property
-    def start(self) -> str | None:
-        """The model that the run begins with, or learns from, if it is not a new one."""
-        if self.distill is None:
-            return self.model.init_from
+    def init_from(self) -> str:
+        """The teacher."""
         if self.distill.teacher is None:
             raise ConfigError(
-                "the recipe distils, and names no teacher",
+                "the recipe distills, but names no teacher",
                 fix="use cloze distill TEACHER, or set distill.teacher",
             )
         return self.distill.teacher
 
-    def said(self) -> dict[str, Any]:
-        """As the run's file says it: nothing of the shape and vocabulary that another model has."""
-        values = to_mapping(self)
-        if not self._new:
-            for table, own in BROUGHT.items():
-                values[table] = {name: values[table][name] for name in own if name in values[table]}
-        return values
+    @property
+    def objective(self) -> ObjectiveConfig:
+        """Masked tokens, beside what the teacher predicts."""
+        return ObjectiveConfig()
 
-    def trimmed(self) -> "Recipe":
-        """The same run, without settings that another model makes void."""
-        if self._new:
-            return self
-        return replace(
-            self,
-            model=ShapeTable(init_from=self.model.init_from),
-            vocabulary=VocabularyTable(extra_pieces=self.vocabulary.extra_pieces),
-        )
+    @property
+    def vocabulary(self) -> VocabularyConfig:
+        """Nothing is added to the teacher's."""
+        return VocabularyConfig()
 
-    def check_processes(self, processes: int) -> None:
-        """Refuse steps that several processes cannot share."""
-        size = self.objective.shared(self.batch.batching()).per_step
-        if size % processes:
-            raise ConfigError(
-                f"batch.per_step is {size}, and {processes} processes cannot share such a step",
-                fix=f"use --accumulate {processes}, or a multiple of it",
-            )
+    @property
+    def batching(self) -> Batching:
+        """The batches of a step."""
+        return Batching(tokens=self.run.batch_tokens, per_step=self.run.accumulate)
 
-    def is_fast(self, device: str, processes: int) -> bool:
-        """Whether batches are made on the device and the model is compiled."""
-        able = processes == 1 and not self.masking.whole_words and self.distill is None
-        if self.run.fast and not able:
-            raise ConfigError(
-                "run.fast knows no whole words, no teacher and no several processes",
-                fix="leave run.fast out",
-            )
-        fast = self.run.fast
-        if fast is None:
-            fast = able and device == "cuda" and self.run.dtype == "bf16"
-        if self.objective.kind != "mlm" and not fast:
-            raise ConfigError(
-                f"objective.kind is {self.objective.kind!r}, which needs batches made on the "
-                "device: one process, and no whole words",
-                fix="train on one GPU in bf16 (--dtype bf16), make them on this device all the "
-                'same (--set run.fast=true), or set objective.kind to "mlm"',
-            )
-        return fast
+    def to_file(self) -> dict[str, Any]:
+        """As the run's file has it."""
+        return to_mapping(self)
 
 
-def recipe(
-    source: "Recipe | PathLike" = DEFAULT,
-    *,
-    flags: dict[str, Any] | None = None,
-    settings: Sequence[str] = (),
-) -> Recipe:
-    """The recipe of a name or a file, with flags (a nested mapping) and `a.b=c` settings on top."""
-    return completed(Recipe, source, flags, settings)
+EncoderRecipe = PretrainRecipe | DistillRecipe
 
 
-def completed(
-    kind: type[R], source: R | PathLike, flags: Mapping[str, Any] | None, settings: Sequence[str]
-) -> R:
-    """A recipe of any kind: what it says, then the flags, then the settings.
-
-    A budget that is asked for takes the place of one in another unit.
-    """
-    if isinstance(source, str | os.PathLike):
-        values = read_toml(find_recipe(source))
-    else:
-        values = to_mapping(source)
-    asked = override(flags or {}, settings)
-    if any(unit in asked.get("run", {}) for unit in UNITS):
-        values["run"] = values.get("run", {}) | dict.fromkeys(UNITS)
-    made = from_mapping(kind, merge(values, asked))
-    if isinstance(made, Recipe):
-        _check_asked(made, asked)
-    elif isinstance(model := getattr(made, "model", None), StartTable):
-        _check_brought(model.init_from, asked)
-    return made
-
-
-def check_one_model(**shapes: object) -> None:
-    """Refuse a recipe that does not describe one of the models that it could."""
-    given = sum(shape is not None for shape in shapes.values())
-    if given != 1:
+def check_processes(recipe: EncoderRecipe, processes: int) -> None:
+    """Raise unless several processes can share the batches of a step equally."""
+    size = recipe.batching.per_step
+    if size % processes:
         raise ConfigError(
-            "the recipe describes " + ("two models" if given else "no model"),
-            fix=f"give one table: {' or '.join(shapes)}",
+            f"a step has {size} batches (run.accumulate), which {processes} processes cannot share",
+            fix=f"use --accumulate {processes}, or a multiple of it",
         )
 
 
-def _check_asked(made: Recipe, asked: Mapping[str, Any]) -> None:
-    """Refuse what would change nothing: another model brings its own shape and vocabulary."""
-    start = made.model.init_from
-    if start is None and made.distill is None:
-        return
-    whose = "the teacher" if start is None else "the model to go on from"
-    for table, own in BROUGHT.items():
-        for name, value in asked.get(table, {}).items():
-            if name in own or value is None:
-                continue
-            if name == "family" and start is not None:  # it is a way to name the kind, too
-                family = read_folder(start, kind="encoder").family.name
-                if value == family:
-                    continue
-                raise ConfigError(
-                    f"model.family is {value!r}, and {whose} is a {family}", fix="leave it out"
-                )
-            raise ConfigError(
-                f"{table}.{name} changes nothing: {whose} has its own",
-                fix="leave it out"
-                + ("; --extra-pieces adds words of the new text" if table == "vocabulary" else ""),
-            )
-
-
-def _check_brought(start: str | None, asked: Mapping[str, Any]) -> None:
-    """The same for language models and translators, whose shapes are tables of their names."""
-    for table in ("vocabulary", *list_families()) if start is not None else ():
-        for name, value in asked.get(table, {}).items():
-            if value is not None:
-                raise ConfigError(
-                    f"{table}.{name} changes nothing: the model to go on from has its own",
-                    fix="leave it out",
-                )
-
-
-def recipes() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
-    inside = Path(str(files("cloze"))) / "recipes"
-    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
-    folder = inside if inside.is_dir() else beside
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def values_of(recipe: "DataclassInstance | PathLike") -> Mapping[str, Any]:
-    """All that a recipe, the one of a name, or a file says, as plain values."""
-    if isinstance(recipe, str | os.PathLike):
-        return read_toml(find_recipe(recipe))
-    return to_mapping(recipe)
-
-
-def find_recipe(source: PathLike) -> Path:
-    """The file of a recipe's name, or the file itself."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    known = recipes()
-    if str(source) in known:
-        return known[str(source)]
-    raise ConfigError(
-        f"there is no recipe {source}",
-        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
-    )
+def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
+    """Whether batches are made on the device and the model is compiled."""
+    able = processes == 1 and not recipe.masking.whole_word and recipe.distill is None
+    if recipe.run.fast and not able:
+        raise ConfigError(
+            "run.fast supports no whole-word masking, no teacher and only one process",
+            fix="leave run.fast out",
+        )
+    fast = recipe.run.fast
+    if fast is None:
+        fast = able and device == "cuda" and recipe.run.dtype == "bf16"
+    if recipe.objective.kind != "mlm" and not fast:
+        raise ConfigError(
+            f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device: "
+            "one process, and no whole-word masking",
+            fix="train on one GPU in bf16 (--dtype bf16), make them on this device all the same "
+            '(--set run.fast=true), or set objective.kind to "mlm"',
+        )
+    return fast

@@ -1,7 +1,7 @@
 """What pre-training works with, built from its recipe: tokenizer, corpus, model, batches."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,17 @@ from torch import nn
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
+from cloze.config import to_mapping
 from cloze.data.batch import Ints, PackedBatch
 from cloze.data.corpus import DESCRIPTION, Corpus, Summary
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import Batches, Epoch
 from cloze.data.prepare import Preparing, prepare, prepared, with_digest
+from cloze.data.samples import Sampling
 from cloze.data.sources import Source
 from cloze.make.distill.student import build_student
 from cloze.make.extend_model import extend_model
-from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.recipe import DistillRecipe, EncoderRecipe, is_fast
 from cloze.make.pretrain.tokenizer import prepare_tokenizer
 from cloze.make.run_folder import CORPUS, TOKENIZER
 from cloze.make.sources import check_can_reread
@@ -32,9 +34,10 @@ from cloze.metrics.pretraining import (
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.fuse import move_to_device
 from cloze.nn.positions import compute_sinusoids
+from cloze.objectives.config import DistillationConfig
 from cloze.objectives.core import Objective
 from cloze.objectives.detector import detector
-from cloze.objectives.distillation import TaughtBatch
+from cloze.objectives.distillation import Distillation, TaughtBatch
 from cloze.objectives.left_to_right import NextBatch, left_to_right
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import pretraining, resident_pretraining
@@ -49,7 +52,7 @@ from cloze.train.fit import Callbacks
 class PretrainingSetup:
     """Everything of a pre-training run but the training state."""
 
-    recipe: Recipe
+    recipe: EncoderRecipe
     tokenizer: Tokenizer
     corpus: Corpus
     model: Model
@@ -95,45 +98,47 @@ class PretrainingSetup:
 
     def predicted_tokens(self, batches: Sequence[PackedBatch]) -> Ints | None:
         """The tokens that the model predicts in the held-out batches; None if there are none."""
-        if self.recipe.objective.causal:
+        if self.recipe.objective.is_causal:
             return np.concatenate([np.delete(b.input_ids, b.starts[:-1]) for b in batches])
         if self.masking is None or self.recipe.objective.kind == "detection":
             return None
         return np.concatenate([batch.targets for batch in batches])
 
     def _held_out_epoch(self) -> tuple[Epoch, int]:
-        sampling = self.recipe.samples.sampling(EVALUATION_SEED)
+        sampling = Sampling(**to_mapping(self.recipe.sampling), seed=EVALUATION_SEED)
         # not split as the objective splits training batches, so that runs can be compared
-        batching = replace(self.batches.batching, tokens=self.recipe.batch.tokens)
+        batching = replace(self.batches.batching, tokens=self.recipe.run.batch_tokens)
         epoch = make_evaluation_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
         return epoch, min(len(epoch), self.recipe.run.eval_batches)
 
     def objective(self, device: torch.device) -> Objective[Any]:
         """The training objective; a teacher is moved to the student's device."""
         table = self.recipe.objective
-        if table.causal:
+        if table.is_causal:
             return left_to_right
         if self.resident is not None and self.masking is not None:
-            if not table.detecting:
+            if not table.detection_share:
                 return resident_pretraining(self.masking, device)
-            correction = table.correction if table.kind == "both" else 0.0
+            correction = table.correction_weight if table.kind == "both" else 0.0
             return replaced_tokens(
-                self.masking, device, weight=table.importance, correction=correction
+                self.masking, device, weight=table.resolved_detection_weight, correction=correction
             )
-        if self.teacher is None or self.recipe.distill is None:
+        taught = self.recipe.distill
+        if self.teacher is None or taught is None:
             return pretraining
         teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
-        return self.recipe.distill.objective(teacher)
+        weights = {f.name: getattr(taught, f.name) for f in fields(DistillationConfig)}
+        return Distillation(teacher=teacher, **weights)
 
     def trained_module(self) -> nn.Module:
         """The model, with a generator beside it if tokens are replaced; only the model is saved."""
         table = self.recipe.objective
-        if not table.detecting:
+        if not table.detection_share:
             return self.model.module
         return detector(
             self.model.module,
-            layers=table.generator_layers,
-            width=table.generator_width,
+            layers=table.generator_num_layers,
+            width=table.generator_hidden_size,
             # not the random numbers that the model was initialised with
             rng=torch.Generator().manual_seed(self.recipe.run.seed + 1),
         )
@@ -143,11 +148,11 @@ class PretrainingSetup:
     ) -> list[CorpusSliceBatch]:
         """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
-        if table.causal:
+        if table.is_causal:
             return [NextBatch.from_batch(batch) for batch in batches]
-        if not table.detecting:
+        if not table.detection_share:
             return batches
-        share, both = table.detecting, table.kind == "both"
+        share, both = table.detection_share, table.kind == "both"
         if numbers is None:
             return [ReplacedBatch.from_batch(batch, fills=both, detects=True) for batch in batches]
         finding = [detects(number, share) for number in numbers]
@@ -164,7 +169,7 @@ class PretrainingSetup:
 def open_setup(
     sources: list[Source],
     out: Path,
-    recipe: Recipe,
+    recipe: EncoderRecipe,
     *,
     distributed: DistributedContext,
     callbacks: Callbacks,
@@ -175,12 +180,9 @@ def open_setup(
     `corpus_digest` is that of the corpus that a resumed run started with: if it is intact, no text
     is read. The first process does the work on the disk while the others wait.
     """
-    taught, folder = recipe.distill, recipe.corpus.folder
-    base = (
-        None
-        if recipe.start is None
-        else load(recipe.start, device="cpu", quiet=not distributed.is_first, kind="encoder")
-    )
+    taught, folder = recipe.distill, recipe.data.folder
+    start = recipe.init_from
+    base = None if start is None else load(start, device="cpu", quiet=not distributed.is_first)
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
@@ -196,13 +198,13 @@ def open_setup(
     words = "mlm" in model.heads
     if not words:
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
-    masked = words and not recipe.objective.causal
-    fast = recipe.is_fast(distributed.device.type, distributed.world_size) and words
-    batching = recipe.objective.shared(recipe.batch.batching())
+    masked = words and not recipe.objective.is_causal
+    fast = is_fast(recipe, distributed.device.type, distributed.world_size) and words
+    batching = recipe.batching
     batches = Batches(
         opened.train,
         tokenizer,
-        recipe.samples.sampling(recipe.run.seed),
+        Sampling(**to_mapping(recipe.sampling), seed=recipe.run.seed),
         replace(batching, window=None) if fast else batching,
     )
     resident = None
@@ -211,8 +213,8 @@ def open_setup(
         resident = CorpusSliceBatches(
             DeviceCorpus(opened, tokenizer, distributed.device),
             batches,
-            max_seqlen=recipe.samples.length,
-            mlm_probability=recipe.masking.rate,
+            max_seqlen=recipe.sampling.max_length,
+            mlm_probability=recipe.masking.mlm_probability,
         )
     return PretrainingSetup(
         recipe=recipe,
@@ -220,16 +222,26 @@ def open_setup(
         corpus=opened,
         model=model,
         batches=batches,
-        masking=recipe.masking.masking(tokenizer) if masked else None,
+        masking=_make_masking(recipe, tokenizer) if masked else None,
         teacher=None if taught is None else base,
         resident=resident,
+    )
+
+
+def _make_masking(recipe: EncoderRecipe, tokenizer: Tokenizer) -> Masking:
+    settings = recipe.masking
+    return Masking.of(
+        tokenizer,
+        mlm_probability=settings.mlm_probability,
+        whole_word=settings.whole_word,
+        split=settings.split,
     )
 
 
 def _prepare_corpus(
     sources: list[Source],
     out: Path,
-    recipe: Recipe,
+    recipe: EncoderRecipe,
     base: Model | None,
     *,
     place: Path,
@@ -242,8 +254,8 @@ def _prepare_corpus(
             callbacks.log("the corpus that the run started with is intact: no text is read")
             return found
     check_can_reread(sources)
-    tokenizer, table = prepare_tokenizer(sources, out, recipe, base, callbacks), recipe.corpus
-    if (made := prepared(sources, tokenizer, place, table.options())) is not None:
+    tokenizer, table = prepare_tokenizer(sources, out, recipe, base, callbacks), recipe.data
+    if (made := prepared(sources, tokenizer, place, table)) is not None:
         callbacks.log(f"using the prepared corpus in {place}")
         return made
     if table.folder is not None and (place / DESCRIPTION).exists():
@@ -253,7 +265,7 @@ def _prepare_corpus(
         sources,
         tokenizer,
         place,
-        table.options(),
+        table,
         workers=table.workers,
         progress=_corpus_progress(callbacks),
     )
@@ -275,16 +287,17 @@ def describe_corpus(summary: Summary) -> str:
     )
 
 
-def _build_model(recipe: Recipe, tokenizer: Tokenizer, base: Model | None) -> Model:
-    if recipe.distill is not None and base is not None:
-        return build_student(base, layers=recipe.distill.layers, family=recipe.distill.family)
-    heads = ("mlm",) if recipe.samples.pairs == "none" else ("mlm", "nsp")
+def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None) -> Model:
+    if isinstance(recipe, DistillRecipe):
+        assert base is not None
+        return build_student(base, layers=recipe.distill.num_layers, family=recipe.distill.family)
+    heads = ("mlm",) if recipe.sampling.pairs == "none" else ("mlm", "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)
-    config = recipe.model.config(tokenizer.vocab_size, causal=recipe.objective.causal)
+    config = replace(recipe.model.new_config, vocab_size=tokenizer.vocab_size)
     model = Model.new(config, tokenizer, heads, rng=rng)
-    if recipe.model.sines:
+    if recipe.model.position_init == "sinusoidal":
         _init_sinusoidal_positions(model)
     return model
 

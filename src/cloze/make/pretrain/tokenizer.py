@@ -10,7 +10,7 @@ from cloze.config import to_mapping
 from cloze.data.sources import OnError, Source, fingerprint_files, read_rows
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
-from cloze.make.pretrain.recipe import Recipe
+from cloze.make.pretrain.recipe import DistillRecipe, EncoderRecipe
 from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import extend_tokenizer, train_tokenizer
@@ -18,22 +18,26 @@ from cloze.train.fit import Callbacks
 
 
 def prepare_tokenizer(
-    sources: list[Source], out: Path, recipe: Recipe, base: Model | None, callbacks: Callbacks
+    sources: list[Source],
+    out: Path,
+    recipe: EncoderRecipe,
+    base: Model | None,
+    callbacks: Callbacks,
 ) -> Tokenizer:
     """The tokenizer in the run's folder; else the base model's, a given one, or a new one."""
     place, table = out / TOKENIZER, recipe.vocabulary
     if place.is_dir():  # of this run before it was resumed, or of its plan
         return Tokenizer.load(place)
     # rows that cannot be read are counted when the corpus is prepared
-    on_error: OnError = (lambda _: None) if recipe.corpus.skip_broken else "raise"
-    read = read_rows(sources, column=recipe.corpus.column, on_error=on_error)
+    on_error: OnError = (lambda _: None) if recipe.data.skip_bad else "raise"
+    read = read_rows(sources, column=recipe.data.text_column, on_error=on_error)
     texts = (row.text for row in read)
     if base is not None:
         tokenizer = base.tokenizer
-        if table.extra_pieces:
-            callbacks.log(f"adding {table.extra_pieces:,} words to the vocabulary")
+        if table.extra_tokens:
+            callbacks.log(f"adding {table.extra_tokens:,} words to the vocabulary")
             tokenizer = extend_tokenizer(
-                tokenizer, texts, table.extra_pieces, progress=callbacks.progress
+                tokenizer, texts, table.extra_tokens, progress=callbacks.progress
             )
     elif table.folder is not None:
         tokenizer = Tokenizer.load(table.folder)
@@ -48,7 +52,11 @@ def prepare_tokenizer(
             min_count=table.min_count,
             progress=callbacks.progress,
         )
-    limit = recipe.model.max_positions if base is None else base.limit
+    if base is None:
+        assert not isinstance(recipe, DistillRecipe)
+        limit = recipe.model.new_config.max_positions
+    else:
+        limit = base.limit
     origin = _origin(sources, recipe)
     with whole_folder(place) as folder:
         tokenizer.with_max_length(limit).save(folder)
@@ -56,21 +64,21 @@ def prepare_tokenizer(
     return tokenizer
 
 
-def remove_stale_tokenizer(sources: list[Source], out: Path, recipe: Recipe) -> None:
+def remove_stale_tokenizer(sources: list[Source], out: Path, recipe: EncoderRecipe) -> None:
     """Remove the tokenizer in a run's folder unless this run would train the same one."""
     origin = _origin(sources, recipe)
     if origin is None or _read_origin(out) != origin:
         shutil.rmtree(out / TOKENIZER, ignore_errors=True)
 
 
-def _origin(sources: list[Source], recipe: Recipe) -> dict[str, Any] | None:
+def _origin(sources: list[Source], recipe: EncoderRecipe) -> dict[str, Any] | None:
     """What a tokenizer is trained on and how; None if it is not trained or the text is unknown."""
     files = fingerprint_files(sources)
-    given = recipe.start or recipe.vocabulary.folder
+    given = recipe.init_from or recipe.vocabulary.folder
     if given is not None or files is None:
         return None
     table = to_mapping(recipe.vocabulary)
-    return {"files": files, "column": recipe.corpus.column, "vocabulary": table}
+    return {"files": files, "column": recipe.data.text_column, "vocabulary": table}
 
 
 def _read_origin(out: Path) -> object:

@@ -34,18 +34,11 @@ CHANGEABLE = frozenset(
         "run.save_every",
         "run.keep_states",
         "run.tensorboard",
-        "corpus.sources",
-        "corpus.folder",
-        "corpus.workers",
+        "data.sources",
+        "data.folder",
+        "data.workers",
     }
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartTable:
-    """The table `model` of a language model or a translator: a model to continue, if any."""
-
-    init_from: str | None = None
 
 
 Count = Annotated[int, Range(1, 1 << 40)]
@@ -137,14 +130,26 @@ class PretrainRun(RunConfig):
 
     DEFAULT_CADENCE: ClassVar[dict[str, float]] = {"eval_every": 250}
 
+    batch_tokens: Annotated[
+        int,
+        Range(1, 1 << 31),
+        Help("Number of tokens in a batch, padding included"),
+        Flag("--batch-tokens", "N"),
+    ] = 4096
+    accumulate: Annotated[
+        int,
+        Range(1, 1 << 20),
+        Help("Number of batches in a step (gradient accumulation), over all processes"),
+        Flag("--accumulate", "N"),
+    ] = 1
     gradient_checkpointing: Annotated[
         bool, Help("Recompute activations in the backward pass: less memory, more time")
     ] = False
     fast: Annotated[
         bool | None,
         Help(
-            "Make batches on the device and compile the model (default: on one GPU in bf16, "
-            "without whole-word masking)"
+            "Make batches on the device and compile the model (default: on one GPU in "
+            "bf16, without whole-word masking)"
         ),
     ] = None
     parallel: Annotated[Parallelism, Help("How several processes share a model: ddp or fsdp")] = (

@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator, sentences
 from cloze.data.parallel_text import LOSS_NAME, ParallelText, TranslationBatches
 from cloze.files import write_json
-from cloze.make.translation.recipe import TranslateRecipe
+from cloze.make.translation.recipe import TranslationRecipe
 from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.utils import eval_mode
 from cloze.tasks.translate import translate
-from cloze.text.joint_bpe import encode_sentences
 from cloze.train.evaluate import evaluate_objective
 from cloze.train.run_files import SAMPLES
 from cloze.train.state import TrainState
@@ -25,15 +24,13 @@ class TranslationEvaluation:
 
     def __init__(
         self,
-        model: Model,
+        model: Translator,
         dev: ParallelText,
-        recipe: TranslateRecipe,
+        recipe: TranslationRecipe,
         state: TrainState,
     ) -> None:
         self._model, self._dev, self._run, self._state = model, dev, recipe.run, state
-        source, target = (
-            encode_sentences(model.tokenizer, side) for side in (dev.source, dev.target)
-        )
+        source, target = (sentences(model.tokenizer, side) for side in (dev.source, dev.target))
         fits = [n for n in range(len(dev)) if _fits(model, source[n], target[n])]
         self._batches = (
             TranslationBatches(
@@ -52,7 +49,7 @@ class TranslationEvaluation:
             found = translate(
                 self._model,
                 list(self._dev.source),
-                beam=self._run.beam,
+                beam=self._run.beam_size,
                 on_error=lambda *_: None,  # counts as an empty translation
                 batch_tokens=4 * self._run.batch_tokens,
             )
@@ -66,7 +63,7 @@ class TranslationEvaluation:
                 strict=False,
             )
         ]
-        score = compute_bleu(texts, self._dev.target, tokenize=self._run.bleu).score
+        score = compute_bleu(texts, self._dev.target, tokenize=self._run.bleu_tokenizer).score
         nats = means.get(f"{LOSS_NAME}.nats", math.nan)
         return {
             "bleu": score,
@@ -83,6 +80,5 @@ class TranslationEvaluation:
             write_json(out / SAMPLES, self._samples)
 
 
-def _fits(model: Model, source: Sequence[int], target: Sequence[int]) -> bool:
-    limit = model.module.max_positions
-    return limit is None or max(len(source), len(target)) <= limit
+def _fits(model: Translator, source: Sequence[int], target: Sequence[int]) -> bool:
+    return model.limit is None or max(len(source), len(target)) <= model.limit

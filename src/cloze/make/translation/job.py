@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike as OsPath
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
 from cloze.data.parallel_text import (
     ParallelText,
     TranslationBatch,
@@ -24,28 +25,16 @@ from cloze.data.parallel_text import (
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path, write_json
-from cloze.make.init_from import (
-    inherit_config,
-    load_or_train_tokenizer,
-    open_base,
-    recipe_values,
-)
+from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import (
-    check_extras,
-    find_run_recipe,
-    lock_folder,
-    prepare_folder,
-    start_run,
-)
+from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input
 from cloze.make.translation.evaluation import TranslationEvaluation
-from cloze.make.translation.recipe import DEFAULT, TranslateRecipe, translate_recipe
+from cloze.make.translation.recipe import TranslationRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
-from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
@@ -59,10 +48,9 @@ def train_translator(
     source: Side,
     target: Side,
     out: PathLike,
-    recipe: TranslateRecipe | PathLike = DEFAULT,
+    recipe: TranslationRecipe,
     *,
     dev: tuple[Side, Side] | None = None,
-    settings: Sequence[str] = (),
     force: bool = False,
     callbacks: Callbacks | None = None,
 ) -> RunResult:
@@ -78,21 +66,18 @@ def train_translator(
             the sentences.
         target: their translations, line by line.
         out: the run's and the model's folder.
-        recipe: a `TranslateRecipe`, the name of one (transformer, transformer-base, seq2seq), or
-            its file. Its `model.init_from` is a translator to continue training, which keeps its
-            vocabulary and its configuration.
+        recipe: a complete recipe. Its `model.init_from` is a translator to continue training,
+            which keeps its vocabulary and its configuration.
         dev: source and target to evaluate on.
-        settings: such as "transformer.num_layers=4", applied on top of the recipe.
         force: overwrite what is in `out`.
         callbacks: for logging and progress.
     """
-    made = translate_recipe(recipe, settings=settings)
-    check_extras(made.run)
+    check_extras(recipe.run)
     data = replace(
-        made.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
+        recipe.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
     )
-    base = open_base(made)
-    made = inherit_config(replace(made, data=data), base)
+    base = open_base(recipe, load_translator)
+    made = with_absolute_base(replace(recipe, data=data))
     check_standard_input([*data.train, *data.dev])
     resolve_device(made.run.device)
     vocabulary = made.vocabulary.folder
@@ -104,43 +89,44 @@ def train_translator(
             load_parallel_text(source, target),
             load_parallel_text(*dev) if dev else None,
         )
-        prepare_folder(folder, recipe_values(made))
+        prepare_folder(folder, made.to_file())
         return _train(train, dev_pairs, folder, made, base, callbacks or Callbacks())
 
 
 def resume_translator(
-    out: PathLike, *, settings: Sequence[str] = (), callbacks: Callbacks | None = None
+    out: PathLike, recipe: TranslationRecipe, *, callbacks: Callbacks | None = None
 ) -> RunResult:
-    """Continue the run in a folder with the recipe that is stored there."""
-    made = translate_recipe(find_run_recipe(out), settings=settings)
-    check_extras(made.run)
-    if UNNAMED in (*made.data.train, *made.data.dev) or not made.data.train:
+    """Continue the run in a folder with its recipe."""
+    check_extras(recipe.run)
+    data = recipe.data
+    if UNNAMED in (*data.train, *data.dev) or not data.train:
         raise InputError(
             "this run was started with Python objects, which its recipe cannot name",
             fix="train again, or give the sentences as files",
         )
-    check_standard_input([*made.data.train, *made.data.dev], resuming=True)
-    dev = load_parallel_text(*made.data.dev) if made.data.dev else None
-    train, base = load_parallel_text(*made.data.train), open_base(made)
+    check_standard_input([*data.train, *data.dev], resuming=True)
+    dev = load_parallel_text(*data.dev) if data.dev else None
+    train, base = load_parallel_text(*data.train), open_base(recipe, load_translator)
     with lock_folder(Path(out)):
-        return _train(train, dev, Path(out), made, base, callbacks or Callbacks())
+        return _train(train, dev, Path(out), recipe, base, callbacks or Callbacks())
 
 
 def _train(
     data: ParallelText,
     dev: ParallelText | None,
     out: Path,
-    recipe: TranslateRecipe,
-    base: Model | None,
+    recipe: TranslationRecipe,
+    base: Translator | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
         out / VOCABULARY, base, lambda: _train_tokenizer(data, recipe, callbacks)
     )
-    pairs, fitting = _pairs(data, tokenizer, recipe, callbacks)
-    model = _build_model(recipe, tokenizer, fitting, base)
+    config = base.config if base else _complete_config(recipe, tokenizer)
+    pairs, fitting = _pairs(data, tokenizer, recipe, config, callbacks)
+    model = _build_model(recipe, tokenizer, config, fitting, base)
     state = TrainState(
-        learner=Learner(model.module, translation(smoothing=recipe.loss.smoothing)),
+        learner=Learner(model.module, translation(smoothing=recipe.loss.label_smoothing)),
         model=model.module,
         optimizer=build_optimizer(model.module, recipe.optimizer),
         config=recipe.run,
@@ -148,7 +134,7 @@ def _train(
     evaluation = TranslationEvaluation(model, dev, recipe, state) if dev else None
 
     def batch(index: int) -> TranslationBatch:
-        return pairs.batch(index, recipe.loss.own(index / pairs.per_epoch))
+        return pairs.batch(index, recipe.loss.sampling_prob_at(index / pairs.per_epoch))
 
     def save_model() -> None:
         if evaluation:
@@ -200,13 +186,13 @@ def _load_vocabulary(folder: str) -> Tokenizer:
 
 
 def _train_tokenizer(
-    data: ParallelText, recipe: TranslateRecipe, callbacks: Callbacks
+    data: ParallelText, recipe: TranslationRecipe, callbacks: Callbacks
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
         return _load_vocabulary(table.folder)
     callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
-    return learn_joint_bpe(
+    return learn_pieces(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,
@@ -215,19 +201,33 @@ def _train_tokenizer(
     )
 
 
+def _complete_config(recipe: TranslationRecipe, tokenizer: Tokenizer) -> Any:  # noqa: ANN401
+    """The configuration of a new model, with its vocabulary."""
+    return replace(
+        recipe.model.new_config,
+        vocab_size=tokenizer.vocab_size,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+    )
+
+
 def _pairs(
-    data: ParallelText, tokenizer: Tokenizer, recipe: TranslateRecipe, callbacks: Callbacks
+    data: ParallelText,
+    tokenizer: Tokenizer,
+    recipe: TranslationRecipe,
+    config: Any,  # noqa: ANN401 (of either family)
+    callbacks: Callbacks,
 ) -> tuple[TranslationBatches, _Fitting]:
-    source, target = (encode_sentences(tokenizer, side) for side in (data.source, data.target))
+    source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
-    limit = recipe.data.limit
-    if recipe.transformer is not None and recipe.transformer.position_encoding == "learned":
-        limit = min(limit, recipe.transformer.max_positions)
+    limit = recipe.data.max_length
+    if getattr(config, "position_encoding", None) == "learned":
+        limit = min(limit, config.max_positions)
     fits = [n for n, size in enumerate(sizes) if size <= limit]
     if not fits:
         raise InputError(
             f"no sentence pair is shorter than {limit:,} tokens",
-            fix="raise data.limit, or split the lines",
+            fix="raise data.max_length, or split the lines",
         )
     skipped = [
         f"{some:,} {why}"
@@ -249,13 +249,16 @@ def _pairs(
 
 
 def _build_model(
-    recipe: TranslateRecipe, tokenizer: Tokenizer, fitting: _Fitting, base: Model | None
-) -> Model:
+    recipe: TranslationRecipe,
+    tokenizer: Tokenizer,
+    config: Any,  # noqa: ANN401
+    fitting: _Fitting,
+    base: Translator | None,
+) -> Translator:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    made = base or Model.new(recipe.config(tokenizer), tokenizer, rng=rng)
+    made = base or Translator.new(config, tokenizer, rng=rng)
     move_to_device(made.module, resolve_device(recipe.run.device))
-    longest = max(fitting.longest, made.config.max_trained_length)
-    return replace(made, config=replace(made.config, max_trained_length=longest))
+    return replace(made, longest=max(fitting.longest, made.longest))
 
 
 def _write_outputs(out: Path, data: ParallelText, dev: ParallelText | None, left_out: int) -> None:

@@ -1,74 +1,92 @@
-"""What a run of word2vec can be told."""
+"""The settings of a word2vec run."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from cloze.config import check_choices, in_range, number
+from cloze.config import Config, Flag, Help, Range
 from cloze.errors import ConfigError
-from cloze.models.configs.word2vec import Grams
+
+LearningRate = Annotated[float, Range(0, 10)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class Word2VecVocabulary(Config):
     """How text becomes words."""
 
-    split: Literal["words", "spaces"] = "words"  # spaces: the text is split into words already
-    lowercase: bool = True
-    min_count: int = 5
-    max_words: int | None = None  # the most frequent so many
-    phrases: int = 0  # passes that join words: two make phrases of up to four
-    phrase_threshold: float = 100.0  # of word2phrase's score
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        in_range("min_count", self.min_count, 1, 1 << 40)
-        in_range("phrases", self.phrases, 0, 5)
-        number("phrase_threshold", self.phrase_threshold, 0, 1e12)
-        if self.max_words is not None:
-            in_range("max_words", self.max_words, 2, 1 << 31)
+    kind: Annotated[
+        Literal["word", "spaced"],
+        Help("word: split the text into words; spaced: words are separated by spaces already"),
+    ] = "word"
+    size: Annotated[
+        int | None,
+        Range(2, 1 << 31),
+        Help("Maximum number of words, the most frequent ones (default: all)"),
+        Flag("--vocabulary-size", "N"),
+    ] = None
+    lowercase: Annotated[bool, Help("Convert text to lower case")] = True
+    min_count: Annotated[
+        int, Range(1, 1 << 40), Help("Minimum number of occurrences of a word")
+    ] = 5
+    phrases: Annotated[
+        int, Range(0, 5), Help("Passes that join words to phrases; two make up to four words")
+    ] = 0
+    phrase_threshold: Annotated[
+        float, Range(0, 1e12), Help("Minimum score of a phrase, as in word2phrase")
+    ] = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How vectors are learned; the defaults are word2vec.c's."""
+class Word2VecRun(Config):
+    """How vectors are trained; the defaults are those of word2vec.c."""
 
-    kind: Literal["skip-gram", "cbow"] = "skip-gram"
-    objective: Literal["negative", "hierarchical", "nce"] = "negative"
-    width: int = 300
-    window: int = 5  # at most: each word's is shrunk at random, so that near words count more
-    negatives: int = 5
-    power: float = 0.75  # negatives are drawn by count to this power
-    sample: float = 1e-3  # words more frequent than this leave at random; 0: none
-    rate: float | None = None  # 0.025, for CBOW 0.05; falls to `last_rate` in a straight line
-    last_rate: float = 1e-4
-    epochs: int = 5
-    grams: Grams | None = None  # fastText's character n-grams
-    seed: int = 0
-    threads: int = 2  # one gives the same vectors every time, bit for bit
+    kind: Annotated[Literal["skip-gram", "cbow"], Help("Algorithm: skip-gram or cbow")] = (
+        "skip-gram"
+    )
+    objective: Annotated[
+        Literal["negative", "hierarchical", "nce"],
+        Help("Loss: negative sampling, hierarchical softmax or noise-contrastive estimation"),
+    ] = "negative"
+    # each word's own window is drawn up to this size, so that near words count more
+    window: Annotated[int, Range(1, 1000), Help("Maximum distance of context words")] = 5
+    num_negatives: Annotated[int, Range(1, 1000), Help("Negative samples per word")] = 5
+    negative_exponent: Annotated[
+        float, Range(-10, 10), Help("Negatives are sampled by count to this power")
+    ] = 0.75
+    subsampling_threshold: Annotated[
+        float, Range(0, 1), Help("Words more frequent than this are subsampled (0: none)")
+    ] = 1e-3
+    lr: Annotated[
+        LearningRate | None,
+        Help("Initial learning rate (default: 0.025, cbow 0.05)"),
+        Flag("--lr", "LR"),
+    ] = None
+    min_lr: Annotated[LearningRate, Help("Learning rate at the end; it falls linearly")] = 1e-4
+    epochs: Annotated[
+        int,
+        Range(1, 100_000),
+        Help("Number of passes over the training data"),
+        Flag("--epochs", "N"),
+    ] = 5
+    seed: Annotated[
+        int,
+        Range(0, (1 << 63) - 1),
+        Help("Seed of the random number generators"),
+        Flag("--seed", "N"),
+    ] = 0
+    # with one thread the vectors are the same every time, bit for bit
+    threads: Annotated[int, Range(1, 1024), Help("Number of threads"), Flag("--threads", "N")] = 2
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        for name, low, high in (
-            ("width", 1, 1 << 14),
-            ("window", 1, 1000),
-            ("negatives", 1, 1000),
-            ("epochs", 1, 100_000),
-            ("seed", 0, (1 << 63) - 1),
-            ("threads", 1, 1024),
-        ):
-            in_range(name, getattr(self, name), low, high)
-        number("power", self.power, -10, 10)
-        number("sample", self.sample, 0, 1)
-        number("last_rate", self.last_rate, 0, 10)
-        if number("rate", self.first_rate, 0, 10) < self.last_rate:
+        super().__post_init__()
+        if self.initial_lr < self.min_lr:
             raise ConfigError(
-                f"the rate {self.first_rate:g} would rise to last_rate {self.last_rate:g}",
-                fix="choose a smaller last_rate",
+                f"min_lr {self.min_lr:g} is above the initial learning rate {self.initial_lr:g}",
+                fix="choose a smaller min_lr",
             )
 
     @property
-    def first_rate(self) -> float:
-        """The rate at the start."""
-        if self.rate is not None:
-            return self.rate
+    def initial_lr(self) -> float:
+        """The learning rate at the start."""
+        if self.lr is not None:
+            return self.lr
         return 0.05 if self.kind == "cbow" else 0.025

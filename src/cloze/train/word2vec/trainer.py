@@ -1,4 +1,4 @@
-"""Train word vectors on an encoded corpus with several threads.  v words, d vector size."""
+"""Learn word vectors from an encoded corpus, on all threads at once.  v words, d width."""
 
 import threading
 from collections.abc import Iterator
@@ -10,39 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
+from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.progress import ProgressCallback
-from cloze.train.word2vec.corpus import EncodedCorpus
-from cloze.train.word2vec.rules import (
-    build_alias_table,
-    build_huffman_paths,
-    keep_thresholds,
-    ngram_rows,
-    noise_distribution,
-)
-from cloze.train.word2vec.settings import Settings
+from cloze.train.word2vec.corpus import Encoded
+from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.settings import Word2VecRun
 
 if TYPE_CHECKING:
     from cloze.train.word2vec.kernel import Rules, Shape, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedVectors:
-    """The embeddings; the context vectors are discarded."""
+class Learned:
+    """The embedding; the context is thrown away."""
 
     vectors: NDArray[np.float32]  # v d
     gram_vectors: NDArray[np.float32] | None  # buckets d
-    trained: int  # words trained on, without those dropped by `sample`
+    trained: int  # words learned from, those left out by `sample` not counted
 
 
-def train_vectors(
-    corpus: EncodedCorpus, settings: Settings, progress: ProgressCallback | None = None
-) -> TrainedVectors:
-    """Train for some epochs over the corpus in its order; threads take chunks of it.
+def learn(
+    corpus: Encoded,
+    settings: Word2VecRun,
+    config: Word2VecConfig,
+    progress: ProgressCallback | None = None,
+) -> Learned:
+    """Every epoch goes over the corpus in its order, in chunks that free threads take.
 
-    The learning rate decreases with the words read. Random numbers are keyed by (seed, epoch,
-    chunk), so one thread is deterministic; several threads may overwrite each other's updates.
+    The rate falls with the words read. What is random in a chunk follows from (seed, epoch, chunk),
+    so one thread always learns the same; several write over one another now and then.
     """
-    run = _Run(corpus, settings, progress)
+    run = _Run(corpus, settings, config, progress)
     threads = [threading.Thread(target=run.work) for _ in range(settings.threads)]
     for thread in threads:
         thread.start()
@@ -57,17 +55,17 @@ def train_vectors(
     rows = len(corpus.vocabulary.words)
     table = run.tables.inputs
     if not np.isfinite(table).all():
-        raise InputError("training diverged: the vectors are not finite", fix="use a lower --lr")
-    vectors = _compose_vectors(table, run.rules) if settings.grams else table
-    return TrainedVectors(
+        raise InputError("the vectors grew beyond all numbers", fix="use a smaller rate")
+    vectors = _composed(table, run.rules) if config.grams else table
+    return Learned(
         vectors=vectors,
-        gram_vectors=table[rows:] if settings.grams else None,
+        gram_vectors=table[rows:] if config.grams else None,
         trained=run.trained,
     )
 
 
-def require_numba() -> None:
-    """Raise early if numba is not installed."""
+def need_kernel() -> None:
+    """Say what is missing before the work, not in the middle of it."""
     try:
         import numba  # noqa: F401
     except ImportError:
@@ -75,14 +73,18 @@ def require_numba() -> None:
 
 
 class _Run:
-    """The state that the threads share."""
+    """What the threads share."""
 
     def __init__(
-        self, corpus: EncodedCorpus, settings: Settings, progress: ProgressCallback | None
+        self,
+        corpus: Encoded,
+        settings: Word2VecRun,
+        config: Word2VecConfig,
+        progress: ProgressCallback | None,
     ) -> None:
         self.corpus, self.settings, self.progress = corpus, settings, progress
-        self.rules, self.shape = build_rules(corpus, settings)
-        self.tables = init_tables(corpus, settings)
+        self.rules, self.shape = make_rules(corpus, settings, config)
+        self.tables = fresh_tables(corpus, settings, config)
         self.trained = 0
         self.failure: BaseException | None = None
         self._seen = 0
@@ -99,15 +101,15 @@ class _Run:
             self._chunks = iter(())
 
     def work(self) -> None:
-        """Train on chunks until there are none left."""
+        """Take chunks until there are none."""
         try:
-            while self._train_chunk():
+            while self._one():
                 pass
-        except BaseException as error:  # raised by the main thread
+        except BaseException as error:  # told by the thread that waits
             self.failure = error
             self.stop()
 
-    def _train_chunk(self) -> bool:
+    def _one(self) -> bool:
         from cloze.train.word2vec import kernel
 
         settings = self.settings
@@ -118,11 +120,11 @@ class _Run:
                 return False
             epoch, number, first, last = chunk
             ids, ends = self.corpus.read(first, last)
-            done = self._seen / total
+            share = self._seen / total
             self._seen += len(ids)
             if self.progress:
                 self.progress("words trained on", self._seen, total)
-        lr = settings.first_rate + (settings.last_rate - settings.first_rate) * done
+        rate = settings.initial_lr + (settings.min_lr - settings.initial_lr) * share
         (seed,) = np.random.SeedSequence([settings.seed, epoch, number]).generate_state(
             1, np.uint64
         )
@@ -131,68 +133,70 @@ class _Run:
             self.tables,
             self.rules,
             self.shape,
-            np.float32(lr),
-            seed | np.uint64(1),  # zero is a fixed point of the generator
+            np.float32(rate),
+            seed | np.uint64(1),  # the generator never leaves zero
         )
         with self._lock:
             self.trained += int(trained)
         return True
 
 
-def build_rules(corpus: EncodedCorpus, settings: Settings) -> "tuple[Rules, Shape]":
-    """The lookup tables and settings of the kernel."""
-    require_numba()
+def make_rules(
+    corpus: Encoded, settings: Word2VecRun, config: Word2VecConfig
+) -> "tuple[Rules, Shape]":
+    """What the kernel looks up, by the settings."""
+    need_kernel()
     from cloze.train.word2vec.kernel import Rules, Shape
 
     counts, words = corpus.vocabulary.counts, corpus.vocabulary.words
     none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
     tree = settings.objective == "hierarchical"
-    paths = build_huffman_paths(counts) if tree else none
+    paths = huffman(counts) if tree else none
     bars = none[1].astype(np.uint32), none[1]
     if not tree:
-        bars = build_alias_table(noise_distribution(counts, settings.power))
+        bars = alias_table(noise(counts, settings.negative_exponent))
     starts, nodes, labels = paths
     rules = Rules(
-        keep_thresholds(counts, settings.sample),
+        kept(counts, settings.subsampling_threshold),
         *bars,
         starts,
         nodes,
         labels,
-        *ngram_rows(words, settings.grams),
+        *gram_rows(words, config.grams),
     )
     shape = Shape(
         window=settings.window,
-        negatives=0 if tree else settings.negatives,
-        longest=int(np.diff(paths[0]).max()) if tree else settings.negatives + 1,
+        negatives=0 if tree else settings.num_negatives,
+        longest=int(np.diff(paths[0]).max()) if tree else settings.num_negatives + 1,
         cbow=settings.kind == "cbow",
         nce=settings.objective == "nce",
     )
     return rules, shape
 
 
-def init_tables(corpus: EncodedCorpus, settings: Settings) -> "Tables":
+def fresh_tables(corpus: Encoded, settings: Word2VecRun, config: Word2VecConfig) -> "Tables":
     """Inputs uniform in ±1/2d, outputs zero, as in word2vec.c.
 
-    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) the score of a word has a bias b, at
-    first the log of its frequency p(w), and is compared with the noise: σ(v'·v + b − log k q(w)).
+    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) a word's score has a bias b, at first
+    the log of its share p(w), and is held against the noise: σ(v'·v + b − log k q(w)).
     """
     from cloze.train.word2vec.kernel import Tables
 
     counts = corpus.vocabulary.counts
-    rows = len(counts) + (settings.grams.buckets if settings.grams else 0)
-    inputs = np.empty((rows, settings.width), np.float32)
+    rows = len(counts) + (config.grams.buckets if config.grams else 0)
+    inputs = np.empty((rows, config.hidden_size), np.float32)
     np.random.default_rng(settings.seed).random(out=inputs, dtype=np.float32)
     inputs -= 0.5
-    inputs /= settings.width
+    inputs /= config.hidden_size
     shifts = np.zeros(len(counts), np.float32)
     if settings.objective == "nce":
-        expected = settings.negatives * noise_distribution(counts, settings.power)
+        expected = settings.num_negatives * noise(counts, settings.negative_exponent)
         shifts += np.log(expected) - np.log(counts / counts.sum())
-    return Tables(inputs, np.zeros((len(counts), settings.width), np.float32), shifts)
+    return Tables(inputs, np.zeros((len(counts), config.hidden_size), np.float32), shifts)
 
 
-def _compose_vectors(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
-    """The vector of each word: the mean of its own row and those of its n-grams."""
+def _composed(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
+    """The vector of each word: the mean of its own row and of its n-grams'."""
     starts, rows = rules.gram_starts, rules.gram_rows
     return np.stack(
         [

@@ -1,7 +1,7 @@
-"""The words and phrases of a text, and their counts.
+"""The words of a text, the phrases among them, and how often each occurs.
 
-A word is a sequence of letters and digits, with apostrophes inside it ("don't"); every ideograph is
-a word. Text that is tokenized already is split at spaces: `split="spaces"`.
+A word is a run of letters and digits, with apostrophes inside it ("don't"); every ideograph is one
+of its own. Text that is split already is taken as it is: `kind="spaced"`.
 """
 
 import re
@@ -18,47 +18,49 @@ from cloze.errors import InputError
 from cloze.progress import ProgressCallback
 from cloze.text.counting import count_chunks
 from cloze.text.words import IDEOGRAPHS
-from cloze.train.word2vec.settings import Text
+from cloze.train.word2vec.settings import Word2VecVocabulary
 
 _WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
-_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same for ASCII text, and faster
-MAX_COUNTED = 10_000_000  # distinct words or pairs of words in memory while counting
+_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same where all is ASCII, and faster
+MOST = 10_000_000  # different words, or pairs of words, held while counting
 JOIN = "_"
 
 Split = Callable[[str], list[str]]
-Texts = Callable[[], Iterable[str]]  # starts from the beginning each time
+Texts = Callable[[], Iterable[str]]  # from the start, each time it is called
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Words by descending count, and the phrases among them."""
+    """Words by falling count, and how a text is split into them."""
 
     words: tuple[str, ...]
     counts: NDArray[np.int64]
-    phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins, such as "new york"
+    phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins: "new york"
 
-    def splitter(self, text: Text) -> Split:
-        """A function that splits text into words and phrases."""
+    def splitter(self, text: Word2VecVocabulary) -> Split:
+        """Text to words and phrases."""
         return partial(split_text, text=text, phrases=self.phrases)
 
 
-def split_text(line: str, *, text: Text, phrases: Sequence[frozenset[str]] = ()) -> list[str]:
-    """The words of a line; the words of a phrase are joined by `_`."""
+def split_text(
+    line: str, *, text: Word2VecVocabulary, phrases: Sequence[frozenset[str]] = ()
+) -> list[str]:
+    """The words of a line, those of a phrase joined by `_`."""
     if text.lowercase:
         line = line.lower()
-    if text.split == "spaces":
+    if text.kind == "spaced":
         words = line.split()
     else:
         words = (_PLAIN if line.isascii() else _WORD).findall(line)
     for pairs in phrases:
-        words = join_phrases(words, pairs)
+        words = join(words, pairs)
     return words
 
 
-def join_phrases(words: list[str], pairs: frozenset[str]) -> list[str]:
-    """Join neighbouring words that are a phrase, from the left."""
+def join(words: list[str], pairs: frozenset[str]) -> list[str]:
+    """Neighbours that are a phrase as one word, from the left."""
     joined: list[str] = []
-    free = False  # whether the last word may still be part of a phrase
+    free = False  # whether the last word may still become half of a phrase
     for word in words:
         if free and f"{joined[-1]} {word}" in pairs:
             joined[-1] = f"{joined[-1]}{JOIN}{word}"
@@ -69,30 +71,32 @@ def join_phrases(words: list[str], pairs: frozenset[str]) -> list[str]:
     return joined
 
 
-def count_words(texts: Texts, text: Text, progress: ProgressCallback | None = None) -> Vocabulary:
-    """Count words in one pass over the texts, after one pass for each round of phrases."""
+def count(
+    texts: Texts, text: Word2VecVocabulary, progress: ProgressCallback | None = None
+) -> Vocabulary:
+    """Count words in one pass over the texts; before it, one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
     for _ in range(text.phrases):
         split = partial(split_text, text=text, phrases=tuple(phrases))
-        both = count_chunks(texts(), partial(_with_pairs, split), max_words=MAX_COUNTED)
+        both = count_chunks(texts(), partial(_with_pairs, split), max_words=MOST)
         phrases.append(find_phrases(both, text))
     split = partial(split_text, text=text, phrases=tuple(phrases))
-    counts = count_chunks(texts(), split, max_words=MAX_COUNTED, progress=progress)
+    counts = count_chunks(texts(), split, max_words=MOST, progress=progress)
     frequent = sorted(
         ((word, times) for word, times in counts.items() if times >= text.min_count),
         key=lambda entry: (-entry[1], entry[0]),
-    )[: text.max_words]
+    )[: text.size]
     if len(frequent) < 2:  # noqa: PLR2004
         raise InputError(
-            f"only {len(frequent)} words occur at least {text.min_count} times (min_count)",
+            f"only {len(frequent)} words occur {text.min_count} times or more",
             fix="give more text, or lower min_count",
         )
     words, times = zip(*frequent, strict=True)
     return Vocabulary(words=words, counts=np.array(times, np.int64), phrases=tuple(phrases))
 
 
-def find_phrases(counts: Counter[str], text: Text) -> frozenset[str]:
-    """Pairs that occur together far more often than expected by chance.
+def find_phrases(counts: Counter[str], text: Word2VecVocabulary) -> frozenset[str]:
+    """Pairs that occur together far more often than apart would explain.
 
     Mikolov et al. 2013, §4: (count(ab) − δ) / (count(a) · count(b)), δ = min_count, which
     word2phrase.c multiplies by the number of words.

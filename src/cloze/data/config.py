@@ -1,0 +1,71 @@
+"""The settings of corpora and of the samples cut from them, importable without torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from cloze.config import Config, Flag, Help, Range, one_of
+
+Pairs: TypeAlias = Literal["nsp", "sop", "none"]
+Sentences: TypeAlias = Literal["split", "lines"]
+Segmenter: TypeAlias = Callable[[str], list[str]]
+
+SEGMENTER_NAMES = ("jieba",)
+MIN_LENGTH = 8  # tokens of a sample
+
+Probability = Annotated[float, Range(0, 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig(Config):
+    """How documents are cut into samples.
+
+    Pairs: "nsp" is next sentence prediction (Devlin et al. 2018), "sop" sentence order prediction
+    (Lan et al. 2019), "none" whole sentences of one document, each token once an epoch (Liu et al.
+    2019, doc-sentences).
+    """
+
+    pairs: Annotated[
+        Pairs,
+        Help(
+            "Task on pairs of segments: nsp (next sentence prediction), sop (sentence order "
+            "prediction) or none"
+        ),
+        Flag("--pairs", "TASK"),
+    ] = "nsp"
+    max_length: Annotated[
+        int,
+        Range(MIN_LENGTH, 1 << 20),
+        Help("Maximum number of tokens in a training sequence, special tokens included"),
+        Flag("--max-length", "N"),
+    ] = 128
+    short_seq_prob: Annotated[
+        Probability, Help("Probability that a document is cut into shorter samples")
+    ] = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions(Config):
+    """How text becomes a corpus."""
+
+    sentences: Annotated[
+        Sentences, Help("Split the text into sentences, or take every line for one")
+    ] = "split"
+    # finds words in languages written without spaces: a name or, in Python, a function
+    segmenter: Segmenter | str | None = None
+    hold_out: Annotated[
+        float,
+        Range(0, below=1),
+        Help("Fraction of the documents held out for evaluation, chosen by a hash of their text"),
+    ] = 0.01
+    text_column: Annotated[
+        str | None,
+        Help("Column of the text in tables: name or 1-based number"),
+        Flag("--text-column", "COLUMN"),
+    ] = None
+    skip_bad: Annotated[bool, Help("Skip rows that cannot be read, and count them")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.segmenter, str):
+            one_of("segmenter", self.segmenter, SEGMENTER_NAMES)

@@ -1,0 +1,456 @@
+"""Complete recipes: a name, a file or an object, with options and settings on top, made once.
+
+The command line, the Python functions and `resume` all complete recipes here. The result is a
+frozen tree whose values are checked; nothing that runs it completes it again. No torch is imported,
+unless the default recipe depends on whether there is a GPU.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from cloze.config import (
+    FieldInfo,
+    Settings,
+    describe_fields,
+    from_mapping,
+    merge,
+    one_of,
+    override,
+    parse_settings,
+    read_toml,
+    suggest,
+    to_mapping,
+)
+from cloze.errors import ConfigError, InputError
+from cloze.files import PathLike
+from cloze.make.finetune.recipe import AXES, FinetuneRecipe
+from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.pretrain.recipe import DistillRecipe, PretrainRecipe
+from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
+from cloze.make.recipe.run import EXCLUSIVE
+from cloze.make.translation.recipe import TranslationRecipe
+from cloze.models.registry import Family, get_family, list_families
+
+Recipe: TypeAlias = (
+    PretrainRecipe
+    | DistillRecipe
+    | LanguageModelRecipe
+    | NGramRecipe
+    | Word2VecRecipe
+    | FinetuneRecipe
+    | TranslationRecipe
+)
+Command = Literal["pretrain", "distill", "finetune"]
+
+LAPTOP, FAST = "laptop", "fast"  # the recipes for those who name none, without and with a GPU
+TASKS = ("classify", "tag", "answer", "choose", "translate")
+PRETRAIN_CLASSES = (PretrainRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
+FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
+CLASSES: dict[Command, tuple[type[Any], ...]] = {
+    "pretrain": PRETRAIN_CLASSES,
+    "distill": (DistillRecipe,),
+    "finetune": FINETUNE_CLASSES,
+}
+_OF_FAMILY: dict[str, type[Any]] = {"ngram": NGramRecipe, "word2vec": Word2VecRecipe}
+_OF_KIND: dict[str, type[Any]] = {
+    "encoder": PretrainRecipe,
+    "language_model": LanguageModelRecipe,
+    "translator": TranslationRecipe,
+    "word_vectors": Word2VecRecipe,
+}
+# Flags of fields that several recipes share, but that have no effect in these.
+_WITHOUT: dict[type[Any], frozenset[str]] = {
+    LanguageModelRecipe: frozenset({"extra_tokens"}),
+    NGramRecipe: frozenset({"extra_tokens"}),
+    TranslationRecipe: frozenset({"extra_tokens", "init_from", "preset"}),
+}
+# Every command takes these; in some recipes there is nothing for them to change.
+_UNIVERSAL = frozenset({"device", "dtype", "seed", "threads"})
+
+
+class OptionError(ConfigError):
+    """An option that this family or task does not have."""
+
+    def __init__(self, option: str, whose: str, *, fix: str) -> None:
+        super().__init__(f"{whose} has no option {option}", fix=fix)
+        self.option, self.whose = option, whose
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore_option_error, (self.option, self.whose, self.fix)
+
+
+def recipe(
+    source: Recipe | PathLike = LAPTOP,
+    *,
+    settings: Settings = (),
+    **options: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 (any of the classes in `Recipe`)
+    """The complete recipe of a name, a file or an object.
+
+    Args:
+        source: a recipe, the name of one, or its file.
+        settings: by their paths, ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}.
+        options: the flags of the recipe's command as keywords: `lr=1e-4`.
+    """
+    cls = get_recipe_class(read_values(source))
+    if cls is DistillRecipe:
+        return complete_distillation(source, options=options, settings=settings)
+    complete = complete_finetuning if cls in FINETUNE_CLASSES else complete_pretraining
+    return complete(source, options=options, settings=settings)
+
+
+def complete_pretraining(
+    source: Recipe | PathLike | None = None,
+    *,
+    family: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    settings: Settings = (),
+) -> PretrainRecipe | LanguageModelRecipe | NGramRecipe | Word2VecRecipe:
+    """The complete recipe of `pretrain`.
+
+    Args:
+        source: a recipe, the name of one, or its file; left out, the family's own.
+        family: of the model; left out, as the recipe says.
+        options: by the names of their flags, {"lr": 1e-4}; those that are None are left out.
+        settings: by their paths, ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}.
+    """
+    given, asked = _given(options), parse_settings(settings)
+    if isinstance(source, PRETRAIN_CLASSES) and not (family or given or asked):
+        return source
+    family = family or asked.get("model.family")
+    if family is not None:
+        _check_pretrained(get_family(one_of("family", family, _pretrained_families())))
+    init_from = given.get("init_from") or asked.get("model.init_from")
+    base = detect_family(init_from)
+    if base is not None:
+        _check_pretrained(base, init_from)
+    if source is None:
+        source = _default_recipe(family, base, given.get("device") or asked.get("run.device"))
+    values = read_values(source)
+    cls = _class_for(values, family, source)
+    settled = _settle_family(values, family, base)
+    if "preset" in given and not preset_settings(settled):
+        raise OptionError("--preset", f"the family {settled}", fix="leave it out")
+    paths = {**map_options(cls, given, whose=f"the family {settled}"), **asked}
+    paths["model.family"] = settled
+    if cls is PretrainRecipe and family is not None and not _has_segments(settled):
+        paths.setdefault("sampling.pairs", "none")
+    made = build_recipe(cls, values, paths)
+    _check_continued(made, {**map_options(cls, given), **asked})
+    return made
+
+
+def complete_distillation(
+    source: Recipe | PathLike | None = None,
+    *,
+    teacher: PathLike | None = None,
+    options: Mapping[str, Any] | None = None,
+    settings: Settings = (),
+) -> DistillRecipe:
+    """The complete recipe of `distill`; see `complete_pretraining`."""
+    given, asked = _given(options), parse_settings(settings)
+    if isinstance(source, DistillRecipe) and not (given or asked or teacher):
+        return source
+    values = read_values(source or "distill")
+    if "distill" not in values:
+        raise ConfigError(
+            f"{_name(source)} is not a recipe for distill", fix="use one with a table [distill]"
+        )
+    paths = map_options(DistillRecipe, given, whose="distill")
+    if teacher is not None:
+        paths["distill.teacher"] = str(teacher)
+    made: DistillRecipe = build_recipe(DistillRecipe, values, paths | asked)
+    return made
+
+
+def complete_finetuning(
+    source: Recipe | PathLike | None = None,
+    *,
+    task: str | None = None,
+    model: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    settings: Settings = (),
+) -> FinetuneRecipe | TranslationRecipe:
+    """The complete recipe of `finetune`.
+
+    Args:
+        source: a recipe, the name of one, or its file; left out, the task's own.
+        task: classify, tag, answer, choose or translate; left out, as the recipe says.
+        model: the folder or name of the model that the run starts from.
+        options: see `complete_pretraining`.
+        settings: see `complete_pretraining`.
+    """
+    given, asked = _given(options), parse_settings(settings)
+    if isinstance(source, FINETUNE_CLASSES) and not (task or model or given or asked):
+        return source
+    values = {} if source is None else read_values(source)
+    task = task or asked.get("task") or _task_of(values) or FinetuneRecipe.task
+    one_of("task", task, TASKS)
+    if task == "translate":
+        return _complete_translation(source, model, given, asked)
+    paths = {**map_options(FinetuneRecipe, given, whose=f"the task {task}", task=task), **asked}
+    paths["task"] = task
+    if model is not None:
+        paths["model.init_from"] = model
+    if source is None:
+        values = read_values("features" if paths.get("transfer.kind") == "features" else "finetune")
+    elif get_recipe_class(values) not in (FinetuneRecipe, PretrainRecipe):
+        raise ConfigError(
+            f"{_name(source)} is not a recipe for the task {task}",
+            fix="use finetune, features, or a file like them",
+        )
+    made: FinetuneRecipe = build_recipe(FinetuneRecipe, values, paths)
+    if not made.run.search:
+        return made
+    fixed = {axis for axis, settled in AXES.items() if paths.keys() & set(settled)}
+    return made.with_run(fixed=tuple(sorted(fixed.union(made.run.fixed))))
+
+
+def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """A recipe of a class from plain values, with settings by their paths on top."""
+    asked, base = override({}, paths), override(values, {})
+    for group in EXCLUSIVE:  # one that is asked for replaces another of its group
+        if any(f"run.{name}" in paths for name in group) and "run" in base:
+            base["run"] = {name: one for name, one in base["run"].items() if name not in group}
+    if "model.preset" in paths:  # and a preset the sizes of the recipe
+        family = asked["model"].get("family") or base.get("model", {}).get("family", "bert")
+        for name in preset_settings(family) & base.get("model", {}).keys():
+            del base["model"][name]
+    return from_mapping(cls, merge(base, asked))
+
+
+def map_options(
+    cls: type[Any], options: Mapping[str, Any], *, whose: str = "it", task: str | None = None
+) -> dict[str, Any]:
+    """Options as settings of a recipe class, by their paths."""
+    known, paths = find_options(cls), {}
+    for name, value in options.items():
+        if name not in known or not _knows(known[name][1], task):
+            if name in _UNIVERSAL:
+                continue
+            raise OptionError(
+                "--" + name.replace("_", "-"), whose, fix="leave it out, or see the recipe's tables"
+            )
+        path, info = known[name]
+        is_whole = isinstance(value, float) and value.is_integer() and info.hint is int
+        paths[path] = int(value) if is_whole else value
+    return paths
+
+
+def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
+    """The fields of a recipe class that have a flag, by the flag's name, with their paths."""
+    found = {info.flag.option: (path, info) for path, info in _walk(cls, "") if info.flag}
+    return {name: found[name] for name in found if name not in _WITHOUT.get(cls, ())}
+
+
+def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
+    """The class of a recipe, by its contents."""
+    if "distill" in values:
+        return DistillRecipe
+    if "task" in values:
+        return FinetuneRecipe
+    return _class_of(get_family(_family_of(values)))
+
+
+def read_values(source: Recipe | PathLike) -> Mapping[str, Any]:
+    """The plain values of a recipe, of the one of a name, or of a file."""
+    if isinstance(source, str | os.PathLike):
+        return read_toml(find_recipe(source))
+    return to_mapping(source)
+
+
+def list_recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    inside = Path(str(files("cloze"))) / "recipes"
+    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
+    folder = inside if inside.is_dir() else beside
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find_recipe(source: PathLike) -> Path:
+    """The file of a recipe's name, or the file itself."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    known = list_recipes()
+    if str(source) in known:
+        return known[str(source)]
+    raise ConfigError(
+        f"there is no recipe {source}",
+        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
+    )
+
+
+def _given(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (options or {}).items() if value is not None}
+
+
+def _walk(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in describe_fields(cls).items():
+        kinds = [one for one in (info.hint, *get_args(info.hint)) if is_dataclass(one)]
+        if kinds and not (cls is ModelChoice and name == "config"):
+            assert isinstance(kinds[0], type)
+            yield from _walk(kinds[0], f"{inside}{name}.")
+        else:
+            yield inside + name, info
+
+
+def _knows(info: FieldInfo, task: str | None) -> bool:
+    assert info.flag is not None
+    return task is None or not info.flag.only or task in info.flag.only
+
+
+def _class_of(family: Family) -> type[Any]:
+    return _OF_FAMILY.get(family.name) or _OF_KIND[family.kind]
+
+
+def _family_of(values: Mapping[str, Any]) -> str:
+    model = values.get("model", {})
+    named = model.get("family") if isinstance(model, Mapping) else None
+    if named is None and isinstance(model, Mapping):
+        base = detect_family(model.get("init_from"))
+        named = base.name if base else None
+    return named or ModelChoice.family
+
+
+def _task_of(values: Mapping[str, Any]) -> str | None:
+    """The task of a recipe, if it is one of `finetune`."""
+    if "distill" not in values and _class_of(get_family(_family_of(values))) is TranslationRecipe:
+        return "translate"
+    return values.get("task")
+
+
+def _is_for_finetune(values: Mapping[str, Any]) -> bool:
+    labelled = {"task", "transfer"} & values.keys() or "train" in values.get("data", {})
+    sized = "batch_size" in values.get("run", {}) and "family" not in values.get("model", {})
+    return bool(labelled or sized or _task_of(values))
+
+
+def _class_for(values: Mapping[str, Any], family: str | None, source: object) -> type[Any]:
+    """The class of a recipe for `pretrain`, if it is one and fits the family that is asked for."""
+    if "distill" in values or _is_for_finetune(values):
+        command = "distill" if "distill" in values else "finetune"
+        raise ConfigError(
+            f"{_name(source)} is a recipe for {command}",
+            fix=f"use cloze {command}, or a recipe for pretrain",
+        )
+    said = _family_of(values)
+    cls = get_recipe_class(values)
+    same = family is None or family == said
+    if not same and (cls is not PretrainRecipe or _class_of(get_family(str(family))) is not cls):
+        raise ConfigError(
+            f"the recipe is for the family {said}, but {family} was asked for",
+            fix="leave one of the two out",
+        )
+    return cls
+
+
+def _settle_family(values: Mapping[str, Any], family: str | None, base: Family | None) -> str:
+    """The family of the model; that of a model to continue is given."""
+    settled = family or (base.name if base else _family_of(values))
+    if base is not None and base.name != settled:
+        raise ConfigError(
+            f"the family {settled} was asked for, but the model to continue is {base.description}",
+            fix="leave --family out",
+        )
+    cls, said = get_recipe_class(values), _family_of(values)
+    is_encoder = base is not None and _class_of(base) is cls is PretrainRecipe
+    if base is not None and base.name != said and not is_encoder:
+        raise ConfigError(
+            f"the recipe is for the family {said}, but the model to continue is {base.description}",
+            fix=f"use the recipe {base.recipe}, or leave --init-from out",
+        )
+    return settled
+
+
+def _pretrained_families() -> list[str]:
+    made = [one for one in list_families().values() if _class_of(one) in PRETRAIN_CLASSES]
+    return [one.name for one in made if one.recipe != "distill"]
+
+
+def _check_pretrained(family: Family, init_from: object = None) -> None:
+    """Raise where `pretrain` does not train a family, or cannot continue its models."""
+    if family.kind == "translator":
+        raise ConfigError(
+            f"{init_from or family.name} is {family.description}, which learns from aligned text",
+            fix="use cloze finetune translate MODEL --train SRC TGT",
+        )
+
+
+def _default_recipe(family: str | None, base: Family | None, device: object) -> str:
+    if family is not None:
+        return get_family(family).recipe or LAPTOP
+    if base is not None and base.kind != "encoder":
+        return base.recipe or LAPTOP
+    return default_recipe(None if device is None else str(device))
+
+
+def default_recipe(device: str | None = None) -> str:
+    """The recipe of `pretrain` where none is named: fast if one GPU will run it, else laptop."""
+    if device is None:
+        import torch
+
+        on_gpu = torch.cuda.is_available()
+    else:
+        on_gpu = device.startswith("cuda")
+    return FAST if on_gpu and int(os.environ.get("WORLD_SIZE", "1")) == 1 else LAPTOP
+
+
+def _has_segments(family: str) -> bool:
+    names = {field.name for field in fields(get_family(family).config_class)}
+    return "type_vocab_size" in names
+
+
+def _complete_translation(
+    source: Recipe | PathLike | None,
+    model: str | None,
+    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> TranslationRecipe:
+    base = detect_family(model)
+    if model is not None and (base is None or base.kind != "translator"):
+        raise InputError(
+            f"{model} is not a translator, and only translators can be continued as one",
+            fix="leave it out to train a new one: --recipe transformer or seq2seq",
+        )
+    values = read_values(source or (base.recipe if base else None) or "transformer")
+    if get_recipe_class(values) is not TranslationRecipe:
+        raise ConfigError(
+            f"{_name(source)} is not a recipe for translate",
+            fix="use transformer, transformer-base, seq2seq, or a file with one of these families",
+        )
+    paths = {**map_options(TranslationRecipe, given, whose="the task translate"), **asked}
+    if base is not None:
+        paths |= {"model.init_from": model, "model.family": _settle_family(values, None, base)}
+    made: TranslationRecipe = build_recipe(TranslationRecipe, values, paths)
+    _check_continued(made, {**map_options(TranslationRecipe, given), **asked})
+    return made
+
+
+def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN401
+    """Raise on settings of a model or vocabulary that the model to continue has already.
+
+    They would have no effect, and whoever gives them expects a model of another size.
+    """
+    if made.model.init_from is None:
+        return
+    allowed = {"model.init_from", "model.family", "vocabulary.extra_tokens"}
+    for path in paths.keys() - allowed:
+        if path.startswith(("model.", "vocabulary.")):
+            raise ConfigError(
+                f"{path} is given, but the model to continue has its own",
+                fix="leave it out"
+                + ("; --extra-tokens adds words of the new text" if "vocabulary" in path else ""),
+            )
+
+
+def _name(source: object) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else "it"
+
+
+def _restore_option_error(option: str, whose: str, fix: str) -> OptionError:
+    return OptionError(option, whose, fix=fix)

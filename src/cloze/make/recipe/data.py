@@ -1,0 +1,154 @@
+"""The table `data` of recipes: one class for each kind of training data."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cloze.config import Choices, Config, Flag, Help, Range
+from cloze.data.config import SEGMENTER_NAMES, CorpusOptions
+from cloze.errors import ConfigError
+from cloze.text.truncation import Truncation
+
+Fraction = Annotated[float, Range(0, below=1)]
+Files = tuple[str, ...]
+_SIDES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData(Config):
+    """Text whose lines are sentences."""
+
+    sources: Annotated[Files, Help("Files, folders and globs of text")] = ()
+    text_column: Annotated[
+        str | None,
+        Help("Column of the text in tables: name or 1-based number"),
+        Flag("--text-column", "COLUMN"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelData(TextData):
+    """Text to learn from, and text to evaluate by."""
+
+    dev: Annotated[
+        Files,
+        Help("Text for evaluation (default: the last lines of the training text)"),
+        Flag("--dev", "PATH"),
+    ] = ()
+    hold_out: Annotated[
+        float, Range(0, 0.9), Help("Fraction of the lines held out where dev is not given")
+    ] = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusData(CorpusOptions):
+    """Running text that is prepared as a corpus of documents."""
+
+    sources: Annotated[Files, Help("Files, folders and globs of text")] = ()
+    segmenter: Annotated[
+        str | None,
+        Choices(*SEGMENTER_NAMES),
+        Help("Word segmenter for languages written without spaces"),
+    ] = None
+    folder: Annotated[
+        str | None,
+        Help("Folder of the prepared corpus, to share or reuse it (default: in the run's folder)"),
+        Flag("--corpus", "FOLDER"),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Range(1, 1 << 10),
+        Help("Number of processes that prepare the text (default: one per core)"),
+        Flag("--workers", "N"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledData(Config):
+    """Labelled examples, and how they are read."""
+
+    train: Annotated[Files, Help("Labelled data to learn from")] = ()
+    dev: Annotated[Files, Help("Labelled data to evaluate by")] = ()
+    hold_out: Annotated[
+        Fraction, Help("Fraction of the training data held out where dev is not given")
+    ] = 0.1
+    text_column: Annotated[
+        str | None,
+        Help("Column of the text: name or 1-based number (default: auto-detected)"),
+        Flag("--text-column", "COLUMN", only=("classify",)),
+    ] = None
+    pair_column: Annotated[
+        str | None,
+        Help("Column of the second text of a pair (default: auto-detected)"),
+        Flag("--pair-column", "COLUMN", only=("classify",)),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        Help("Column of the label (default: auto-detected)"),
+        Flag("--label-column", "COLUMN", only=("classify",)),
+    ] = None
+    is_regression: Annotated[
+        bool | None,
+        Help("Labels are numbers or classes (default: auto-detected)"),
+        Flag("--regression/--classification", only=("classify",)),
+    ] = None
+    tag_column: Annotated[
+        str | None,
+        Help("Column of the tags: name or 1-based number (default: auto-detected)"),
+        Flag("--tag-column", "COLUMN", only=("tag",)),
+    ] = None
+    tag_scheme: Annotated[
+        str | None,
+        Help("Scheme of the tags: IOB1, IOB2, BMES (default: auto-detected)"),
+        Flag("--tag-scheme", "NAME", only=("tag",)),
+    ] = None
+    skip_bad: Annotated[
+        bool, Help("Skip rows that cannot be read, and count them"), Flag("--skip-bad")
+    ] = False
+    max_length: Annotated[
+        int | None,
+        Range(3, 1 << 20),  # two of them are special tokens
+        Help("Maximum number of tokens in a sequence (default: the model's maximum)"),
+        Flag("--max-length", "N"),
+    ] = None
+    truncation: Annotated[
+        Truncation | None,
+        Help(
+            "How longer texts are truncated: head, tail, head+tail or window (default: window "
+            "for answer and tag, else head)"
+        ),
+        Flag("--truncation", "POLICY"),
+    ] = None
+    overlap: Annotated[
+        int | None,
+        Range(0, 1 << 20),
+        Help("Window overlap in tokens (default: a quarter of the window)"),
+        Flag("--overlap", "N"),
+    ] = None
+    context: Annotated[
+        bool,
+        Help("Tags: encode each sentence with its neighbours"),
+        Flag("--context", only=("tag",)),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelData(Config):
+    """Aligned files: the source, then the target."""
+
+    train: Annotated[Files, Help("Source and target files to learn from")] = ()
+    dev: Annotated[Files, Help("Source and target files to evaluate by")] = ()
+    max_length: Annotated[
+        int,
+        Range(2, 1 << 20),
+        Help("Maximum number of tokens in a sentence; longer pairs are left out"),
+        Flag("--max-length", "N"),
+    ] = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train", "dev"):
+            count = len(getattr(self, name))
+            if count not in (0, _SIDES):
+                raise ConfigError(
+                    f"{name} names {count} files", fix="name two: the source, then the target"
+                )
