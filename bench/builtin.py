@@ -29,17 +29,17 @@ SHORTEST = 80  # characters of a text
 FITTED, LONGEST = 400, 600  # texts to round weights on, and characters of each
 TEXTS = [
     TrainingText(
-        what="English Wikipedia, long and short articles of 2015",
+        name="English Wikipedia, long and short articles of 2015",
         licence="CC BY-SA 3.0",
         source="the authors of Wikipedia, https://en.wikipedia.org",
     ),
     TrainingText(
-        what="English books",
+        name="English books",
         licence="public domain",
         source="Project Gutenberg, https://www.gutenberg.org",
     ),
 ]
-LIMITS = [
+LIMITATIONS = [
     "It knows the English of an encyclopedia of 2015 and of old books, in lower case; nothing "
     "newer, no other language, no code.",
     "It is small and learned for minutes: for vectors of sentences and for hard tasks, a larger "
@@ -62,18 +62,18 @@ def main() -> None:
     parser.add_argument("--storage", default="")
     parser.add_argument("--force", action="store_true")
     given = parser.parse_args()
-    about = ModelFacts(
+    facts = ModelFacts(
         summary="A small English encoder that comes with cloze: it fills blanks, makes vectors "
         "and is a start for tasks of your own, with no download.",
         texts=TEXTS,
         machine=given.machine,
-        limits=LIMITS,
+        limitations=LIMITATIONS,
         storage=given.storage,
     )
     model = round_weights(cloze.load(given.run, device="cpu"), fitting(given.fit))
     with tempfile.TemporaryDirectory() as work:
         made = save_small(model, Path(work) / given.out.name)
-        write_model_card(given.run, made, about, read_scores(given.scores), earlier=given.earlier)
+        write_model_card(given.run, made, facts, read_scores(given.scores), earlier=given.earlier)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         total = sum(path.stat().st_size for path in files)
         for path in files:

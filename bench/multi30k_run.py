@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 import cloze
-from cloze.checkpoint.translator import Translator, learn_pieces, sentences
+from cloze.checkpoint.model import Model
 from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
+from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.fit import Callbacks
@@ -138,7 +139,8 @@ def chinese(data: Path, most: int | None) -> dict[str, Pairs]:
 def by_size(pairs: Pairs, tokenizer: Tokenizer, *, longer: bool) -> Pairs:
     """Those with more tokens than the short runs learn from; or the others."""
     sizes = [
-        max(map(len, both)) for both in zip(*(sentences(tokenizer, s) for s in pairs), strict=True)
+        max(map(len, both))
+        for both in zip(*(encode_sentences(tokenizer, s) for s in pairs), strict=True)
     ]
     kept = [
         both
@@ -156,7 +158,7 @@ def learn_vocabulary(run: Run, given: argparse.Namespace) -> None:
     place = vocabulary(run, given)
     if not place.is_dir():
         source, target = read(given.data, run, given.examples)["train"]
-        learn_pieces(sorted([*source, *target]), given.vocabulary).save(place)
+        learn_joint_bpe(sorted([*source, *target]), given.vocabulary).save(place)
 
 
 # --- one run, in a process of its own -----------------------------------------------------------
@@ -238,12 +240,12 @@ def watch(name: str) -> Callbacks:
     return Callbacks(log=lambda text: tell(run=name, says=text), steps=steps)
 
 
-def said_by(model: Translator, source: list[str], search: dict[str, Any]) -> list[str]:
+def said_by(model: Model, source: list[str], search: dict[str, Any]) -> list[str]:
     found = translate(model, source, beam=BEAM, truncation="head", batch_tokens=32_768, **search)
     return [one.text for one in found]
 
 
-def chosen_search(model: Translator, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
+def chosen_search(model: Model, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
     """The length penalty that does best on val, and its BLEU there."""
     scores = [
         compute_bleu(said_by(model, val[0], search), val[1], tokenize=run.bleu).score
@@ -254,7 +256,7 @@ def chosen_search(model: Translator, val: Pairs, run: Run) -> tuple[dict[str, An
 
 
 def evaluate_test(
-    model: Translator, test: Pairs, run: Run, search: dict[str, Any], out: Path
+    model: Model, test: Pairs, run: Run, search: dict[str, Any], out: Path
 ) -> dict[str, Any]:
     """BLEU of the test sentences, of all and by length."""
     source, reference = test
@@ -301,7 +303,7 @@ def sacrebleu(
     return {"score": score, "signature": str(metric.get_signature())}
 
 
-def plot_example(model: Translator, name: str, search: dict[str, Any], pictures: Path) -> str:
+def plot_example(model: Model, name: str, search: dict[str, Any], pictures: Path) -> str:
     """The sentence that was asked for, and which words its translation came from."""
     found = translate(model, ASKED, beam=BEAM, align=True, **search).candidates[0]
     assert found.alignment is not None

@@ -32,7 +32,7 @@ from rich.table import Table
 from torch import nn
 
 import cloze
-from cloze.checkpoint.translator import Translator
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
@@ -45,7 +45,7 @@ PLACES = 1024
 Side = Callable[[Sequence[str]], list[str]]
 
 
-def ours(model: Translator, tokens: int) -> Side:
+def ours(model: Model, tokens: int) -> Side:
     def run(texts: Sequence[str]) -> list[str]:
         found = translate(
             model,
@@ -71,7 +71,7 @@ def table(module: Transformer) -> np.ndarray:
 # --- CTranslate2 ------------------------------------------------------------------------------
 
 
-def export_ctranslate2(model: Translator, folder: Path) -> None:
+def export_ctranslate2(model: Model, folder: Path) -> None:
     module, config = model.module, model.config
     assert isinstance(module, Transformer)
     spec = transformer_spec.TransformerSpec.from_config(
@@ -138,7 +138,7 @@ def copy_attention(spec: Any, attention: Any, norm: Any, *, parts: int) -> None:
     copy_linear(spec.linear[-1], attention.out)
 
 
-def by_ctranslate2(model: Translator, folder: Path, kind: str, tokens: int, threads: int) -> Side:
+def by_ctranslate2(model: Model, folder: Path, kind: str, tokens: int, threads: int) -> Side:
     translator = ctranslate2.Translator(
         str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
     )
@@ -161,7 +161,7 @@ def by_ctranslate2(model: Translator, folder: Path, kind: str, tokens: int, thre
 # --- transformers -----------------------------------------------------------------------------
 
 
-def export_transformers(model: Translator) -> Any:
+def export_transformers(model: Model) -> Any:
     """A Marian or an M2M-100 with these weights, and one more token to pad with."""
     module, config = model.module, model.config
     assert isinstance(module, Transformer)
@@ -238,7 +238,7 @@ def their_attention(name: str, attention: Any, norm: Any) -> dict[str, torch.Ten
     return found
 
 
-def by_transformers(model: Translator, peer: Any, tokens: int) -> Side:
+def by_transformers(model: Model, peer: Any, tokens: int) -> Side:
     pad = model.config.vocab_size
 
     @torch.inference_mode()

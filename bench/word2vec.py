@@ -31,9 +31,9 @@ from cloze.metrics.word_vectors import (
 )
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
-from cloze.train.word2vec.corpus import Encoded, encode
+from cloze.train.word2vec.corpus import EncodedCorpus, encode_corpus
 from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
-from cloze.train.word2vec.trainer import learn
+from cloze.train.word2vec.trainer import train_vectors
 from cloze.train.word2vec.vocabulary import split_text
 from common import DATA, tell, versions
 
@@ -62,9 +62,9 @@ def settings_of(kind: str, options: argparse.Namespace, **changes) -> Word2VecRu
     )
 
 
-def prepare_text(texts: list[list[str]], folder: Path) -> Encoded:
+def prepare_text(texts: list[list[str]], folder: Path) -> EncodedCorpus:
     spaced = Word2VecVocabulary(kind="spaced", lowercase=False)
-    return encode(lambda: (" ".join(words) for words in texts), spaced, folder)
+    return encode_corpus(lambda: (" ".join(words) for words in texts), spaced, folder)
 
 
 def gensim_model(kind: str, options: argparse.Namespace) -> Word2Vec:
@@ -91,15 +91,17 @@ def measure_seconds(work, *arguments) -> float:
     return time.perf_counter() - start
 
 
-def speed(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
+def speed(texts: list[list[str]], corpus: EncodedCorpus, options: argparse.Namespace) -> dict:
     raw = sum(map(len, texts)) * options.epochs
     results, config = {}, Word2VecConfig(hidden_size=options.width)
     for kind in KINDS:
         ours, theirs = [], []
         once = argparse.Namespace(**{**vars(options), "epochs": 1})
-        learn(corpus, settings_of(kind, once), config)
+        train_vectors(corpus, settings_of(kind, once), config)
         for _ in range(options.rounds):
-            ours.append(raw / measure_seconds(learn, corpus, settings_of(kind, options), config))
+            ours.append(
+                raw / measure_seconds(train_vectors, corpus, settings_of(kind, options), config)
+            )
             model = gensim_model(kind, options)
             model.build_vocab(texts)
             theirs.append(raw / measure_seconds(train_gensim, model, texts, options.epochs))
@@ -131,10 +133,10 @@ def metric(found):
     return (lambda chosen: spearman(judged[chosen], cosines[chosen])), len(judged)
 
 
-def quality(texts: list[list[str]], corpus: Encoded, options: argparse.Namespace) -> dict:
+def quality(texts: list[list[str]], corpus: EncodedCorpus, options: argparse.Namespace) -> dict:
     results, config = {}, Word2VecConfig(hidden_size=options.width)
     for kind in KINDS:
-        vectors = learn(corpus, settings_of(kind, options), config).vectors
+        vectors = train_vectors(corpus, settings_of(kind, options), config).vectors
         ours = WordVectors(words=corpus.vocabulary.words, vectors=vectors)
         model = gensim_model(kind, options)
         model.build_vocab(texts)

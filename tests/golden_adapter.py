@@ -17,7 +17,7 @@ POOLED = ("nsp", "sequence", "choice")
 
 def module_outputs(model, inputs):
     """Tensors by name, of a fixed batch; the name of the family says how it is called."""
-    return FAMILIES[getattr(model, "config", model).family](model, inputs)
+    return FAMILIES[model.config.family](model, inputs)
 
 
 def _encoder(model, inputs):
@@ -84,7 +84,7 @@ def _translator(model, inputs):
 
 def _ngram(model, inputs):
     ids = inputs["input_ids"].cpu().numpy()
-    rows = [model.next_log_probs(ids[:end].tolist()) for end in range(1, len(ids))]
+    rows = [model.module.next_log_probs(ids[:end].tolist()) for end in range(1, len(ids))]
     return {
         "log_probs": torch.from_numpy(model.module.log_probs(ids)),
         "next_log_probs": torch.stack([torch.from_numpy(row) for row in rows]),
@@ -93,7 +93,7 @@ def _ngram(model, inputs):
 
 def _word2vec(model, inputs):
     texts = bytes(inputs["words"].tolist()).decode().split()
-    return {"vectors": torch.stack([torch.from_numpy(model[word].copy()) for word in texts])}
+    return {"vectors": torch.stack([torch.from_numpy(model.module[word].copy()) for word in texts])}
 
 
 FAMILIES = {
@@ -111,11 +111,8 @@ FAMILIES = {
 
 def shape_of(model):
     """What a configuration says, in words of our own; what a family lacks is left out."""
-    config = getattr(model, "config", None)
-    if config is None:
-        return {"vocab_size": len(model.words), "hidden_size": model.width}
     names = ("vocab_size", "hidden_size", "num_layers", "num_heads", "order", "cell")
-    shape = {name: getattr(config, name, None) for name in names}
+    shape = {name: getattr(model.config, name, None) for name in names}
     return {name: value for name, value in shape.items() if value is not None}
 
 
@@ -220,7 +217,7 @@ def translate(model, inputs):
 
 def similar(model, inputs):
     words = inputs["words"]
-    unseen = inputs["unseen"] if model.grams is not None else []
+    unseen = inputs["unseen"] if model.config.grams is not None else []
     near = cloze.similar(model, [*words, *unseen], top=4)
     a, b, c = words[:3]
     return {
@@ -231,7 +228,10 @@ def similar(model, inputs):
     }
 
 
-SCORES = {"brevity_penalty": "brevity"}  # new name of a score: the one it had in commit 58e9c8d
+SCORES = {
+    "brevity_penalty": "brevity",
+    "majority_accuracy": "commoner_pair_accuracy",
+}  # new name of a score: the one it had in commit 58e9c8d
 
 
 def evaluate(model, files):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cloze.checkpoint.ngram import NGramModel
+from cloze.checkpoint.model import Model
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.models.ngram import NGram
 from cloze.text.tokenizer_training import build_whitespace_tokenizer
@@ -79,14 +79,13 @@ def made(sentences, vocab_size, order, memory=1 << 20) -> NGram:
         )
 
 
-def text_model(order=3, lines=TEXT) -> NGramModel:
+def text_model(order=3, lines=TEXT) -> Model:
     """A small model of words."""
     tokenizer = build_whitespace_tokenizer(
         sorted({word for line in lines for word in line.split()})
     )
-    return NGramModel(
-        module=made(tokenizer.encode_ids(lines), tokenizer.vocab_size, order), tokenizer=tokenizer
-    )
+    module = made(tokenizer.encode_ids(lines), tokenizer.vocab_size, order)
+    return Model(module=module, config=module.config, tokenizer=tokenizer)
 
 
 def total(model, context) -> float:

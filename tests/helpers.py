@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.word2vec import make_model
 from cloze.errors import ClozeError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
+from cloze.models.word2vec import WordVectors
 from cloze.text.tokenizer import Tokenizer
 
 ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
@@ -60,6 +62,21 @@ def check_mentions(text: str, *names) -> None:
         assert mentions(plain, name), f"{name!r} is not mentioned in: {plain}"
 
 
+class Mentions:
+    """Equals every text that has these names in it."""
+
+    __hash__ = None
+
+    def __init__(self, *names) -> None:
+        self.names = names
+
+    def __eq__(self, text: object) -> bool:
+        return isinstance(text, str) and all(mentions(text, name) for name in _flat(self.names))
+
+    def __repr__(self) -> str:
+        return f"Mentions{self.names}"
+
+
 def mentions(text: str, name: object) -> bool:
     """Whether the text has the name in it: in any case, numbers as whole numbers."""
     words = [re.escape(word) for word in str(name).split()]
@@ -102,3 +119,8 @@ def tiny_model(
     config = FAMILIES[family].config_class(**(shape | changes))
     module = scramble(build(config, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)
+
+
+def word_model(training=None, **fields) -> Model:
+    """Word vectors as a model."""
+    return make_model(WordVectors(**fields), training)

@@ -2,10 +2,12 @@
 
 import torch
 
-from cloze.checkpoint.language import CONFIGS, NeuralModel, on_meta
-from cloze.checkpoint.words import Vocabulary
+from cloze.checkpoint.model import Model
+from cloze.models.build import build_on_meta
 from cloze.models.configs.ngram import BOS
+from cloze.models.language import Vocabulary
 from cloze.models.nnlm import BOS_LOGIT
+from cloze.models.registry import FAMILIES
 from cloze.text.tokenizer_training import train_whitespace_tokenizer
 from grams import TEXT
 from helpers import scramble
@@ -33,21 +35,21 @@ VARIETIES = {
 }
 
 
-def language_model(variety="nnlm", tokenizer=None, **changes) -> NeuralModel:
+def neural_model(variety="nnlm", tokenizer=None, **changes) -> Model:
     """A scrambled model of the words of a small text."""
     family, own = VARIETIES[variety]
     tokenizer = tokenizer or train_whitespace_tokenizer(TEXT)
     size = len(Vocabulary(tokenizer).words)
     shape = {**SHAPES[family], **own, **changes}
-    config = CONFIGS[family](vocab_size=size, bos_id=BOS, **shape)
-    module = scramble(on_meta(config).to_empty(device="cpu"), seed=2, scale=0.5).eval()
+    config = FAMILIES[family].config_class(vocab_size=size, bos_id=BOS, **shape)
+    module = scramble(build_on_meta(config).to_empty(device="cpu"), seed=2, scale=0.5).eval()
     with torch.no_grad():  # as all models begin and, by that, stay
         bias = module.output.bias if family == "nnlm" else module.bias
         bias[BOS] = BOS_LOGIT
-    return NeuralModel(module=module, tokenizer=tokenizer, config=config)
+    return Model(module=module, tokenizer=tokenizer, config=config)
 
 
-def fresh_model(variety="nnlm", **changes) -> NeuralModel:
+def fresh_model(variety="nnlm", **changes) -> Model:
     """One as training begins with it."""
-    made = language_model(variety, **changes)
-    return NeuralModel.new(made.config, made.tokenizer, rng=torch.Generator().manual_seed(1))
+    made = neural_model(variety, **changes)
+    return Model.new(made.config, made.tokenizer, rng=torch.Generator().manual_seed(1))

@@ -3,11 +3,12 @@
 import torch
 
 import cloze
-from cloze.checkpoint.translator import Translator, learn_pieces
+from cloze.checkpoint.model import Model
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
+from cloze.text.joint_bpe import learn_joint_bpe
 from helpers import scramble
 
 SIZE = 23
@@ -78,10 +79,10 @@ def module_of(variety: str, seed: int = 0, scale: float = 0.4):
     return scramble(made, seed, scale).double().eval()
 
 
-def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Translator:
+def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Model:
     """A scrambled model with a vocabulary."""
-    tokenizer = learn_pieces(TEXTS, size)
-    made = Translator.new(
+    tokenizer = learn_joint_bpe(TEXTS, size)
+    made = Model.new(
         config_of(variety, tokenizer.vocab_size), tokenizer, rng=torch.Generator().manual_seed(0)
     )
     scramble(made.module, seed=2, scale=scale)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.checkpoint.model import Model
     from cloze.checkpoint.source import builtin
     from cloze.errors import ClozeError
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 _HOMES = {
-    "load": "cloze.checkpoint.families",
+    "load": "cloze.checkpoint.load",
     "Model": "cloze.checkpoint.model",
     "builtin": "cloze.checkpoint.source",
     "ClozeError": "cloze.errors",

@@ -346,7 +346,9 @@ def _names(classes: NDArray[Any]) -> list[str]:
 
 
 def _opened(model: PathLike | Model, device: str | None) -> Model:
-    return model if isinstance(model, Model) else load(model, device=device, quiet=True)
+    if isinstance(model, Model):
+        return model
+    return load(model, device=device, quiet=True, kind="encoder")
 
 
 def _packed(model: Model) -> dict[str, bytes]:

@@ -43,6 +43,30 @@ def run_process(
     )
 
 
+def run_torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in two processes, which end with it."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    with subprocess.Popen(
+        [*torchrun, "-m", "cloze", *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=200)
+        except BaseException:
+            process.terminate()  # hands it on to its workers, which a kill would leave behind
+            process.wait(30)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def torchrun() -> Command:
+    return run_torchrun
+
+
 @pytest.fixture(scope="session")
 def run() -> Command:
     return run_here

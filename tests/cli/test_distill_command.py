@@ -1,9 +1,6 @@
 """`cloze distill` as a user runs it: to the end, resumed, in two processes."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,8 +10,6 @@ from cloze.checkpoint.model import Model
 from cloze.models.configs.bert import BertConfig
 from helpers import check_mentions, scramble
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-TORCHRUN += ["-m", "cloze"]
 SMALL = ["--max-length=16", "--batch-tokens=128", "--threads=1", "--workers=1", "--device=cpu"]
 SMALL += ["--set=data.hold_out=0.2", "--set=run.log_every=1"]
 
@@ -64,18 +59,11 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     assert json.loads(resumed.stdout)["steps"] == 4
 
 
-def test_two_processes_learn_what_one_does(run, teacher, text, tmp_path):
+def test_two_processes_learn_what_one_does(run, torchrun, teacher, text, tmp_path):
     settings = [*SMALL, "--steps", "4", "--accumulate", "2"]
     alone = run("distill", teacher, text, "--out", tmp_path / "one", *settings)
     assert alone.returncode == 0, alone.stderr
-    together = subprocess.run(
-        [*TORCHRUN, "distill", teacher, text, "--out", tmp_path / "two", *settings],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    together = torchrun("distill", teacher, text, "--out", tmp_path / "two", *settings)
     assert together.returncode == 0, together.stderr
     weights = [cloze.load(tmp_path / name).module.state_dict() for name in ("one", "two")]
     for name, weight in weights[0].items():

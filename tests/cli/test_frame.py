@@ -17,13 +17,12 @@ import typer
 from typer.testing import CliRunner
 
 from cloze import __version__
-from cloze.checkpoint.vectors import WordModel
 from cloze.cli import common
 from cloze.cli.app import COMMANDS, load_command
 from cloze.errors import InputError
 from grams import text_model
-from helpers import check_mentions, tiny_model
-from languages import language_model
+from helpers import check_mentions, tiny_model, word_model
+from languages import neural_model
 from translators import translator
 
 VERBS = list(COMMANDS)
@@ -72,13 +71,13 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("kind", ["words", "ngram", "lstm", "transformer"])
 def test_what_needs_no_net_starts_without_torch(kind: str, tmp_path: Path) -> None:
     if kind == "words":
-        words = WordModel(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
+        words = word_model(words=["cat", "dog"], vectors=np.eye(2, dtype=np.float32))
         folder = words.save(tmp_path / "model")
         printed, found = heavy(["similar", folder, "cat"])
         assert "dog" in printed
         assert "torch" not in found.split()
     else:
-        made = {"ngram": text_model, "lstm": partial(language_model, "lstm")}
+        made = {"ngram": text_model, "lstm": partial(neural_model, "lstm")}
         model = made.get(kind, partial(translator, "transformer"))()
         folder = model.save(tmp_path / "model")
     printed, found = heavy(["info", folder])

@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.checkpoint.task import Task
-from cloze.checkpoint.vectors import WordModel
 from cloze.cli.app import app
 from grams import text_model
-from helpers import check_mentions, tiny_model
+from helpers import check_mentions, tiny_model, word_model
 from translators import TEXTS, translator
 
 LINES = "the cat sat .\n\na b\n"
@@ -68,7 +67,7 @@ def place(tmp_path_factory):
     translator("learned").save(folder / "translator")
     words = ("man", "king", "woman", "queen", "cat")
     numbers = np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32)
-    WordModel(words=words, vectors=numbers).save(folder / "vectors")
+    word_model(words=words, vectors=numbers).save(folder / "vectors")
     (folder / "target").write_text(SOURCES)
     return folder
 

@@ -150,7 +150,7 @@ def test_a_translator_from_two_files(run, folder):
     )
     assert made.returncode == 0, made.stderr
     assert "bleu\t" in made.stdout
-    assert "best after step\t" in made.stdout
+    check_mentions(made.stdout, "best", "step")
     judged = run("evaluate", folder / "mt", *sides, "--beam", "1", "--quiet")
     assert judged.returncode == 0, judged.stderr
     assert "signature\tnrefs:1|case:mixed" in judged.stdout
@@ -158,8 +158,8 @@ def test_a_translator_from_two_files(run, folder):
         *("finetune", "translate", "--train", *sides, "--out", folder / "mt2", "--steps", "1"),
         *("--set", "vocabulary.size=280", "--quiet", *sizes),
     )
-    assert "kept\tthe last, as nothing was held out" in alone.stdout
-    assert "best after step" not in alone.stdout
+    check_mentions(alone.stdout, "last")
+    assert "best" not in alone.stdout
     onward = run(
         *("finetune", "translate", folder / "mt", "--train", *sides, "--out", folder / "mt3"),
         *("--steps", "1", "--quiet"),

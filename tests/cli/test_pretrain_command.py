@@ -1,7 +1,6 @@
 """`cloze pretrain` as a user runs it: to the end, stopped and resumed, in two processes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,8 +13,6 @@ import cloze
 from helpers import check_mentions
 
 CLOZE = [sys.executable, "-m", "cloze"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-TORCHRUN += CLOZE[1:]
 SMALL = [
     "--preset=tiny",
     "--vocabulary-size=150",
@@ -104,19 +101,12 @@ def test_a_warning_is_a_line_for_readers(run, process, text, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_two_processes_learn_what_one_does(run, text, tmp_path, way):
+def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way):
     settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]
     settings += ["--set=model.attention_dropout=0.0", f"--set=run.parallel={way}"]
     alone = run("pretrain", text, "--out", tmp_path / "one", *settings)
     assert alone.returncode == 0, alone.stderr
-    together = subprocess.run(
-        [*TORCHRUN, "pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    together = torchrun("pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings)
     assert together.returncode == 0, together.stderr
     losses = [
         [
@@ -133,15 +123,8 @@ def test_two_processes_learn_what_one_does(run, text, tmp_path, way):
         assert torch.allclose(weight, weights[1][name], atol=1e-5), name
 
 
-def test_what_two_processes_cannot_share_is_told_once_and_first(text, tmp_path):
-    ran = subprocess.run(
-        [*TORCHRUN, "pretrain", text, "--out", tmp_path / "m", "--device", "cpu", "--steps", "2"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+def test_what_two_processes_cannot_share_is_told_once_and_first(torchrun, text, tmp_path):
+    ran = torchrun("pretrain", text, "--out", tmp_path / "m", "--device", "cpu", "--steps", "2")
     assert ran.returncode == 1
     assert ran.stderr.count("error: ") == 1
     check_mentions(ran.stderr, "run.accumulate", "1", "2 processes", "--accumulate 2")

@@ -3,15 +3,15 @@ import json
 import numpy as np
 import pytest
 
-from cloze.checkpoint.vectors import WordModel, export_vectors
-from helpers import check_mentions
+from cloze.checkpoint.word2vec import export_vectors
+from helpers import check_mentions, word_model
 
 PLACES = {"man": (1, 0.1), "woman": (-1, 0.1), "king": (1, 2), "queen": (-1, 2), "cabbage": (0, -3)}
 
 
 @pytest.fixture(scope="module")
 def words():
-    return WordModel(words=list(PLACES), vectors=np.array(list(PLACES.values()), np.float32))
+    return word_model(words=list(PLACES), vectors=np.array(list(PLACES.values()), np.float32))
 
 
 @pytest.fixture(scope="module")

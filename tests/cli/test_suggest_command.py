@@ -8,7 +8,7 @@ import cloze
 from cloze.cli.suggest import WIDTH, _bar
 from grams import text_model
 from helpers import check_mentions
-from languages import language_model
+from languages import neural_model
 from translators import translator
 
 
@@ -47,7 +47,7 @@ def test_json_says_what_python_says(run, folder):
 
 
 def test_a_neural_model(run, tmp_path):
-    neural = language_model("nnlm").save(tmp_path / "nnlm")
+    neural = neural_model("nnlm").save(tmp_path / "nnlm")
     ran = run("suggest", neural, "the cat", "--top", "3")
     assert ran.returncode == 0, ran.stderr
     header, *rows = (line.split("\t") for line in ran.stdout.splitlines())

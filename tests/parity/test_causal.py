@@ -6,10 +6,10 @@ import transformers
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.interop.huggingface import write_config
+from cloze.decode.language import language_model
+from cloze.interop.encoders import BERT
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.language import language_model
 from helpers import PIECES, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -60,7 +60,7 @@ def test_what_we_write_they_read(heads, tmp_path):
 
 @pytest.mark.parametrize("kind", [*CLASSES.values(), transformers.BertLMHeadModel])
 def test_what_they_write_we_read(kind, tmp_path):
-    values = write_config(CONFIG, ())
+    values = BERT.write_config(CONFIG, ())
     peer = scramble(kind(transformers.AutoConfig.for_model(**values))).eval()
     peer.save_pretrained(tmp_path / "m")
     tiny_tokenizer().save(tmp_path / "m")

@@ -8,10 +8,10 @@ import transformers
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.interop.huggingface import write_config
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
+from cloze.models.registry import get_family, resolve
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed
 from helpers import scramble, tiny_tokenizer
@@ -162,7 +162,7 @@ def test_what_we_write_they_read(family, number, heads, tmp_path):
 def test_what_they_write_we_read(family, number, heads, tmp_path):
     config = our_config(family, number, heads)
     parts = with_pooler(family, number, heads)
-    values = write_config(config, heads)
+    values = resolve(get_family(config.family).layout).write_config(config, heads)
     peer_config = transformers.AutoConfig.for_model(**values)
     options = {"add_pooling_layer": False} if parts == {"pooler": False} else {}
     peer = peer_class(family, heads)(peer_config, **options).eval()

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from languages import language_model
+from languages import neural_model
 
 pytestmark = pytest.mark.parity
 
 
 @pytest.mark.parametrize("variety", ["nnlm", "direct"])
 def test_an_nnlm_is_the_equation(variety):
-    model = language_model(variety)
+    model = neural_model(variety)
     weights = {name: w.double().numpy() for name, w in model.module.state_dict().items()}
     context = [3, 7, 5]
     x = np.concatenate([weights["words.weight"][word] for word in context])
@@ -26,7 +26,7 @@ def test_an_nnlm_is_the_equation(variety):
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_an_lstm_is_torchs_stepwise(layers):
-    model = language_model("lstm", num_layers=layers).module
+    model = neural_model("lstm", num_layers=layers).module
     peer = nn.LSTM(8, 8, layers, batch_first=True)
     cells = [nn.LSTMCell(8, 8) for _ in range(layers)]
     with torch.no_grad():

@@ -9,7 +9,7 @@ import transformers
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.interop.huggingface import write_config
+from cloze.interop.encoders import MODERNBERT
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
@@ -121,7 +121,7 @@ def our_model(number, heads):
 
 
 def their_model(config, heads, seed=0, **changes):
-    values = {**write_config(config, heads), **changes}
+    values = {**MODERNBERT.write_config(config, heads), **changes}
     peer = getattr(transformers, CLASSES[heads])(transformers.AutoConfig.for_model(**values))
     return scramble(peer.eval(), seed)
 
@@ -189,12 +189,10 @@ def test_every_layer_is_theirs():
 
 
 def scramble_like(module, peer, config):
-    from cloze.interop.huggingface import weight_names
-
     theirs = peer.state_dict()
-    names = weight_names(config, module.state_dict())
+    rules = MODERNBERT.map_weights(config, module.state_dict())
     module.load_state_dict(
-        {ours: theirs[name.removeprefix("model.")] for ours, (name,) in names.items()}
+        {ours: theirs[rule.names[0].removeprefix("model.")] for ours, rule in rules.items()}
     )
 
 

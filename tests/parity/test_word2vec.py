@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cloze.checkpoint.vectors import export_vectors, import_vectors
+from cloze.checkpoint.word2vec import export_vectors, import_vectors
 from cloze.metrics.word_vectors import (
     read_pairs,
     read_questions,

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
+from cloze.decode.language import language_model
 from cloze.decode.sampling import Sampling, filter_probabilities
-from languages import VARIETIES, language_model
+from languages import VARIETIES, neural_model
 
-MODELS = {name: language_model(name) for name in VARIETIES}
+MODELS = {name: language_model(neural_model(name)) for name in VARIETIES}
 WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].words[3:], "unseen"]), max_size=9)
 
 

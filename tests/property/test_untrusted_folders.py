@@ -11,18 +11,17 @@ from hypothesis import settings as setting
 from hypothesis import strategies as st
 
 import cloze
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import WordModel
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.configs.word2vec import Grams
 from grams import text_model
-from helpers import raises, tiny_model
-from languages import language_model
+from helpers import raises, tiny_model, word_model
+from languages import neural_model
 from translators import translator
 
-WORDS = WordModel(
+WORDS = word_model(
     words=("a", "b"),
     vectors=np.ones((2, 4), np.float32),
     grams=Grams(buckets=5),
@@ -40,8 +39,8 @@ FOLDERS = {
     "modernbert": lambda to: tiny_model("mlm", family="modernbert").save(to),
     "transformer": lambda to: translator("learned").save(to),
     "seq2seq": lambda to: translator("bahdanau").save(to),
-    "nnlm": lambda to: language_model("nnlm").save(to),
-    "lstm": lambda to: language_model("lstm").save(to),
+    "nnlm": lambda to: neural_model("nnlm").save(to),
+    "lstm": lambda to: neural_model("lstm").save(to),
     "ngram": lambda to: text_model(2).save(to),
     "word2vec": lambda to: WORDS.save(to),
 }

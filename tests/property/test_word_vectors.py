@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as arrays
 from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
 from cloze.models.configs.word2vec import Grams
-from cloze.train.word2vec.rules import alias_table, huffman, noise
+from cloze.train.word2vec.rules import build_alias_table, build_huffman_paths, noise_distribution
 from cloze.train.word2vec.settings import Word2VecVocabulary
-from cloze.train.word2vec.vocabulary import join, split_text
+from cloze.train.word2vec.vocabulary import join_phrases, split_text
 
 COUNTS = st.lists(st.integers(1, 10**9), min_size=2, max_size=60).map(
     lambda counts: np.array(sorted(counts, reverse=True), np.int64)
@@ -68,7 +68,7 @@ def test_no_bytes_break_the_reader(data, binary):
 
 @given(COUNTS)
 def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
-    starts, nodes, labels = huffman(counts)
+    starts, nodes, labels = build_huffman_paths(counts)
     codes = ["".join(str(int(x)) for x in labels[a:b]) for a, b in itertools.pairwise(starts)]
     assert len(set(codes)) == len(counts)
     ordered = sorted(codes)
@@ -83,8 +83,8 @@ def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
 
 @given(COUNTS, st.floats(-1, 2))
 def test_an_alias_table_gives_each_word_its_chance(counts, power):
-    chances = noise(counts, power)
-    bars, aliases = alias_table(chances)
+    chances = noise_distribution(counts, power)
+    bars, aliases = build_alias_table(chances)
     drawn = np.zeros(len(counts))
     np.add.at(drawn, np.arange(len(counts)), bars / (2**32 - 1))
     np.add.at(drawn, aliases, 1 - bars / (2**32 - 1))
@@ -114,6 +114,6 @@ def test_words_hold_no_white_space_and_split_again_into_themselves(line):
     st.lists(st.sampled_from("abc"), max_size=12), st.sets(st.sampled_from(["a b", "b c", "c c"]))
 )
 def test_joining_loses_no_word(words, pairs):
-    joined = join(words, frozenset(pairs))
+    joined = join_phrases(words, frozenset(pairs))
     assert "_".join(joined).split("_") == (words or [""])
     assert all(word.count("_") <= 1 for word in joined)

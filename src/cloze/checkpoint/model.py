@@ -1,125 +1,215 @@
-"""A model as everyone holds it: the net, its tokenizer, and what a folder says about them."""
+"""A loaded model: the module, its tokenizer, and what its folder says about them.
 
+torch is imported only for modules that need it: n-grams and word vectors do without.
+"""
+
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from reprlib import repr as shorten
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
-
-from cloze.checkpoint.own import CONFIG, Saved
-from cloze.checkpoint.reader import READER_FILE, write_reader
-from cloze.checkpoint.task import TASK_FILE, Task, task_of_head, write_task
-from cloze.checkpoint.weights import SINGLE
+from cloze.checkpoint.atomic import model_told, whole_files, whole_folder
+from cloze.checkpoint.task import READER_FILE, TASK_FILE, Task, task_of_head, write_task
+from cloze.checkpoint.weights import CONFIG, LoadReport
+from cloze.errors import InputError
 from cloze.files import write_json
-from cloze.interop.huggingface import copies, weight_names, write_config
+from cloze.interop.layout import Layout
 from cloze.interop.sentence_transformers import Pooling, write_pooling
-from cloze.models.build import build
-from cloze.models.configs.encoder import EncoderConfig
-from cloze.nn.encoder import Encoder
+from cloze.models.configs.base import ModelConfig
+from cloze.models.registry import Contents, Family, get_family, resolve
 from cloze.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from typing_extensions import TypeVar as DefaultTypeVar
 
-@dataclass(frozen=True)
-class LoadReport:
-    """What did not match when a folder was opened, by their names."""
+    M = DefaultTypeVar("M", default=Any)
+    C = DefaultTypeVar("C", bound=ModelConfig, default=Any)
+else:
+    M, C = TypeVar("M"), TypeVar("C")
 
-    missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()  # settings of config.json, or a class it names, we do not know
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unexpected or self.ignored)
+# Files that not every model has. Without modules.json the other files about pooling have no effect.
+OPTIONAL_FILES = (TASK_FILE, READER_FILE, "modules.json")
+_SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # where a family has them
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Model(Saved):
-    """What `cloze.load` gives and every verb takes; saved in the layout `transformers` opens."""
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Model(Generic[M, C]):
+    """What `cloze.load` returns and every function takes, whatever the family.
 
-    # without modules.json what else there is about pooling says nothing
-    _optional: ClassVar[tuple[str, ...]] = (TASK_FILE, READER_FILE, "modules.json")
+    `module` is the network (of n-grams and word vectors, their tables), `config` its
+    hyperparameters. Known families are saved in Hugging Face's layout, which `transformers` loads.
+    """
 
-    module: Encoder
-    tokenizer: Tokenizer
-    config: EncoderConfig
+    module: M
+    config: C
+    tokenizer: Tokenizer = None  # type: ignore[assignment]  # word vectors have none
     pooling: Pooling | None = None
     task: Task | None = None  # what it was fine-tuned for
-    reader: nn.Module | None = None  # a net that reads the frozen body in place of a head
+    reader: "nn.Module | None" = None  # a network on the frozen encoder in place of a head
     report: LoadReport = field(default_factory=LoadReport)
 
     @classmethod
     def new(
         cls,
-        config: EncoderConfig,
+        config: ModelConfig,
         tokenizer: Tokenizer,
-        heads: Iterable[str] = (),
+        task_heads: Iterable[str] = (),
         *,
-        rng: torch.Generator,
-    ) -> "Model":
-        """A model with fresh random weights."""
-        module = build(config, heads, rng=rng).eval()
-        return cls(module=module, tokenizer=tokenizer, config=config)
+        rng: "torch.Generator",
+    ) -> "Model[Any, Any]":
+        """A model with random weights, drawn from `rng` and nothing else."""
+        from cloze.models.build import build
+
+        module = build(config, task_heads, rng=rng).eval()
+        return Model(module=module, tokenizer=tokenizer, config=config)
+
+    def __repr__(self) -> str:
+        """One line, whatever the size."""
+        shown: dict[str, object] = {"family": self.family.name}
+        shown |= {name: getattr(self.config, name, None) for name in _SHOWN}
+        shown |= {
+            "task_heads": self.heads or None,
+            "vocab_size": self.config.vocab_size,
+            "labels": self.labels if self.task else None,
+            "parameters": self.num_parameters,
+        }
+        parts = (f"{name}={shorten(value)}" for name, value in shown.items() if value is not None)
+        return f"Model({', '.join(parts)})"
+
+    @property
+    def family(self) -> Family:
+        return get_family(self.config.family)
 
     @property
     def heads(self) -> tuple[str, ...]:
-        return tuple(self.module.task_heads)
+        """The names of the task heads."""
+        return tuple(getattr(self.module, "task_heads", ()))
 
     @property
     def head(self) -> str | None:
-        """What it was trained to do last."""
+        """The first task head: what it was trained for last."""
         return next(iter(self.heads), None)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.config.labels
+        found: tuple[str, ...] = getattr(self.config, "labels", ())
+        return found
+
+    @property
+    def is_causal(self) -> bool:
+        return bool(getattr(self.config, "is_causal", False))
+
+    @property
+    def capabilities(self) -> dict[str, str]:
+        """The functions that take this model, each with what it returns."""
+        contents = Contents(task_heads=self.heads, is_causal=self.is_causal)
+        return dict(self.family.capabilities(contents))
 
     @property
     def limit(self) -> int:
-        """The most tokens one text may have, special ones included."""
+        """The maximum number of tokens of one text, special tokens included."""
         return token_limit(self.config, self.tokenizer, self.pooling)
 
     @property
-    def device(self) -> torch.device:
-        return self.module.embeddings.word.weight.device
+    def num_parameters(self) -> int:
+        """The number of weights; the n-grams of an n-gram model, the numbers of word vectors."""
+        if (counted := getattr(self.module, "num_parameters", None)) is not None:
+            return int(counted)
+        modules: list[Any] = [self.module, self.reader][: 1 if self.reader is None else 2]
+        return sum(weight.numel() for module in modules for weight in module.parameters())
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.module.embeddings.word.weight.dtype
+    def device(self) -> "torch.device":
+        return self._tensor.device
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        return self._tensor.dtype
+
+    @property
+    def _tensor(self) -> "torch.Tensor":
+        """Any of the weights."""
+        import torch
+
+        if isinstance(self.module, torch.nn.Module):
+            return next(self.module.parameters())
+        return torch.empty(0)
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the folder, completely or not at all.
+
+        An existing folder that is not empty is replaced only with `overwrite`.
+        """
+        target = Path(folder)
+        with model_told(target), whole_folder(target, overwrite=overwrite) as work:
+            self._write(work)
+        return target
+
+    def save_into(self, folder: Path) -> None:
+        """Put the model into a folder that holds other things too, completely or not at all."""
+        with model_told(folder), whole_files(folder, OPTIONAL_FILES) as work:
+            self._write(work)
 
     def _write(self, work: Path) -> None:
-        self._write_weights(work / SINGLE)
-        write_json(work / CONFIG, self._config_json(), indent=2)
-        self.tokenizer.save(work)
+        layout: Layout = resolve(self.family.layout)
+        if self.family.write is not None:
+            resolve(self.family.write)(self, work)
+            dtype = "float32"
+        else:
+            from cloze.checkpoint.modules import write_module
+
+            write_module(
+                self.module,  # type: ignore[arg-type]
+                self.config,
+                layout,
+                work,
+                task_heads=self.heads,
+                reader=self.reader,
+            )
+            dtype = str(self.dtype).removeprefix("torch.")
+        special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ("cls", "sep")}
+        values = layout.write_config(self.config, self.heads, dtype=dtype, special_ids=special)
+        write_json(work / CONFIG, values, indent=2)
+        if self.tokenizer is not None:
+            self.tokenizer.save(work)
         if self.task and self.task != task_of_head(self.head):  # else the head says it all
             write_json(work / TASK_FILE, write_task(self.task), indent=2)
-        if self.reader is not None:
-            write_reader(self.reader, work)
         if self.pooling:
-            files = write_pooling(self.pooling, self.config.hidden_size, self.limit)
+            width = int(self.config.hidden_size)  # type: ignore[attr-defined]
+            files = write_pooling(self.pooling, width, self.limit)
             for name, content in files.items():
                 write_json(work / name, content, indent=2)
 
-    def _config_json(self) -> dict[str, object]:
-        dtype = str(self.dtype).removeprefix("torch.")
-        special = {"cls": self.tokenizer.cls_id, "sep": self.tokenizer.sep_id}
-        return write_config(self.config, self.heads, dtype, special)
 
-    def _write_weights(self, file: Path) -> None:
-        ours = self.module.state_dict()
-        tensors: dict[str, Tensor] = {}
-        for name, theirs in weight_names(self.config, ours).items():
-            parts = ours[name].cpu().chunk(len(theirs))
-            tensors.update(zip(theirs, (part.contiguous() for part in parts), strict=True))
-        for copy, name in copies(self.config, tensors).items():
-            tensors[copy] = tensors[name].clone()
-        if not self.heads:  # the bare body goes without its prefix, as transformers writes it
-            tensors = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
-        save_file(tensors, file, metadata={"format": "pt"})
+def token_limit(config: Any, tokenizer: Tokenizer, pooling: Pooling | None) -> int:  # noqa: ANN401
+    """The lower of the model's positions and of what the pooling or the tokenizer allows."""
+    allowed = (pooling and pooling.limit) or tokenizer.max_length
+    return min(limit for limit in (config.max_positions, allowed) if limit)
 
 
-def token_limit(config: EncoderConfig, tokenizer: Tokenizer, pooling: Pooling | None) -> int:
-    """The least of what the positions and the pooling allow; if it says nothing, the tokenizer."""
-    told = (pooling and pooling.limit) or tokenizer.max_length
-    return min(limit for limit in (config.max_positions, told) if limit)
+def check_capability(model: Model, function: str) -> None:
+    """Raise unless a model's family supports a function; what its heads allow is not checked."""
+    if model.family.kind != "encoder" and function not in model.capabilities:
+        raise unsupported(model, function)
+
+
+def unsupported(model: Model, function: str) -> InputError:
+    """The error of a function that a model does not support."""
+    family = model.family
+    name = "an encoder" if family.kind == "encoder" else family.description
+    return InputError(
+        f"{name} cannot {function}",
+        fix=f"it can {', '.join(model.capabilities)}; or use another model",
+    )
+
+
+def not_a_model(given: object) -> InputError:
+    """The error of an argument that is no model."""
+    return InputError(
+        f"{shorten(given)}, of type {type(given).__name__}, is not a model",
+        fix="give the path of a model folder, or what cloze.load returns",
+    )

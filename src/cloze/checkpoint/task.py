@@ -6,13 +6,14 @@ Others' folders have none, and what can be told from the head is told from it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloze.checkpoint.own import check_version
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
-from cloze.nn.heads import READERS
+from cloze.interop.own import check_version
 from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"
+READER_FILE = "reader.safetensors"
+READER_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.READERS`
 FORMAT_VERSION = 1
 TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
 
@@ -29,7 +30,7 @@ class Features:
     depth: int = 0
 
     def __post_init__(self) -> None:
-        one_of("features.kind", self.kind, READERS)
+        one_of("features.kind", self.kind, READER_KINDS)
         some = 1 if self.kind == "bilstm" else 0
         for name, low, high in (
             ("width", 1, 1 << 20),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what only looks at headers and tables starts without torch
     import torch
     from torch import Tensor
 
+CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEADER_CAP = 4 << 20  # bytes; the largest published encoders need a few hundred thousand
@@ -44,7 +45,20 @@ _BYTES = {
     "BOOL": 1,
     EIGHT_BITS: 1,
 }
+_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 WEIGHT_KINDS = ("F64", "F32", "F16", "BF16", EIGHT_BITS)
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What did not match when a folder was loaded, by the names in the folder."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # unknown settings of config.json, or a class that it names
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.ignored)
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,7 @@ class Stored:
     file: Path
     kind: str
     shape: tuple[int, ...]
+    offset: int  # in bytes, from the start of the file
 
 
 def stored_weights(folder: Path) -> dict[str, Stored]:
@@ -72,11 +87,8 @@ def stored_weights(folder: Path) -> dict[str, Stored]:
     return found
 
 
-def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> "dict[str, Tensor]":
-    """The tensors themselves, file by file; one that holds NaN or ∞ is refused.
-
-    With `mapped` nothing is read through, and so nothing refused: tables may be larger than memory.
-    """
+def read_weights(wanted: Mapping[str, Stored]) -> "dict[str, Tensor]":
+    """The tensors themselves, file by file; NaN and infinite values are an error."""
     tensors: dict[str, Tensor] = {}
     for file in sorted({stored.file for stored in wanted.values()}):
         try:
@@ -86,8 +98,7 @@ def read_weights(wanted: Mapping[str, Stored], *, mapped: bool = False) -> "dict
                         tensor = opened.get_tensor(name)
                         # not every device knows what to do with eight bits
                         tensors[name] = tensor.float() if stored.kind == EIGHT_BITS else tensor
-                        if not mapped:
-                            _check_finite(name, tensors[name], file)
+                        _check_finite(name, tensors[name], file)
         except (SafetensorError, OSError) as error:
             raise _broken(file, str(error)) from None
     return tensors
@@ -105,6 +116,15 @@ def read_table(name: str, stored: Stored) -> NDArray[np.float32]:
     if table.size:
         _check_ends(name, float(table.min()), float(table.max()), stored.file)
     return table.astype(np.float32, copy=False)
+
+
+def map_table(stored: Stored) -> NDArray[Any]:
+    """A tensor as an array that is mapped into memory: it may be larger. Values are not checked."""
+    dtype = np.dtype(_NUMPY[stored.kind])
+    if not math.prod(stored.shape):
+        return np.zeros(stored.shape, dtype)
+    mapped = np.memmap(stored.file, dtype, "r", stored.offset, stored.shape)
+    return np.asarray(mapped)
 
 
 def _check_finite(name: str, tensor: "Tensor", file: Path) -> None:
@@ -195,20 +215,23 @@ def file_weights(file: Path) -> dict[str, Stored]:
     entries.pop("__metadata__", None)
     if len(entries) > MOST_TENSORS:
         raise _broken(file, f"its header lists {len(entries):,} tensors")
-    return {name: _entry(file, name, entry, size - 8 - length) for name, entry in entries.items()}
+    return {
+        name: _read_entry(file, name, entry, 8 + length, size) for name, entry in entries.items()
+    }
 
 
-def _entry(file: Path, name: str, entry: object, room: int) -> Stored:
+def _read_entry(file: Path, name: str, entry: object, begin: int, size: int) -> Stored:
     match entry:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
             kind in _BYTES
             and len(shape) <= MOST_SIDES
             and all(type(side) is int and 0 <= side <= LONGEST_SIDE for side in shape)
         ):
-            fits = 0 <= start <= end <= room and end - start == math.prod(shape) * _BYTES[kind]
+            fits = 0 <= start <= end <= size - begin
+            fits = fits and end - start == math.prod(shape) * _BYTES[kind]
             if not fits:
                 raise _broken(file, f"{name[:80]} does not fit the bytes it claims")
-            return Stored(file, kind, tuple(shape))
+            return Stored(file, kind, tuple(shape), begin + start)
     raise _broken(file, f"its entry for {name[:80]} is not a tensor's")
 
 

@@ -138,14 +138,16 @@ def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
 
 def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     """Models, and the data: the last name, and those before it that are files and no models."""
-    from cloze.checkpoint.ngram import is_arpa
-    from cloze.checkpoint.vectors import begins_vectors
+    from cloze.checkpoint.load import find_file_family
+    from cloze.checkpoint.word2vec import begins_vectors
     from cloze.data.sources import is_stream
 
     def is_data(name: str) -> bool:
         if is_stream(name):
             return True
-        return Path(name).is_file() and not is_arpa(name) and not begins_vectors(name)
+        family = find_file_family(name)
+        is_model = family is not None and (family.name != "word2vec" or begins_vectors(name))
+        return Path(name).is_file() and not is_model
 
     first = len(names) - 1
     while first > 1 and is_data(names[first - 1]):

@@ -100,7 +100,7 @@ def evaluate(
     A masked-LM head is asked for hidden words of running text; a model of vectors, or any with
     --pair-column or --label-column, is held against scored pairs such as STS-B.
     """
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.tasks.evaluate import evaluate
     from cloze.tasks.evaluation import CorpusEvaluation
 

@@ -21,7 +21,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model for others to open."""
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.config import one_of
     from cloze.tasks.export import FORMATS, export
 

@@ -55,7 +55,7 @@ def generate(
         _check_greedy(temperature, top_k, top_p)
     inputs = read_inputs(texts, files, column)
 
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.tasks.generate import generate
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)

@@ -22,7 +22,9 @@ def info(model: ModelFolder, *, as_json: Json = False) -> None:
 
 
 def _show(found: "Info") -> None:
-    from cloze.checkpoint.abilities import OWN
+    from cloze.models.registry import get_family
+
+    is_encoder = get_family(found.family).kind == "encoder"
 
     shape = ", ".join(f"{name} {value}" for name, value in found.config.items())
     vocabulary = found.vocabulary
@@ -32,7 +34,7 @@ def _show(found: "Info") -> None:
         ("shape", shape),
         ("longest input", "" if found.max_length is None else f"{found.max_length:,} tokens"),
         ("vocabulary", f"{vocabulary.size:,} pieces, {vocabulary.kind}, {case}"),
-        ("heads", "" if found.family in OWN else ", ".join(found.task_heads) or "none"),
+        ("heads", ", ".join(found.task_heads) or ("none" if is_encoder else "")),
         ("labels", _some(found.labels)),
         ("pooling", _pooling(found)),
         ("on disk", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),

@@ -72,12 +72,12 @@ def similar(
     told = Outcomes("words", skip_bad=skip_bad)
     asked = _words(words, analogy, between, told)
 
-    from cloze.checkpoint.vectors import load_vectors
+    from cloze.checkpoint.word2vec import load_vectors
     from cloze.tasks import similar as verb
 
     for path in (picture, cells):
         check_svg_path(path, force)
-    vectors = load_vectors(model, limit=limit, header=False if no_header else None)
+    vectors = load_vectors(model, limit=limit, header=False if no_header else None).module
     found: list[Similar] = []
     errors: dict[str, InputError] = {}
     if odd:

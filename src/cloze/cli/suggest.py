@@ -47,7 +47,7 @@ def suggest(
     skipped = Skipped()
     inputs = read_inputs(texts, files, column, on_error=skipped if skip_bad else "raise")
 
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.tasks.suggest import suggest
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)

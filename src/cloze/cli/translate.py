@@ -68,7 +68,7 @@ def translate(
     """Translate sentences; as many lines come out as go in."""
     inputs = [] if file and not texts else read_inputs(texts)
 
-    from cloze.checkpoint.families import load
+    from cloze.checkpoint.load import load
     from cloze.data.parallel_text import read_lines_of_file
     from cloze.files import check_output_path
     from cloze.tasks.translate import translate

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import find_folder
 from cloze.errors import ConfigError
 from cloze.make.recipe.model import detect_family
 from cloze.make.sources import resolve_model_name
 from cloze.text.tokenizer import Tokenizer
 
-B = TypeVar("B")
 R = TypeVar("R", bound=Any)  # a recipe with a table `model`
 
 
-def open_base(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401 (any such recipe)
+def open_base(recipe: Any) -> Model | None:  # noqa: ANN401 (any such recipe)
     """The model that a recipe continues, on the CPU; its family must be that of the recipe."""
     init_from = recipe.model.init_from
     if init_from is None:
@@ -28,7 +29,7 @@ def open_base(recipe: Any, open_: Callable[..., B]) -> B | None:  # noqa: ANN401
             f"the recipe is for the family {recipe.model.family}, but {init_from} contains {found}",
             fix="use the recipe of its family, or train a new model",
         )
-    return open_(folder, device="cpu")
+    return load(folder, device="cpu")
 
 
 def with_absolute_base(recipe: R) -> R:

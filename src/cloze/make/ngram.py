@@ -8,8 +8,8 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
-from cloze.checkpoint.ngram import NGramModel, open_ngram
-from cloze.checkpoint.words import Vocabulary
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
 from cloze.data.sources import Row, Source, check_rereadable, read_rows
 from cloze.files import check_output_path
@@ -17,6 +17,7 @@ from cloze.make.language_model.recipe import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
+from cloze.models.language import Vocabulary
 from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
@@ -76,7 +77,7 @@ def train_ngram(
     column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
-) -> NGramModel:
+) -> Model:
     """Count the n-grams of a text and save the model in a folder.
 
     Args:
@@ -122,10 +123,10 @@ def train_ngram(
                 memory=memory * _MIB,
                 progress=progress,
             )
-            made = NGramModel(module=module, tokenizer=tokenizer)
+            made = Model(module=module, config=module.config, tokenizer=tokenizer)
             with replace_model(target) as work:
                 made.save(work, overwrite=True)
-    return open_ngram(target)
+    return load(target)
 
 
 def train_lm_tokenizer(

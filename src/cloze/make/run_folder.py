@@ -9,12 +9,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from cloze import __version__
 from cloze.checkpoint.atomic import model_told, whole_files
-from cloze.checkpoint.own import CONFIG
-from cloze.checkpoint.reader import READER_FILE
 from cloze.checkpoint.source import UNPLACED
-from cloze.checkpoint.task import TASK_FILE
-from cloze.checkpoint.vectors import VOCABULARY as WORDS
-from cloze.checkpoint.weights import INDEX, SINGLE
+from cloze.checkpoint.task import READER_FILE, TASK_FILE
+from cloze.checkpoint.weights import CONFIG, INDEX, SINGLE
+from cloze.checkpoint.word2vec import VOCABULARY as WORDS
 from cloze.config import to_toml
 from cloze.errors import FolderError, InputError
 from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cloze.checkpoint.vectors import WordModel
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.word2vec import make_model
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.language_model.recipe import Word2VecRecipe
@@ -17,9 +18,9 @@ from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
 from cloze.train.fit import Callbacks, RunResult
-from cloze.train.word2vec.corpus import encode
+from cloze.train.word2vec.corpus import encode_corpus
 from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
-from cloze.train.word2vec.trainer import learn, need_kernel
+from cloze.train.word2vec.trainer import require_numba, train_vectors
 
 
 def pretrain_word2vec(
@@ -33,7 +34,7 @@ def pretrain_word2vec(
     """Train word vectors as a recipe says; the only score is the number of words."""
     started = time.monotonic()
     texts = resolve_sources(sources, recipe.data.sources)
-    vectors = train_word2vec(
+    model = train_word2vec(
         texts,
         out,
         settings=recipe.run,
@@ -45,7 +46,7 @@ def pretrain_word2vec(
     )
     data = replace(recipe.data, sources=name_sources(texts))
     write_recipe(Path(out), replace(recipe, data=data))
-    words = {"words": float(len(vectors.words))}
+    words = {"words": float(model.config.vocab_size)}
     return RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
 
 
@@ -59,7 +60,7 @@ def train_word2vec(
     column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
-) -> WordVectors:
+) -> Model:
     """Train word vectors on files, folders, globs or datasets, and save them in a folder.
 
     Args:
@@ -75,7 +76,7 @@ def train_word2vec(
     settings, text = settings or Word2VecRun(), text or Word2VecVocabulary()
     config = config or Word2VecConfig()
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
-    need_kernel()
+    require_numba()
     check_rereadable(sources)
 
     def texts() -> Iterator[str]:
@@ -85,18 +86,18 @@ def train_word2vec(
         if folder is not None:
             stack.enter_context(lock_folder(folder))
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
-        encoded = encode(texts, text, Path(temporary), progress=progress)
-        learned = learn(encoded, settings, config, progress)
-        vectors = WordModel(
+        encoded = encode_corpus(texts, text, Path(temporary), progress=progress)
+        learned = train_vectors(encoded, settings, config, progress)
+        vectors = WordVectors(
             words=encoded.vocabulary.words,
             vectors=learned.vectors,
             counts=encoded.vocabulary.counts,
             grams=config.grams,
             gram_vectors=learned.gram_vectors,
             lowercase=text.lowercase,
-            training={"run": asdict(settings), "vocabulary": asdict(text)},
         )
+        model = make_model(vectors, {"run": asdict(settings), "vocabulary": asdict(text)})
         if folder is not None:
             with replace_model(folder) as work:
-                vectors.save(work, overwrite=True)
-    return vectors
+                model.save(work, overwrite=True)
+    return model

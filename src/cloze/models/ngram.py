@@ -8,7 +8,7 @@ a whole corpus is looked up at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,13 @@ class NGram:
     """
 
     def __init__(self, config: NGramConfig, levels: Sequence[Level]) -> None:
-        self.config = config
         self.levels = tuple(levels)
+        self.config = replace(config, counts=tuple(len(level.keys) for level in self.levels))
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of n-grams."""
+        return sum(len(level.keys) for level in self.levels)
 
     def log_probs(self, ids: Ints) -> Floats:
         """Log p of every token given those before it, back to the nearest <s>; 0 at <s>."""

@@ -44,12 +44,17 @@ class Family:
     module: str
     layout: str  # a `cloze.interop.layout.Layout`: names of settings and weights in a folder
     capabilities: Capabilities
+    # whose ids the model uses: the tokenizer's; those of the tokenizer's words after <unk>, <s>
+    # and </s> (`cloze.models.language.Vocabulary`); its own, without a tokenizer
+    vocabulary: Literal["tokens", "words", "none"] = "tokens"
     recipe: str | None = None  # the recipe that trains it by default
     language_model: str | None = None  # makes a `LanguageModel` of a loaded model
-    # for models that are not torch modules:
-    open: str | None = None  # (FolderContents) -> the `module` of a `Model`
-    write: str | None = None  # (Model, folder) -> None: writes weights, and what is beside them
-    files: Mapping[str, str] = field(default_factory=dict)  # foreign formats: suffix -> (path)
+    # Of models that are not torch modules: `open(contents)` returns the module of a folder, and
+    # `write(model, folder)` writes it.
+    open: str | None = None
+    write: str | None = None
+    # Formats of other programs: suffix of the file -> function from its path to a `Model`
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config_class(self) -> Any:  # noqa: ANN401 (a subclass of ModelConfig)
@@ -162,10 +167,10 @@ for _family in (
         kind="encoder",
         config="cloze.models.configs.bert:BertConfig",
         module="cloze.models.bert:Bert",
-        layout="cloze.interop.layouts:BERT",
+        layout="cloze.interop.encoders:BERT",
         capabilities=encoder_capabilities,
         recipe="bert-mini",
-        language_model="cloze.tasks.language:as_language",
+        language_model="cloze.tasks.language:make_causal_encoder",
     ),
     Family(
         name="distilbert",
@@ -173,9 +178,10 @@ for _family in (
         kind="encoder",
         config="cloze.models.configs.distilbert:DistilBertConfig",
         module="cloze.models.distilbert:DistilBert",
-        layout="cloze.interop.layouts:DISTILBERT",
+        layout="cloze.interop.encoders:DISTILBERT",
         capabilities=encoder_capabilities,
         recipe="distill",
+        language_model="cloze.tasks.language:make_causal_encoder",
     ),
     Family(
         name="modernbert",
@@ -183,9 +189,10 @@ for _family in (
         kind="encoder",
         config="cloze.models.configs.modernbert:ModernBertConfig",
         module="cloze.models.modernbert:ModernBert",
-        layout="cloze.interop.modernbert:MODERNBERT",
+        layout="cloze.interop.encoders:MODERNBERT",
         capabilities=encoder_capabilities,
         recipe="fast",
+        language_model="cloze.tasks.language:make_causal_encoder",
     ),
     Family(
         name="ngram",
@@ -193,9 +200,14 @@ for _family in (
         kind="language_model",
         config="cloze.models.configs.ngram:NGramConfig",
         module="cloze.models.ngram:NGram",
-        layout="cloze.interop.own_layouts:NGRAM",
+        layout="cloze.interop.own:NGRAM",
         capabilities=_fixed(**_LANGUAGE_MODEL, export="an ARPA file"),
+        vocabulary="words",
         recipe="ngram",
+        language_model="cloze.decode.language:NGramLanguageModel",
+        open="cloze.checkpoint.ngram:open_ngram",
+        write="cloze.checkpoint.ngram:write_ngram",
+        files={".arpa": "cloze.checkpoint.ngram:load_arpa"},
     ),
     Family(
         name="nnlm",
@@ -203,9 +215,11 @@ for _family in (
         kind="language_model",
         config="cloze.models.configs.nnlm:NNLMConfig",
         module="cloze.models.nnlm:NNLM",
-        layout="cloze.interop.own_layouts:NNLM",
+        layout="cloze.interop.own:NNLM",
         capabilities=_fixed(**_LANGUAGE_MODEL),
+        vocabulary="words",
         recipe="nnlm",
+        language_model="cloze.decode.neural:NNLMLanguageModel",
     ),
     Family(
         name="lstm",
@@ -213,9 +227,11 @@ for _family in (
         kind="language_model",
         config="cloze.models.configs.lstm:LSTMConfig",
         module="cloze.models.lstm:LSTM",
-        layout="cloze.interop.own_layouts:LSTM",
+        layout="cloze.interop.own:LSTM",
         capabilities=_fixed(**_LANGUAGE_MODEL),
+        vocabulary="words",
         recipe="lstm",
+        language_model="cloze.decode.neural:LSTMLanguageModel",
     ),
     Family(
         name="word2vec",
@@ -223,32 +239,36 @@ for _family in (
         kind="word_vectors",
         config="cloze.models.configs.word2vec:Word2VecConfig",
         module="cloze.models.word2vec:WordVectors",
-        layout="cloze.interop.own_layouts:WORD2VEC",
+        layout="cloze.interop.own:WORD2VEC",
         capabilities=_fixed(
             similar="nearest words, analogies, the odd one out",
             evaluate="accuracy on analogies, correlation with human similarity ratings",
             compare="several sets of word vectors in one table",
             export="word2vec's text and binary files",
         ),
+        vocabulary="none",
         recipe="word2vec",
+        open="cloze.checkpoint.word2vec:open_vectors",
+        write="cloze.checkpoint.word2vec:write_vectors",
+        files=dict.fromkeys((".txt", ".vec", ".bin"), "cloze.checkpoint.word2vec:import_vectors"),
     ),
     Family(
         name="transformer",
-        description="a Transformer translator",
+        description="a translator",
         kind="translator",
         config="cloze.models.configs.transformer:TransformerConfig",
         module="cloze.models.transformer:Transformer",
-        layout="cloze.interop.own_layouts:TRANSFORMER",
+        layout="cloze.interop.own:TRANSFORMER",
         capabilities=_translator,
         recipe="transformer",
     ),
     Family(
         name="seq2seq",
-        description="a recurrent translator",
+        description="a translator",
         kind="translator",
         config="cloze.models.configs.seq2seq:Seq2SeqConfig",
         module="cloze.models.seq2seq:Seq2Seq",
-        layout="cloze.interop.own_layouts:SEQ2SEQ",
+        layout="cloze.interop.own:SEQ2SEQ",
         capabilities=_translator,
         recipe="seq2seq",
     ),

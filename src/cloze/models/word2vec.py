@@ -5,9 +5,9 @@ Bojanowski et al. 2017) a word that was never seen has a vector too: the mean of
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,12 @@ _NEAR = 20_000  # words among which a mistyped one is looked for
 class WordVectors:
     """Words and their vectors, the most frequent first where that is known."""
 
-    family: ClassVar[str] = "word2vec"
-
     words: Sequence[str]
     vectors: Floats  # v d
     counts: NDArray[np.int64] | None = None  # v
     grams: Grams | None = None
     gram_vectors: Floats | None = None  # b d, with `grams`
     lowercase: bool = False  # words are looked up in lower case
-    training: dict[str, Any] = field(default_factory=dict)  # the settings they were made with
 
     def __repr__(self) -> str:
         grams = "" if self.grams is None else f", grams={self.grams}"
@@ -42,6 +39,12 @@ class WordVectors:
     @property
     def width(self) -> int:
         return int(self.vectors.shape[1])
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the vectors have."""
+        grams = 0 if self.gram_vectors is None else self.gram_vectors.size
+        return int(self.vectors.size + grams)
 
     def __len__(self) -> int:
         return len(self.words)

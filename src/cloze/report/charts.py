@@ -1,16 +1,16 @@
-"""Rows of metrics as the charts and facts of a report.
+"""Key figures and charts of a run report, from the rows of metrics.jsonl.
 
-A row has a `step` and whatever was measured there; its `kind` is train, eval or kept
+A row has a `step` and the values measured there; its `kind` is train, eval or kept
 (`cloze.train.step_metrics`).
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from cloze.metrics.names import CORRELATIONS, METRICS, SCORES, Chart, Metric
+from cloze.metrics.names import METRICS
 from cloze.plot.format import format_duration, format_percent
 from cloze.plot.line_chart import LineChart, Series, Style
 from cloze.plot.page import Fact, Facts, Grid, PagePart, Section
@@ -18,61 +18,165 @@ from cloze.train.step_metrics import KEPT
 
 Row: TypeAlias = Mapping[str, Any]
 
+_NOISY = 100  # number of points from which on the running mean is drawn as the main line
+_WINDOWS = 40  # the window of the running mean is this fraction of the run
+_TRAINING, _HELD_OUT = 0, 1  # colors, the same in every chart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart of one or several metrics over the steps."""
+
+    title: str
+    metrics: tuple[str, ...]
+    unit: str = ""  # of the y axis
+    note: str = ""
+    include: tuple[float, ...] = ()  # values that the y axis always includes
+    lines: Literal["both", "training", "held out", "setting"] = "both"  # setting: not measured
+    baselines: tuple[str, ...] = ()  # metrics on held-out text, drawn as dashed lines
+    wide: bool = False
+
+
+_DEV = "On the dev data, at each evaluation."
+_SCORES = ("accuracy", "f1", "f1_macro", "precision", "recall", "exact")
+_CORRELATIONS = ("matthews", "pearson", "spearman")
+
+CHARTS = (
+    Chart(title="Loss", metrics=("mlm_loss",), unit="nats per masked token", wide=True),
+    Chart(title="Loss", metrics=("loss",), wide=True),
+    Chart(
+        title="MLM accuracy",
+        metrics=("mlm_accuracy",),
+        include=(0,),
+        baselines=("unigram_accuracy", "teacher_accuracy"),
+        note="Fraction of the masked tokens that are predicted correctly. Unigram baseline: always "
+        "predicting the most frequent token.",
+    ),
+    Chart(
+        title="LM accuracy",
+        metrics=("lm_accuracy",),
+        include=(0,),
+        baselines=("unigram_accuracy",),
+        note="Fraction of the next tokens that are predicted correctly. Unigram baseline: always "
+        "predicting the most frequent token.",
+    ),
+    Chart(
+        title="Soft-target loss",
+        metrics=("soft_loss",),
+        unit="T²·KL, nats per masked token",
+        note="Divergence from the teacher's predictions.",
+    ),
+    Chart(
+        title="Cosine loss",
+        metrics=("cosine_loss",),
+        unit="1 − cos per token",
+        note="Distance of the last layer's hidden states from the teacher's.",
+    ),
+    Chart(
+        title="BLEU",
+        metrics=("bleu",),
+        unit="from 0 to 100",
+        include=(0,),
+        lines="held out",
+        note="On the dev sentences; the model with the best BLEU is kept.",
+    ),
+    Chart(title="Scores", metrics=_SCORES, lines="held out", note=_DEV),
+    Chart(title="Correlations", metrics=_CORRELATIONS, lines="held out", note=_DEV),
+    Chart(
+        title="Replaced-token detection",
+        metrics=("detection_accuracy",),
+        baselines=("original_accuracy",),
+        note="Fraction of the tokens that are classified correctly as original or replaced by the "
+        "generator. All-original baseline: classifying every token as original, at the end.",
+    ),
+    Chart(
+        title="Generator accuracy",
+        metrics=("generator_accuracy",),
+        include=(0,),
+        note="Fraction of the masked tokens that the generator predicts correctly.",
+    ),
+    Chart(
+        title="Correction accuracy",
+        metrics=("correction_accuracy",),
+        include=(0,),
+        note="Fraction of the replaced tokens that the model restores.",
+    ),
+    Chart(
+        title="NSP accuracy",
+        metrics=("nsp_accuracy",),
+        include=(0.45,),  # so that a line at chance level is not on the axis
+        baselines=("majority_accuracy",),
+        note="Fraction of the pairs that are classified correctly: does the second segment follow "
+        "the first? Majority baseline: always predicting the more frequent class.",
+    ),
+    Chart(
+        title="SOP accuracy",
+        metrics=("sop_accuracy",),
+        include=(0.45,),
+        baselines=("majority_accuracy",),
+        note="Fraction of the pairs that are classified correctly: are the segments in order or "
+        "swapped? Majority baseline: always predicting the more frequent class.",
+    ),
+    Chart(title="Learning rate", metrics=("lr",), include=(0,), lines="setting"),
+    Chart(
+        title="Gradient norm",
+        metrics=("grad_norm",),
+        include=(0,),
+        lines="training",
+        note="Before clipping.",
+    ),
+    Chart(
+        title="Tokens per second", metrics=("tokens_per_second",), include=(0,), lines="training"
+    ),
+)
+_CHART_OF = {key: chart for chart in CHARTS for key in chart.metrics}
 _FACTS = (
     *("bleu", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
-    *(key for key, measure in METRICS.items() if measure.chart in (SCORES, CORRELATIONS)),
-    *("detection_accuracy", "nsp_accuracy", "sop_accuracy"),
+    *(*_SCORES, *_CORRELATIONS, "detection_accuracy", "nsp_accuracy", "sop_accuracy"),
 )
-_NOISY = 100  # points from which on a running mean is easier to read than all of them
-_STRETCHES = 40  # of a run: each is as long as the running mean's window
-_TRAINING, _HELD_OUT = 0, 1  # colours, the same in every chart
 
 
 def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
-    """What was reached, and how; nothing of either that was not measured."""
-    finals = [row for row in rows if row.get("kind") == KEPT]
+    """The results and the course of training; nothing that was not measured."""
+    kept = [row for row in rows if row.get("kind") == KEPT]
     rows = [row for row in rows if row.get("kind") != KEPT]
     held_out = [row for row in rows if _is_held_out(row)]
-    best = _best(held_out)
+    best = _find_best(held_out)
     if best is None:
-        result, note = _latest(held_out), "On text that the model has not learned from."
+        result, note = _latest_values(held_out), "On held-out text."
     else:
-        tuned = [row for row in finals if row["step"] == best["step"]]
-        result = _latest([best, *tuned])
-        note = (
-            f"On the dev data, of the model in the folder: the best one, of step {best['step']:,}."
-        )
+        tuned = [row for row in kept if row["step"] == best["step"]]
+        result = _latest_values([best, *tuned])
+        note = f"On the dev data. The folder contains the best model, of step {best['step']:,}."
         if tuned:
-            note += (
-                " With the threshold for no answer that was chosen then; the curves are without."
-            )
+            note += " The no-answer threshold was tuned afterwards; the curves are without it."
     facts = list(_facts(result))
     if facts:
         yield Section(title="Result", note=note, parts=[Facts(facts)])
-    charts = [chart for chart in _charts(rows, best) if chart.series]
+    charts = [chart for chart in _draw_charts(rows, best) if chart.series]
     wide = [chart for chart in charts if chart.wide]
     others = [chart for chart in charts if not chart.wide]
     parts: list[PagePart] = [*wide, *([Grid(parts=others)] if others else [])]
     if parts:
         many = any(series.style == "faint" for chart in charts for series in chart.series)
-        note = f"Bold lines of training are running means over 1/{_STRETCHES} of the run."
+        note = f"Bold training lines are running means over 1/{_WINDOWS} of the run."
         yield Section(title="Training", note=note if many else "", parts=parts)
 
 
 def describe_extent(rows: Sequence[Row]) -> str:
-    """How long a run was: in steps, in tokens and in time."""
-    last = _latest(rows)
+    """The length of a run in steps, tokens and time."""
+    last = _latest_values(rows)
     steps, tokens, seconds = (read_number(last, key) for key in ("step", "tokens", "seconds"))
-    said = (
+    parts = (
         f"{steps:,.0f} steps" if steps is not None else "",
         f"{tokens:,.0f} tokens" if tokens is not None else "",
         f"{format_duration(seconds)} of training" if seconds is not None else "",
     )
-    return " · ".join(filter(None, said))
+    return " · ".join(filter(None, parts))
 
 
 def read_number(row: Row, key: str) -> float | None:
-    """A number of a row, if it is there and is one."""
+    """A finite number of a row, or None."""
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -80,12 +184,12 @@ def read_number(row: Row, key: str) -> float | None:
 
 
 def running_mean(values: Sequence[float | None], window: int) -> list[float | None]:
-    """At each place the mean of the values around it; fewer of them near the ends and gaps."""
+    """The mean of the values around each one; fewer of them near the ends and gaps."""
     sums = list(accumulate((value or 0.0 for value in values), initial=0.0))
     counts = list(accumulate((value is not None for value in values), initial=0))
     means: list[float | None] = []
-    for at, value in enumerate(values):
-        first, last = max(at - window // 2, 0), min(at + window // 2 + 1, len(values))
+    for index, value in enumerate(values):
+        first, last = max(index - window // 2, 0), min(index + window // 2 + 1, len(values))
         known = counts[last] - counts[first]
         means.append(None if value is None else (sums[last] - sums[first]) / known)
     return means
@@ -95,93 +199,90 @@ def _facts(last: Row) -> Iterator[Fact]:
     for key in _FACTS:
         if (value := read_number(last, key)) is None:
             continue
-        measure = METRICS[key]
-        detail = ", ".join(_details(last, measure))
-        yield Fact(label=measure.label, text=measure.format(value), value=value, detail=detail)
+        metric = METRICS[key]
+        detail = ", ".join(_details(last, key))
+        yield Fact(label=metric.label, text=metric.format(value), value=value, detail=detail)
         unigram = read_number(last, "unigram_accuracy")
-        if unigram and measure.chart and "unigram_accuracy" in measure.chart.against:
-            times = value / unigram
-            yield Fact(label="times the baseline", text=f"{times:.1f}×", value=times)
+        if unigram and key in _CHART_OF and "unigram_accuracy" in _CHART_OF[key].baselines:
+            ratio = value / unigram
+            yield Fact(label="times the baseline", text=f"{ratio:.1f}×", value=ratio)
 
 
-def _details(last: Row, measure: Metric) -> Iterator[str]:
-    """What a number is in, and what others reach."""
-    if measure.chart is None:
+def _details(last: Row, key: str) -> Iterator[str]:
+    """The unit of a metric and its baselines."""
+    if key not in _CHART_OF:
         return
-    if measure.chart.unit:
-        yield measure.chart.unit
-    for key in measure.chart.against:
-        if (value := read_number(last, key)) is not None:
-            yield f"{METRICS[key].result} {METRICS[key].format(value)}"
+    chart = _CHART_OF[key]
+    if chart.unit:
+        yield chart.unit
+    for baseline in chart.baselines:
+        if (value := read_number(last, baseline)) is not None:
+            yield METRICS[baseline].describe(value)
 
 
-def _best(held_out: Sequence[Row]) -> Row | None:
-    """Of a run that keeps its best (`make.course`): the evaluation of the one it kept."""
-    judged = [row for row in held_out if "score" in row]
-    known = [row for row in judged if read_number(row, "score") is not None]
+def _find_best(held_out: Sequence[Row]) -> Row | None:
+    """The evaluation of the kept model, of a run that keeps its best one."""
+    scored = [row for row in held_out if "score" in row]
+    known = [row for row in scored if read_number(row, "score") is not None]
     if known:
-        return max(known, key=lambda row: row["score"])  # of equal ones the first
-    return judged[-1] if judged else None
+        return max(known, key=lambda row: row["score"])  # the first of equal ones
+    return scored[-1] if scored else None
 
 
-def _charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
-    # The sum of all losses is not measured on held-out text; that of the masked tokens is.
-    words = any(read_number(row, "mlm_loss") is not None for row in rows)
-    together: dict[Chart, list[str]] = {}
-    for key, measure in METRICS.items():
-        if measure.chart is not None:
-            together.setdefault(measure.chart, []).append(key)
-    for chart, keys in together.items():
-        if words and keys == ["loss"]:
+def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
+    # The sum of all losses is not measured on held-out text; the MLM loss is.
+    has_mlm_loss = any(read_number(row, "mlm_loss") is not None for row in rows)
+    for chart in CHARTS:
+        if has_mlm_loss and chart.metrics == ("loss",):
             continue
+        marked = best is not None and _has_any(best, chart.metrics)
         yield LineChart(
             title=chart.title,
             x_label="step",
             y_label=chart.unit,
-            percent=all(METRICS[key].format is format_percent for key in keys),
+            percent=all(METRICS[key].format is format_percent for key in chart.metrics),
             include=chart.include,
-            series=_beside(_lines(rows, chart, keys), rows, chart.against),
+            series=_add_baselines(_draw_lines(rows, chart), rows, chart.baselines),
             note=chart.note,
             wide=chart.wide,
-            marker=(best["step"], "kept") if best and _any(best, keys) else None,
+            marker=(best["step"], "kept") if best is not None and marked else None,
         )
 
 
-def _any(row: Row, keys: Iterable[str]) -> bool:
+def _has_any(row: Row, keys: Iterable[str]) -> bool:
     return any(read_number(row, key) is not None for key in keys)
 
 
-def _lines(rows: Sequence[Row], chart: Chart, keys: Sequence[str]) -> list[Series]:
+def _draw_lines(rows: Sequence[Row], chart: Chart) -> list[Series]:
     held_out = [row for row in rows if _is_held_out(row)]
-    if chart.lines == "set" or len(keys) > 1:
-        told = rows if chart.lines == "set" else held_out
-        return [one for key in keys for one in _series(told, key, METRICS[key].label)]
-    (key,) = keys
-    learned = _training(rows, key) if chart.lines != "held out" else []
+    if chart.lines == "setting" or len(chart.metrics) > 1:
+        shown = rows if chart.lines == "setting" else held_out
+        return [one for key in chart.metrics for one in _series(shown, key, METRICS[key].label)]
+    (key,) = chart.metrics
+    training = _training_lines(rows, key) if chart.lines != "held out" else []
     if chart.lines == "training":
-        return learned
-    return [*learned, *_series(held_out, key, "held out", colour=_HELD_OUT)]
+        return training
+    return [*training, *_series(held_out, key, "held out", color=_HELD_OUT)]
 
 
-def _training(rows: Sequence[Row], key: str) -> list[Series]:
-    """What was measured while learning; where that is much, behind its running mean."""
-    learned = [row for row in rows if not _is_held_out(row)]
-    found = _series(learned, key, "training", colour=_TRAINING)
+def _training_lines(rows: Sequence[Row], key: str) -> list[Series]:
+    """The values during training; if there are many, behind their running mean."""
+    training = [row for row in rows if not _is_held_out(row)]
+    found = _series(training, key, "training", color=_TRAINING)
     if not found or len(found[0].y) < _NOISY:
         return found
-    mean = running_mean(found[0].y, len(found[0].y) // _STRETCHES)
+    mean = running_mean(found[0].y, len(found[0].y) // _WINDOWS)
     return [
         replace(found[0], y=mean),
-        *_series(learned, key, "as logged", style="faint", colour=_TRAINING),
+        *_series(training, key, "as logged", style="faint", color=_TRAINING),
     ]
 
 
-def _beside(series: list[Series], rows: Sequence[Row], keys: Sequence[str]) -> list[Series]:
-    """Series with the baselines that they are held against; without any no baselines either."""
+def _add_baselines(series: list[Series], rows: Sequence[Row], keys: Sequence[str]) -> list[Series]:
     if not series:
         return []
     ends = [rows[0]["step"], rows[-1]["step"]]
-    last = _latest(row for row in rows if _is_held_out(row))
+    last = _latest_values(row for row in rows if _is_held_out(row))
     return series + [
         Series(name=METRICS[key].label, x=ends, y=[value, value], style="reference")
         for key in keys
@@ -190,20 +291,20 @@ def _beside(series: list[Series], rows: Sequence[Row], keys: Sequence[str]) -> l
 
 
 def _series(
-    rows: Sequence[Row], key: str, name: str, *, style: Style = "line", colour: int | None = None
+    rows: Sequence[Row], key: str, name: str, *, style: Style = "line", color: int | None = None
 ) -> list[Series]:
-    """The values of a key over the steps, with a gap where one is no number; none if all are."""
+    """The values of a metric over the steps, with gaps for non-finite ones; none if all are."""
     having = [row for row in rows if key in row]
     steps, values = [row["step"] for row in having], [read_number(row, key) for row in having]
     if all(value is None for value in values):
         return []
-    return [Series(name=name, x=steps, y=values, style=style, color=colour)]
+    return [Series(name=name, x=steps, y=values, style=style, color=color)]
 
 
 def _is_held_out(row: Row) -> bool:
     return row.get("kind") == "eval"
 
 
-def _latest(rows: Iterable[Row]) -> Row:
+def _latest_values(rows: Iterable[Row]) -> Row:
     """The last known value of every key."""
     return {key: value for row in rows for key, value in row.items() if value is not None}

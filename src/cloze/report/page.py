@@ -1,17 +1,17 @@
-"""`report`: a page about a training run, from the files that lie in its folder.
+"""The report page of a training run, from the files in its folder.
 
-| file | holds |
+| file | contents |
 |---|---|
-| metrics.jsonl | a row to a line: `kind` (train, eval or kept), `step`, `loss`, `mlm_accuracy` … |
+| metrics.jsonl | one row per line: `kind` (train, eval or kept), `step`, `loss`, `mlm_accuracy` … |
 | fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …, …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | samples.json | [{"source": …, "reference": …, "translation": …}, …] |
-| corpus.json | what the corpus holds, or a description with that as its `summary` |
-| data.json | the same of labelled data |
+| corpus.json | counts of the corpus, or an object with these as its `summary` |
+| data.json | counts of labelled data |
 | recipe.toml | the complete configuration |
 
-Each may be missing, and the page then does not speak of it. What is there and cannot be read is
-named at the page's end: a run that went well is not to fail by its report.
+Files may be missing. Files that cannot be read are listed at the end of the page: a report never
+makes a successful run fail.
 """
 
 import json
@@ -51,41 +51,45 @@ from cloze.train.run_files import (
 )
 
 MASKS = ("[MASK]", "<mask>")
-_LONG = 10_000_000  # numbers that do not fit a fact
+_LONG = 10_000_000  # larger numbers are abbreviated
 
 
 def build_report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
-    """What happened in a run, and what came of it.
+    """Build the report page of a run.
 
     Args:
         run: the run's folder.
-        title: of the page; by default the folder's name.
+        title: title of the page (default: the name of the folder).
     """
     folder = Path(run)
     if not folder.is_dir():
-        raise FolderError(f"{folder} is not a folder", fix="name the folder of a training run")
+        raise FolderError(f"{folder} is not a folder", fix="pass the folder of a training run")
     problems: list[str] = []
     rows = _rows(folder / METRICS_FILE, problems)
     found = list(build_sections(rows))
     for name in _MAKERS:
         found += _sections(folder / name, problems)
     if problems:
-        found.append(Section(title="Left out", parts=[Paragraph(text=text) for text in problems]))
+        found.append(
+            Section(
+                title="Files that cannot be read", parts=[Paragraph(text=text) for text in problems]
+            )
+        )
     if not found:
         raise FolderError(
-            f"{folder} has nothing to report",
-            fix=f"name the folder of a training run, with {', '.join([METRICS_FILE, *_MAKERS])}",
+            f"{folder} contains no files of a training run",
+            fix=f"pass the folder of a training run, with {', '.join([METRICS_FILE, *_MAKERS])}",
         )
     return Page(title=title or folder.resolve().name, note=describe_extent(rows), sections=found)
 
 
 def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Write the report into the run's folder, and say where."""
+    """Write the report into the folder of the run, and return its path."""
     return build_report(run, title=title).save(Path(run) / REPORT)
 
 
 def _sections(path: Path, problems: list[str]) -> list[Section]:
-    """What a file has to show: nothing where it is not there, or an empty list."""
+    """The section of a file; none if it is missing or an empty list."""
     if not path.exists():
         return []
     try:
@@ -99,7 +103,7 @@ def _sections(path: Path, problems: list[str]) -> list[Section]:
 
 
 def _rows(path: Path, problems: list[str]) -> list[Row]:
-    """The rows in the order of their steps; of a killed run the last line may be cut off."""
+    """The rows in the order of their steps; the last line of a killed run may be incomplete."""
     if not path.exists():
         return []
     try:
@@ -109,7 +113,7 @@ def _rows(path: Path, problems: list[str]) -> list[Row]:
         return []
     rows = [row for _, row in lines if read_number(row, "step") is not None]
     if len(rows) < len(lines):
-        problems.append(f"{path.name}: {len(lines) - len(rows):,} lines are no rows of metrics")
+        problems.append(f"{path.name}: {len(lines) - len(rows):,} lines are not rows of metrics")
     return sorted(rows, key=lambda row: row["step"])
 
 
@@ -118,19 +122,23 @@ def _read(path: Path) -> Any:  # noqa: ANN401
 
 
 def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
-    note = "What the model puts in the blank, before and after training, with its probability."
-    return Section(title="Fills", note=note, parts=[Grid(parts=[_fill(one) for one in listed])])
+    note = "Predictions for the masked token before and after training, with probabilities."
+    return Section(
+        title="Masked-token predictions",
+        note=note,
+        parts=[Grid(parts=[_fill(one) for one in listed])],
+    )
 
 
 def _fill(one: Mapping[str, Any]) -> Card:
     truth = None if one.get("truth") is None else str(one["truth"])
-    said = f"it was: {truth}" if truth else ""
+    note = f"original: {truth}" if truth else ""
     bars = [
         Bars(title=when, rows=_pairs(one[when]), highlighted=truth)
         for when in ("before", "after", "teacher")
         if one.get(when)
     ]
-    return Card(head=Quote(text=str(one["text"]), highlighted=MASKS, note=said), parts=bars)
+    return Card(head=Quote(text=str(one["text"]), highlighted=MASKS, note=note), parts=bars)
 
 
 def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
@@ -141,14 +149,14 @@ def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
         )
         for one in listed
     ]
-    note = "The texts whose vectors lie nearest, with the cosine."
-    return Section(title="Neighbours", note=note, parts=[Grid(parts=cards)])
+    note = "Nearest texts by cosine similarity of their embeddings."
+    return Section(title="Nearest neighbours", note=note, parts=[Grid(parts=cards)])
 
 
 def _samples(listed: Sequence[Mapping[str, Any]]) -> Section:
     columns = ("source", "reference", "translation")
     rows = [[str(one[column]) for column in columns] for one in listed]
-    note = "Sentences that it does not learn from, as the model that was kept translates them."
+    note = "Held-out sentences and their translations by the kept model."
     return Section(title="Translations", note=note, parts=[Table(rows=rows, columns=columns)])
 
 
@@ -166,11 +174,11 @@ def _data(description: Mapping[str, Any]) -> Section:
 
 def _fact(key: str, value: int | float) -> Fact:
     label = key.replace("_", " ")
-    if key.endswith(("rate", "share")):
+    if key.endswith(("rate", "fraction")):
         return Fact(label=label, text=format_percent(value, 2), value=value)
     if key == "bytes":
         return Fact(
-            label="on disk", text=format_bytes(value), value=value, detail=f"{value:,} bytes"
+            label="size on disk", text=format_bytes(value), value=value, detail=f"{value:,} bytes"
         )
     if value < _LONG:
         return Fact(label=label, text=f"{value:,}", value=value)
@@ -178,7 +186,7 @@ def _fact(key: str, value: int | float) -> Fact:
 
 
 def _configuration(settings: Mapping[str, Any]) -> Section:
-    """A table for each group of settings; those in no group come first."""
+    """A table for each group of settings; settings without a group come first."""
     groups = {name: value for name, value in settings.items() if isinstance(value, dict) and value}
     loose = {name: value for name, value in settings.items() if name not in groups}
     tables = [

@@ -1,4 +1,4 @@
-"""Metrics as a person reads them off a terminal: as a panel, or in one line."""
+"""The metrics of a run on a terminal: as a panel, or in one line."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,22 @@ from cloze.metrics.names import METRICS
 
 Row: TypeAlias = Mapping[str, Any]
 
-WIDTH, HEIGHT = 64, 15  # that a panel needs
-_WIDEST = 88
-_SPARK = 28  # letters of the spark line
-_BESIDE = 44  # columns that the panel needs beside it
-_KEPT = 16 * _SPARK  # values that it is drawn from, however long the run
+WIDTH, HEIGHT = 70, 15  # minimum terminal size for the panel
+_MAX_WIDTH = 88
+_SPARK = 28  # characters of the sparkline
+_OTHER_COLUMNS = 44  # characters that the panel needs next to the sparkline
+_HISTORY = 16 * _SPARK  # values that the sparkline is drawn from, however long the run
 _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.,-=*%#"
-_PLAIN = str.maketrans({"·": "|", "\N{NO-BREAK SPACE}": " ", "–": "-", "…": "."})
+_TO_ASCII = str.maketrans({"·": "|", "\N{NO-BREAK SPACE}": " ", "–": "-", "…": "."})
 
 
 _EXTENT = ("step", "tokens")
-_TIME = ("seconds", "fraction", "left")
+_TIME = ("seconds", "fraction", "seconds_left")
 _TRAINING = (
     *_EXTENT,
     *("loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy"),
     *("detection_accuracy", "accuracy"),
-    *("lr", "tokens_per_second", "real_share"),
+    *("lr", "tokens_per_second", "non_padding_fraction"),
     *_TIME,
 )
 _HELD_OUT = (
@@ -39,67 +39,67 @@ _HELD_OUT = (
     *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
     *("accuracy", "bleu", "score"),
 )
-# What a panel shows of both, each beside the other.
+# Rows of the panel, with the values on training and held-out data side by side.
 _ROWS = (
     *("loss", "mlm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
     *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy", "detection_accuracy"),
     *("accuracy", "bleu", "score", "lr", "grad_norm", "tokens_per_second"),
 )
-# Where one of these is measured it is what chooses the model: "score" repeats it, and is no share.
-_CHOOSING = {"bleu", "perplexity"}
+# Where one of these is measured, "score" repeats it and is not a fraction.
+_SELECTION_METRICS = {"bleu", "perplexity"}
 
 
 class AsciiOnly:
-    """A renderable for terminals and files that know no other letters."""
+    """A renderable for terminals and files that only support ASCII."""
 
-    def __init__(self, shown: RenderableType) -> None:
-        self._shown = shown
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._shown, options):
-            plain = segment.text.translate(_PLAIN).encode("ascii", "replace").decode()
-            yield Segment(plain, segment.style, segment.control)
+        for segment in console.render(self._renderable, options):
+            text = segment.text.translate(_TO_ASCII).encode("ascii", "replace").decode()
+            yield Segment(text, segment.style, segment.control)
 
 
 class LossHistory:
-    """All values of a run in bounded memory: when it is full, each two become their mean."""
+    """All losses of a run in bounded memory: when it is full, adjacent values are averaged."""
 
     def __init__(self) -> None:
         self._means: list[float] = []
-        self._open: list[float] = []  # not yet enough for a mean
-        self._each = 1
+        self._pending: list[float] = []  # not enough for a mean yet
+        self._window = 1  # values per mean
 
     def add(self, value: float) -> None:
-        self._open.append(value)
-        if len(self._open) < self._each:
+        self._pending.append(value)
+        if len(self._pending) < self._window:
             return
-        self._means.append(_mean(self._open))
-        self._open = []
-        if len(self._means) == _KEPT:
-            self._means = _means(self._means, 2)
-            self._each *= 2
+        self._means.append(_mean(self._pending))
+        self._pending = []
+        if len(self._means) == _HISTORY:
+            self._means = _window_means(self._means, 2)
+            self._window *= 2
 
-    def spark(self, letters: int = _SPARK, levels: str = _BLOCKS) -> str:
-        """The whole run in a few letters, from its lowest mean to its highest."""
-        heights = _means(self._means, max(1, math.ceil(len(self._means) / letters)))
+    def spark(self, length: int = _SPARK, levels: str = _BLOCKS) -> str:
+        """A sparkline of the whole run."""
+        heights = _window_means(self._means, max(1, math.ceil(len(self._means) / length)))
         low, high = min(heights, default=0.0), max(heights, default=0.0)
         scale = (len(levels) - 1) / (high - low) if high > low else 0.0
         return "".join(levels[round((height - low) * scale)] for height in heights)
 
 
 class RunSummary:
-    """What the rows have said so far."""
+    """The latest values of all metrics of a run."""
 
     def __init__(self) -> None:
         self.training: dict[str, float] = {}
         self.held_out: dict[str, float] = {}
         self.losses = LossHistory()
-        self._began: tuple[float, float] | None = None  # seconds and fraction, in this sitting
+        self._start: tuple[float, float] | None = None  # seconds and fraction, in this process
 
     def add(self, row: Row) -> None:
-        numbers = {key: number for key in row if (number := _number(row[key])) is not None}
+        numbers = {key: number for key in row if (number := _to_number(row[key])) is not None}
         if row.get("kind") == "eval":
-            if _CHOOSING & numbers.keys():
+            if _SELECTION_METRICS & numbers.keys():
                 numbers.pop("score", None)
             self.held_out = numbers
             return
@@ -107,96 +107,101 @@ class RunSummary:
         if math.isfinite(loss := numbers.get("loss", math.nan)):
             self.losses.add(loss)
         if {"seconds", "fraction"} <= numbers.keys():
-            self._began = self._began or (numbers["seconds"], numbers["fraction"])
-            self.training["left"] = self._left(numbers["seconds"], numbers["fraction"])
+            seconds, fraction = numbers["seconds"], numbers["fraction"]
+            self._start = self._start or (seconds, fraction)
+            self.training["seconds_left"] = self._estimate_seconds_left(seconds, fraction)
 
-    def _left(self, seconds: float, fraction: float) -> float:
-        """Until the budget is spent, at the pace of this sitting."""
-        assert self._began is not None
-        since, done = seconds - self._began[0], fraction - self._began[1]
-        if done <= 0:  # the first row: all sittings together must do
-            since, done = seconds, fraction
-        return since / done * (1 - fraction) if done > 0 else math.nan
-
-
-def format_training(seen: RunSummary) -> str:
-    """The last row of training."""
-    return _describe(seen.training, *_TRAINING)
+    def _estimate_seconds_left(self, seconds: float, fraction: float) -> float:
+        """Time until the budget is spent, at the speed since this process started."""
+        assert self._start is not None
+        elapsed, done = seconds - self._start[0], fraction - self._start[1]
+        if done <= 0:  # the first row: use the whole run, resumed parts included
+            elapsed, done = seconds, fraction
+        return elapsed / done * (1 - fraction) if done > 0 else math.nan
 
 
-def format_evaluation(seen: RunSummary) -> str:
-    """The last evaluation."""
-    return f"held out: {_describe(seen.held_out, *_HELD_OUT)}"
+def format_training(summary: RunSummary) -> str:
+    """The latest training step in one line."""
+    return _describe(summary.training, *_TRAINING)
+
+
+def format_evaluation(summary: RunSummary) -> str:
+    """The latest evaluation in one line."""
+    return f"held out: {_describe(summary.held_out, *_HELD_OUT)}"
 
 
 def render_panel(
-    seen: RunSummary, *, title: str, width: int, ascii_only: bool = False
+    summary: RunSummary, *, title: str, width: int, ascii_only: bool = False
 ) -> RenderableType:
-    """All that is known, in a frame."""
-    width = min(width, _WIDEST)
-    spark = seen.losses.spark(min(_SPARK, width - _BESIDE), _ASCII if ascii_only else _BLOCKS)
+    """All metrics in a frame."""
+    width = min(width, _MAX_WIDTH)
+    levels = _ASCII if ascii_only else _BLOCKS
+    spark = summary.losses.spark(min(_SPARK, width - _OTHER_COLUMNS), levels)
     return Panel(
-        Group(_numbers(seen, spark), Text(), _progress(seen.training)),
+        Group(_render_metrics(summary, spark), Text(), _render_progress(summary.training)),
         title=Text(title),
         title_align="left",
-        subtitle=Text(_describe(seen.training, *_EXTENT)),
+        subtitle=Text(_describe(summary.training, *_EXTENT)),
         subtitle_align="right",
         width=width,
         padding=(1, 2),
     )
 
 
-def _numbers(seen: RunSummary, spark: str) -> Table:
-    """Each number of training, the same on held-out text, and what to compare them with."""
-    beside = {
+def _render_metrics(summary: RunSummary, spark: str) -> Table:
+    """Each metric on training and held-out data, and its baselines."""
+    training, held_out = summary.training, summary.held_out
+    details = {
         "loss": spark,
-        "mlm_loss": _describe(seen.held_out, "perplexity"),
-        "mlm_accuracy": _describe(seen.held_out, "unigram_accuracy", "teacher_accuracy"),
-        "lm_accuracy": _describe(seen.held_out, "perplexity", "unigram_accuracy"),
-        "detection_accuracy": _describe(seen.held_out, "original_accuracy"),
-        "accuracy": _describe(seen.held_out, "perplexity"),
-        "tokens_per_second": _describe(seen.training, "real_share"),
+        "mlm_loss": _describe(held_out, "perplexity"),
+        "mlm_accuracy": _describe(held_out, "unigram_accuracy", "teacher_accuracy"),
+        "lm_accuracy": _describe(held_out, "perplexity", "unigram_accuracy"),
+        "nsp_accuracy": _describe(held_out, "majority_accuracy"),
+        "sop_accuracy": _describe(held_out, "majority_accuracy"),
+        "detection_accuracy": _describe(held_out, "original_accuracy"),
+        "accuracy": _describe(held_out, "perplexity"),
+        "tokens_per_second": _describe(training, "non_padding_fraction"),
     }
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim", no_wrap=True, min_width=13)
     table.add_column(justify="right", style="bold", no_wrap=True, min_width=8)
     table.add_column(justify="right", style="cyan", no_wrap=True, min_width=8)
     table.add_column(no_wrap=True)
-    if seen.held_out:
+    if held_out:
         table.add_row("", Text("training", "dim"), Text("held out", "dim"), "")
     for key in _ROWS:
-        numbers = [known.get(key) for known in (seen.training, seen.held_out)]
-        if numbers != [None, None]:
-            measure = METRICS[key]
-            cells = ["" if number is None else measure.format(number) for number in numbers]
-            table.add_row(measure.label, *cells, Text(beside.get(key, "")))
+        values = [values.get(key) for values in (training, held_out)]
+        if values != [None, None]:
+            metric = METRICS[key]
+            cells = ["" if value is None else metric.format(value) for value in values]
+            table.add_row(metric.label, *cells, Text(details.get(key, "")))
     return table
 
 
-def _progress(known: Mapping[str, float]) -> Table:
+def _render_progress(values: Mapping[str, float]) -> Table:
     table = Table.grid(padding=(0, 2), expand=True)
     cells: list[RenderableType] = []
-    if math.isfinite(fraction := known.get("fraction", math.nan)):
+    if math.isfinite(fraction := values.get("fraction", math.nan)):
         table.add_column(ratio=1)
         cells.append(ProgressBar(total=1.0, completed=min(max(fraction, 0.0), 1.0)))
     table.add_column(no_wrap=True)
-    table.add_row(*cells, Text(_describe(known, *_TIME)))
+    table.add_row(*cells, Text(_describe(values, *_TIME)))
     return table
 
 
-def _describe(known: Mapping[str, float], *keys: str) -> str:
-    return " · ".join(METRICS[key].describe(known[key]) for key in keys if key in known)
+def _describe(values: Mapping[str, float], *keys: str) -> str:
+    return " · ".join(METRICS[key].describe(values[key]) for key in keys if key in values)
 
 
-def _number(value: object) -> float | None:
+def _to_number(value: object) -> float | None:
     try:
-        return float(value)  # type: ignore[arg-type] # a tensor of one number is one too
+        return float(value)  # type: ignore[arg-type] # also works for a tensor of one number
     except (TypeError, ValueError):
         return None
 
 
-def _means(values: Sequence[float], of: int) -> list[float]:
-    return [_mean(values[at : at + of]) for at in range(0, len(values), of)]
+def _window_means(values: Sequence[float], window: int) -> list[float]:
+    return [_mean(values[start : start + window]) for start in range(0, len(values), window)]
 
 
 def _mean(values: Sequence[float]) -> float:

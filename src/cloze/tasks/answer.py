@@ -135,7 +135,7 @@ def answer(
         batch_tokens: tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
-    model = open_model(model, "answer", Model)
+    model = open_model(model, "answer")
     task = with_policy(resolve_task("answer", model), truncation, overlap)
     questions, contexts = check_texts(question, "question"), check_texts(context, "context")
     if isinstance(context, str):

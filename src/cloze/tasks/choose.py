@@ -104,7 +104,7 @@ def choose(
         batch_tokens: tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
-    model = open_model(model, "choose", Model)
+    model = open_model(model, "choose")
     task = with_policy(resolve_task("choose", model), truncation, None)
     if isinstance(text, str):
         examples = [_example(text, options, question, 1)]

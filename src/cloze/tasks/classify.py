@@ -101,7 +101,7 @@ def classify(
         batch_tokens: tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
-    model = open_model(model, "classify", Model)
+    model = open_model(model, "classify")
     task = with_policy(resolve_task("classify", model), truncation, overlap)
     texts, pairs = check_pairs(text, pair)
     seconds: Sequence[str | None] = pairs or [None] * len(texts)

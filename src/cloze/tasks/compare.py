@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
-from cloze.checkpoint.abilities import can, family_of
-from cloze.checkpoint.families import load
-from cloze.checkpoint.model import Model
-from cloze.checkpoint.ngram import NGramModel
-from cloze.checkpoint.translator import Translator
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model, check_capability
 from cloze.data.labelled.tag_schemes import detect_tag_scheme
 from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
@@ -18,7 +15,6 @@ from cloze.files import PathLike
 from cloze.metrics.bootstrap import RESAMPLES
 from cloze.metrics.perplexity import LanguageScore, score_language
 from cloze.models.language import LanguageModel
-from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
 from cloze.tasks.comparison import (
     Comparison,
@@ -44,8 +40,7 @@ from cloze.tasks.evaluate_translator import (
 )
 from cloze.tasks.evaluate_word_vectors import score_word_vectors
 from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
-from cloze.tasks.inputs import resolve_model
-from cloze.tasks.language import open_language_model
+from cloze.tasks.inputs import open_language_model, resolve_model
 from cloze.tasks.scored_predictions import OnBadRow
 
 OPTIONS = {  # by `evaluation_kind`
@@ -105,7 +100,8 @@ def compare(
     """
     opened = _open_models(models, device, dtype)
     first = next(iter(opened.values()))
-    can(first, "compare")
+    if isinstance(first, Model):
+        check_capability(first, "compare")
     kinds = {name: evaluation_kind(model, **columns) for name, model in opened.items()}
     kind = _common_kind(kinds)
     options: dict[str, Any] = {
@@ -127,7 +123,9 @@ def compare(
     if kind == "translator":
         evaluations = _score_translators(opened, data, truncation, bleu or BLEU, progress)
     elif kind == "words":
-        evaluations, unknown = score_word_vectors(opened, as_list(data), progress)
+        evaluations, unknown = score_word_vectors(
+            {name: model.module for name, model in opened.items()}, as_list(data), progress
+        )
     else:
         evaluations = _score_examples(opened, kind, data, options, report, progress)
     draws = RESAMPLES if resamples is None else resamples
@@ -141,14 +139,7 @@ def compare(
 
 def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
     """Its parameters; the n-grams of an n-gram model, the numbers of word vectors."""
-    if isinstance(model, NGramModel):
-        return sum(len(level.keys) for level in model.module.levels)
-    if isinstance(model, WordVectors):
-        grams = 0 if model.gram_vectors is None else model.gram_vectors.size
-        return model.vectors.size + grams
-    reader = model.reader if isinstance(model, Model) else None
-    modules = [model.module] if reader is None else [model.module, reader]
-    return sum(weight.numel() for part in modules for weight in part.parameters())
+    return int(getattr(model, "num_parameters", 0))
 
 
 def _open_models(
@@ -266,7 +257,7 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
 
 
 def _score_translators(
-    models: Mapping[str, Translator],
+    models: Mapping[str, Model],
     data: Data,
     truncation: str | None,
     bleu: str,
@@ -311,7 +302,7 @@ def _compare_language(
         entries.append(
             LanguageEntry(
                 name=name,
-                kind=_describe_kind(one, model),
+                kind=_describe_kind(model),
                 parameters=count_parameters(one),
                 vocabulary=len(model.words),
                 same_tokens=same and set(model.words) == known,
@@ -324,8 +315,8 @@ def _compare_language(
     return LanguageComparison(entries=tuple(entries), skipped=tuple(skipped))
 
 
-def _describe_kind(opened: object, model: LanguageModel) -> str:
-    return family_of(opened) or str(getattr(model, "kind", ""))
+def _describe_kind(model: LanguageModel) -> str:
+    return str(getattr(model, "kind", ""))
 
 
 def _token_counts(score: LanguageScore) -> tuple[int, int]:

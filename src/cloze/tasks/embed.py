@@ -104,7 +104,7 @@ def embed(
             others go on. Without it the error is raised.
         on_truncated: called with the number of each truncated text and how many tokens it lost.
     """
-    model = open_model(model, "embed", Model)
+    model = open_model(model, "embed")
     rows = check_texts(texts)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)

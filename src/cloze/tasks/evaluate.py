@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.translator import Translator
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.models.word2vec import WordVectors
@@ -67,7 +66,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
 
 
 def evaluate(
-    model: Model | LanguageModel | Translator | WordVectors | PathLike,
+    model: Model | LanguageModel | WordVectors | PathLike,
     data: Data,
     *,
     name: str | None = None,

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-from cloze.checkpoint.abilities import can
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, check_capability
 from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.choices import read_choice_examples
@@ -226,7 +225,7 @@ def compute_metrics(
 
 def require_task(model: Model) -> Task:
     """The task a model was fine-tuned for, or an error."""
-    can(model, "do a task")
+    check_capability(model, "do a task")
     if model.task is None:
         raise InputError(
             f"this model was not fine-tuned for a task: its head is {model.head or 'missing'}",

@@ -31,7 +31,7 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.inference import BATCH_TOKENS
-from cloze.tasks.language import open_language_model
+from cloze.tasks.inputs import open_language_model
 
 _Targets: TypeAlias = tuple[Ints, Ints]  # masked tokens of a batch, and labels of its pairs
 SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
@@ -131,7 +131,7 @@ def _masked_scores(
     if majority is not None:
         scores |= {
             "nsp_accuracy": means["nsp.accuracy"],
-            "commoner_pair_accuracy": majority,
+            "majority_accuracy": majority,
             "nsp_loss": means["nsp"],
         }
     return scores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.checkpoint.translator import Translator
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import ParallelText, load_parallel_text
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
@@ -53,7 +53,7 @@ class TranslatorScores:
 
 
 def evaluate_translator(
-    model: Translator,
+    model: Model,
     data: Source | Sequence[Any],
     *,
     beam: int = BEAM,
@@ -112,7 +112,7 @@ def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
 
 
 def score_translator(
-    model: Translator,
+    model: Model,
     pairs: ParallelText,
     *,
     beam: int = BEAM,

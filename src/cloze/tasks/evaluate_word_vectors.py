@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.data.sources import as_list, store_streams
 from cloze.errors import InputError
@@ -26,14 +27,14 @@ from cloze.tasks.evaluation import CorpusEvaluation
 
 
 def evaluate_word_vectors(
-    model: WordVectors,
+    model: Model,
     data: Any,  # noqa: ANN401 - files
     *,
     progress: ProgressCallback | None = None,  # noqa: ARG001 - as of the others
 ) -> CorpusEvaluation:
     """Accuracy on files of analogies, correlation with files of rated word pairs."""
     with store_streams(as_list(data), Path(tempfile.gettempdir())) as files:
-        return _evaluate_files(model, files)
+        return _evaluate_files(model.module, files)
 
 
 def _evaluate_files(model: WordVectors, files: Sequence[Any]) -> CorpusEvaluation:

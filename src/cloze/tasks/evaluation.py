@@ -7,9 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.abilities import can
-from cloze.checkpoint.model import Model
-from cloze.checkpoint.translator import Translator
+from cloze.checkpoint.model import Model, check_capability
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.charts import format_scores, plot_calibration, plot_confusion_matrix
@@ -25,7 +23,7 @@ from cloze.metrics.labels import (
 from cloze.metrics.names import metric_label
 from cloze.metrics.scorer import PLAIN
 from cloze.metrics.spans import score_spans
-from cloze.models.word2vec import WordVectors
+from cloze.models.registry import Kind
 from cloze.plot.format import format_percent
 from cloze.plot.line_chart import LineChart
 from cloze.plot.page import Cell, Fact, Facts, Grid, Page, PagePart, Section, Table
@@ -338,17 +336,22 @@ class CorpusEvaluation:
         return self.page(title).save(path)
 
 
+_KIND_OF_FAMILY: dict[Kind, str] = {
+    "translator": "translator",
+    "word_vectors": "words",
+    "language_model": "language",
+}
+
+
 def evaluation_kind(
     model: object, *, pair_column: object = None, label_column: object = None, **_: object
 ) -> str:
     """How a model is evaluated; with a pair or label column an encoder has rated pairs of texts."""
-    can(model, "evaluate")
-    if isinstance(model, Translator):
-        return "translator"
-    if isinstance(model, WordVectors):
-        return "words"
     if not isinstance(model, Model):
         return "language"
+    check_capability(model, "evaluate")
+    if model.family.kind != "encoder":
+        return _KIND_OF_FAMILY[model.family.kind]
     if not is_pretrained(model):
         return "labelled"
     has_lm_head = "mlm" in model.heads and model.pooling is None
@@ -359,7 +362,9 @@ def evaluation_kind(
 
 def is_pretrained(model: object) -> bool:
     """Whether this is an encoder that was not fine-tuned for a task."""
-    return isinstance(model, Model) and model.task is None and set(model.heads) <= PRETRAINING_HEADS
+    if not isinstance(model, Model) or model.family.kind != "encoder":
+        return False
+    return model.task is None and set(model.heads) <= PRETRAINING_HEADS
 
 
 def check_options(options: Mapping[str, Any], allowed: Sequence[str], kind: str) -> dict[str, Any]:

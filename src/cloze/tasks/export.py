@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloze.checkpoint.model import Model
-from cloze.checkpoint.ngram import NGramModel
-from cloze.checkpoint.vectors import export_vectors
+from cloze.checkpoint.model import Model, not_a_model
+from cloze.checkpoint.ngram import save_arpa
+from cloze.checkpoint.word2vec import export_vectors
 from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path
@@ -18,22 +18,24 @@ from cloze.tasks.inputs import resolve_model
 class Format:
     """What a format is for, and how it is written."""
 
-    model: type
+    models: tuple[str, ...]  # families, or kinds of families
     needs: str
     write: Callable[..., Path]
 
 
 FORMATS = {
     "word2vec": Format(
-        WordVectors,
+        ("word2vec", "word_vectors"),
         "word vectors",
-        lambda model, out, _, **options: export_vectors(model, out, **options),
+        lambda model, out, _, **options: export_vectors(model.module, out, **options),
     ),
     "arpa": Format(
-        NGramModel, "an n-gram model", lambda model, out, force: model.save_arpa(out, force=force)
+        ("ngram",),
+        "an n-gram model",
+        lambda model, out, force: save_arpa(model, out, force=force),
     ),
     "huggingface": Format(
-        Model, "an encoder", lambda model, out, force: model.save(out, overwrite=force)
+        ("encoder",), "an encoder", lambda model, out, force: model.save(out, overwrite=force)
     ),
 }
 """By name: word2vec's text (binary where the file ends in .bin), ARPA (packed in .gz), and the
@@ -42,7 +44,7 @@ folder that `transformers` opens."""
 
 def export(
     format: str,
-    model: Model | NGramModel | WordVectors | PathLike,
+    model: Model | WordVectors | PathLike,
     out: PathLike,
     *,
     header: bool = True,
@@ -54,8 +56,11 @@ def export(
     """
     wanted = FORMATS[one_of("format", format, FORMATS)]
     model = resolve_model(model)
-    if not isinstance(model, wanted.model):
-        able = [name for name, one in FORMATS.items() if isinstance(model, one.model)]
+    if not isinstance(model, Model):
+        raise not_a_model(model)
+    own = {model.family.name, model.family.kind}
+    if own.isdisjoint(wanted.models):
+        able = [name for name, one in FORMATS.items() if not own.isdisjoint(one.models)]
         raise InputError(
             f"the format {format} is for {wanted.needs}",
             fix=f"use {able[0]}" if able else "this model's own folder is its only format",
@@ -64,6 +69,6 @@ def export(
         raise InputError(
             f"the format {format} has no header to leave out", fix="leave out --no-header"
         )
-    target = check_output_path(out, force, file=wanted.model is not Model)
+    target = check_output_path(out, force, file=format != "huggingface")
     options = {} if header else {"header": False}
     return wanted.write(model, target, force or target.exists(), **options)  # or it is empty

@@ -7,8 +7,7 @@ from typing import Any, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.abilities import can
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, check_capability
 from cloze.config import in_range
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
@@ -106,7 +105,7 @@ def fill(
         batch_tokens: tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
-    model = open_model(model, "fill", Model)
+    model = open_model(model, "fill")
     texts = check_texts(text)
     words = None if candidates is None else check_texts(candidates, "candidate")
     split = check_fill(model, top=top, candidates=words)
@@ -134,7 +133,7 @@ def check_fill(
     model: Model, *, top: int, candidates: Sequence[str] | None
 ) -> dict[str, tuple[int, ...]]:
     """The tokens of each candidate; an error if the model or an option is unsuitable."""
-    can(model, "fill")
+    check_capability(model, "fill")
     if "mlm" not in model.heads:
         raise InputError(
             f"this model cannot fill masks: its head is {model.head or 'missing'}",

@@ -8,15 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.language import NeuralModel
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.decode.core import Hypothesis
 from cloze.decode.sampling import Sampling, sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.tasks.inputs import check_texts
-from cloze.tasks.language import open_language_model
+from cloze.tasks.inputs import check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ def generate(
     context = model.begin(text)
     never = {model.unknown} | (set() if stop else {model.end})
     rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))
-    stepper: Any = model.module if isinstance(model, NeuralModel) else _Contexts(model)
+    stepper: Any = getattr(model, "stepper", None) or _Contexts(model)
     found = sample(
         stepper,
         stepper.compute_state(rows[:, :-1]),

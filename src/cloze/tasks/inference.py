@@ -11,8 +11,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.abilities import can
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, check_capability
 from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
 from cloze.config import in_range, one_of
 from cloze.data.labelled.batch import EncodedExample
@@ -242,7 +241,7 @@ def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tu
 
 def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     """The task given, or the model's own; an error where its head cannot do it."""
-    can(model, function)
+    check_capability(model, function)
     head = TASK_HEADS[function]
     reads = model.reader is not None and model.task is not None and model.task.name == function
     predicts_next = function == "classify" and predicts_next_sentence(model)

@@ -8,53 +8,55 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from cloze.checkpoint.abilities import can, cannot, no_model, verbs_of
-from cloze.checkpoint.own import Saved
+from cloze.checkpoint.load import load
+from cloze.checkpoint.model import Model, not_a_model, unsupported
+from cloze.checkpoint.word2vec import make_model
+from cloze.decode.language import is_language_model, language_model
 from cloze.errors import InputError
+from cloze.models.language import LanguageModel
+from cloze.models.registry import Kind
 from cloze.models.word2vec import WordVectors
 
 OnError = Callable[[int, InputError], object]  # the number of the text, and what is wrong with it
 CHUNK = 4096  # inputs of a stream that are sorted by length and computed together
 
-M = TypeVar("M")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def resolve_model(model: object) -> Any:  # noqa: ANN401 (as of `load`)
+def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's LanguageModel)
     """The model itself, or the one in the folder that is named."""
     if isinstance(model, str | os.PathLike):
-        from cloze.checkpoint.families import load
-
         return load(model)
-    if isinstance(model, Saved | WordVectors) or is_language_model(model):
+    if isinstance(model, WordVectors):
+        return make_model(model)
+    if isinstance(model, Model) or is_language_model(model):
         return model
-    raise no_model(model)
+    raise not_a_model(model)
 
 
-def open_model(model: object, function: str, kind: type[M]) -> M:
+def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
     """The same, for a function that works with one kind of model."""
     found = resolve_model(model)
-    if not isinstance(found, kind):
-        raise reject_model(found, function)
+    if not isinstance(found, Model):
+        raise not_a_model(model)
+    if found.family.kind != kind:
+        raise unsupported(found, function)
     return found
 
 
-def is_language_model(model: object) -> bool:
-    """Whether it has the methods of `LanguageModel`; the user's own classes may."""
-    return hasattr(model, "begin") and hasattr(model, "next_log_probs")
+def open_vectors(model: object) -> WordVectors:
+    """The word vectors of a model or its folder."""
+    found: WordVectors = open_model(model, "similar", "word_vectors").module
+    return found
 
 
-def reject_model(model: object, function: str) -> InputError:
-    """The error for a model that does not support a function."""
-    can(model, function)
-
-    from cloze.checkpoint.model import Model
-
-    if isinstance(model, Model):
-        able = verbs_of(model.heads, causal=model.module.is_causal)
-        return cannot("an encoder", function, able)
-    return no_model(model)
+def open_language_model(model: object, function: str) -> LanguageModel:
+    """The language model that is given or in the folder that is named; it may be the user's own."""
+    found = resolve_model(model)
+    if isinstance(found, Model) and found.family.language_model is None:
+        raise unsupported(found, function)
+    return language_model(found)
 
 
 def check_texts(given: object, name: str = "text") -> list[str]:

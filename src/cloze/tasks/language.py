@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, islice
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from torch import nn
 
 from cloze.checkpoint.model import Model
 from cloze.errors import InputError
-from cloze.models.language import LanguageModel, batches
+from cloze.models.language import batches
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import exact
-from cloze.tasks.inputs import batch_by_tokens, is_language_model, reject_model, resolve_model
+from cloze.tasks.inputs import batch_by_tokens
 
 BATCH_TOKENS = 2048
 _SCORED = 512  # tokens whose scores of all words are held at a time
@@ -133,10 +133,8 @@ class CausalEncoder:
         return np.split(told, np.cumsum([len(some) for some in places])[:-1])
 
 
-def language_model(model: LanguageModel | Model) -> LanguageModel:
-    """What is a language model as it is, and an encoder as one; one that cannot be is an error."""
-    if not isinstance(model, Model):
-        return model
+def make_causal_encoder(model: Model) -> CausalEncoder:
+    """A causal encoder with a masked-LM head as a language model; another is an error."""
     if not model.module.is_causal or "mlm" not in model.heads:
         head = model.head or "missing"
         why = f"its head is {head}" if model.module.is_causal else "it reads texts both ways"
@@ -152,13 +150,3 @@ def language_model(model: LanguageModel | Model) -> LanguageModel:
             fix="load a folder whose tokenizer has both",
         )
     return CausalEncoder(model=model, first=first, end=end)
-
-
-def open_language_model(model: object, function: str) -> LanguageModel:
-    """The language model that is given or in the folder that is named; it may be the user's own."""
-    found = resolve_model(model)
-    if isinstance(found, Model):
-        return language_model(found)
-    if not is_language_model(found):
-        raise reject_model(found, function)
-    return cast(LanguageModel, found)

@@ -10,6 +10,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -17,7 +18,7 @@ from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.plot.format import format_percent
 from cloze.plot.scatter import Point, Scatter
 from cloze.plot.vector_heatmap import VectorHeatmap
-from cloze.tasks.inputs import OnError, check_texts, open_model
+from cloze.tasks.inputs import OnError, check_texts, open_vectors
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 _SCORES = 1 << 25  # cosines that are held at a time
@@ -48,17 +49,17 @@ class OddOneOut:
 
 
 @overload
-def similar(model: WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
+def similar(model: Model | WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
 @overload
 def similar(
-    model: WordVectors | PathLike,
+    model: Model | WordVectors | PathLike,
     word: list[str],
     *,
     top: int = 10,
     on_error: OnError | None = None,
 ) -> list[Similar]: ...
 def similar(
-    model: WordVectors | PathLike,
+    model: Model | WordVectors | PathLike,
     word: str | list[str],
     *,
     top: int = 10,
@@ -69,7 +70,7 @@ def similar(
     Of several, one that has no vector is an error; with `on_error` it is reported, has no words
     near it, and the others go on.
     """
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     in_range("top", top, 1, 1 << 31)
     words = check_texts(word, "word")
     vectors = _known(model, words, None if isinstance(word, str) else on_error)
@@ -86,7 +87,7 @@ def similar(
 
 
 def combine(
-    model: WordVectors | PathLike,
+    model: Model | WordVectors | PathLike,
     plus: Sequence[str],
     minus: Sequence[str] = (),
     *,
@@ -99,7 +100,7 @@ def combine(
     1. With `product` it is 3CosMul (Levy and Goldberg 2014), Π cos(x, plus) / (Π cos(x, minus) + ε)
     with cosines brought to 0 … 1, where no one term outweighs the others.
     """
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     words = [*plus, *minus]
     vectors = _vectors(model, words)
     if product:
@@ -115,23 +116,29 @@ def combine(
 
 
 def analogy(
-    model: WordVectors | PathLike, a: str, b: str, c: str, *, top: int = 10, product: bool = False
+    model: Model | WordVectors | PathLike,
+    a: str,
+    b: str,
+    c: str,
+    *,
+    top: int = 10,
+    product: bool = False,
 ) -> Similar:
     """A is to b as c is to …: man, king, woman → queen."""
     found = combine(model, [b, c], [a], top=top, product=product)
     return Similar(query=f"{a} : {b} = {c} : ?", words=found.words)
 
 
-def cosine(model: WordVectors | PathLike, word: str, other: str) -> float:
+def cosine(model: Model | WordVectors | PathLike, word: str, other: str) -> float:
     """How alike two words are: the cosine between their vectors, from −1 to 1."""
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     first, second = _vectors(model, [word, other])
     return float(first @ second)
 
 
-def odd_one_out(model: WordVectors | PathLike, words: Sequence[str]) -> OddOneOut:
+def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> OddOneOut:
     """The word whose vector is farthest from the mean of all."""
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(f"{len(words)} words have no odd one", fix="give three or more")
     vectors = _vectors(model, words)
@@ -142,13 +149,13 @@ def odd_one_out(model: WordVectors | PathLike, words: Sequence[str]) -> OddOneOu
 
 
 def plot_words(
-    model: WordVectors | PathLike, words: Sequence[str], found: Sequence[Similar] = ()
+    model: Model | WordVectors | PathLike, words: Sequence[str], found: Sequence[Similar] = ()
 ) -> Scatter:
     """Words, and those found near them, on a plane: the first two principal components of the lot.
 
     What was found near a word has its colour.
     """
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     colours = {word: number for number, word in enumerate(dict.fromkeys(words))}
     asked = len(colours)
     for each in found:
@@ -163,9 +170,9 @@ def plot_words(
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, points=dots)
 
 
-def plot_vectors(model: WordVectors | PathLike, words: Sequence[str]) -> VectorHeatmap:
+def plot_vectors(model: Model | WordVectors | PathLike, words: Sequence[str]) -> VectorHeatmap:
     """Vectors as rows of coloured cells, in deviations from 0 of all the numbers shown."""
-    model = open_model(model, "similar", WordVectors)
+    model = open_vectors(model)
     values = np.stack(list(_known(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return VectorHeatmap(title=", ".join(words), rows=words, values=(values / deviation).tolist())

@@ -6,12 +6,10 @@ from typing import overload
 import numpy as np
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.ngram import NGramModel
 from cloze.config import in_range
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.tasks.inputs import check_texts
-from cloze.tasks.language import open_language_model
+from cloze.tasks.inputs import check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +91,13 @@ def suggest(
 
 
 def _path(model: LanguageModel, context: list[int], id_: int) -> tuple[BackoffStep, ...]:
-    if not isinstance(model, NGramModel):
+    path = getattr(model, "path", None)  # of an n-gram model
+    if path is None:
         return ()
     return tuple(
         BackoffStep(
             context=tuple(model.shown(word) for word in step.context),
             weight=float(np.exp(step.log_weight)),
         )
-        for step in model.path(context, id_)
+        for step in path(context, id_)
     )

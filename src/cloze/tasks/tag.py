@@ -110,7 +110,7 @@ def tag(
         batch_tokens: tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
-    model = open_model(model, "tag", Model)
+    model = open_model(model, "tag")
     task = with_policy(resolve_task("tag", model), truncation, overlap)
     found = predict(
         model,

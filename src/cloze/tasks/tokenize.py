@@ -1,31 +1,28 @@
 """`tokenize`: a text, or a pair, as ids with the characters and words they stand for."""
 
 from os import PathLike
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
-from cloze.checkpoint.abilities import can, no_model
-from cloze.checkpoint.body import body_folder
+from cloze.checkpoint.contents import find_body
+from cloze.checkpoint.model import Model, check_capability, not_a_model
 from cloze.checkpoint.source import builtin, existing, model_in
 from cloze.tasks.inputs import check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from cloze.checkpoint.model import Model  # for its type only: this verb needs no torch
-
 
 @overload
 def tokenize(
-    model: "Model | Tokenizer | str | PathLike[str]", text: str, pair: str | None = None
+    model: Model | Tokenizer | str | PathLike[str], text: str, pair: str | None = None
 ) -> TokenAlignment: ...
 @overload
 def tokenize(
-    model: "Model | Tokenizer | str | PathLike[str]",
+    model: Model | Tokenizer | str | PathLike[str],
     text: list[str],
     pair: list[str] | None = None,
 ) -> list[TokenAlignment]: ...
 def tokenize(
-    model: "Model | Tokenizer | str | PathLike[str]",
+    model: Model | Tokenizer | str | PathLike[str],
     text: str | list[str],
     pair: str | list[str] | None = None,
 ) -> TokenAlignment | list[TokenAlignment]:
@@ -38,7 +35,7 @@ def tokenize(
     return found[0] if isinstance(text, str) else found
 
 
-def open_tokenizer(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenizer:
+def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
     """The tokenizer itself, that of a model, built-in ones too, or of a folder or file."""
     if isinstance(model, Tokenizer):
         return model
@@ -46,9 +43,10 @@ def open_tokenizer(model: "Model | Tokenizer | str | PathLike[str]") -> Tokenize
         place = existing(model)
         if place is None:
             return Tokenizer.load(builtin().get(str(model), model))
-        return Tokenizer.load(body_folder(model_in(place)) if place.is_dir() else place)
-    can(model, "tokenize")
+        return Tokenizer.load(find_body(model_in(place)) if place.is_dir() else place)
+    if isinstance(model, Model):
+        check_capability(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):
-        raise no_model(model)
+        raise not_a_model(model)
     return tokenizer

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.checkpoint.translator import Translator
+from cloze.checkpoint.model import Model
 from cloze.config import in_range, number, one_of
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import Hypothesis
@@ -21,6 +21,7 @@ from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import OnError, batch_by_tokens, check_texts, open_model
+from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS, truncate
 
@@ -115,15 +116,15 @@ class TranslateOptions(TypedDict, total=False):
 
 @overload
 def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
-    model: Translator | PathLike, texts: str, **options: Unpack[TranslateOptions]
+    model: Model | PathLike, texts: str, **options: Unpack[TranslateOptions]
 ) -> Translation: ...
 @overload
 def translate(
-    model: Translator | PathLike, texts: Iterable[str], **options: Unpack[TranslateOptions]
+    model: Model | PathLike, texts: Iterable[str], **options: Unpack[TranslateOptions]
 ) -> list[Translation]: ...
 @torch.inference_mode()
 def translate(
-    model: Translator | PathLike,
+    model: Model | PathLike,
     texts: str | Iterable[str],
     *,
     beam: int = 4,
@@ -170,7 +171,7 @@ def translate(
     )
     number("max_length_ratio", max_length_ratio, 0.0, 1e3)
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
-    model = open_model(model, "translate", Translator)
+    model = open_model(model, "translate", "translator")
     if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
         raise InputError("this model has no attention to align by", fix="train one with attention")
     alone = isinstance(texts, str)
@@ -201,15 +202,17 @@ def translate(
 
 
 def _encode_sources(
-    model: Translator, texts: Sequence[str], truncation: str | None, on_error: OnError | None
+    model: Model, texts: Sequence[str], truncation: str | None, on_error: OnError | None
 ) -> tuple[dict[int, list[int]], dict[int, int]]:
     """The ids of each sentence that is not blank, and how many tokens of it were truncated."""
     if truncation is not None:
         one_of("truncation", truncation, TRUNCATIONS)
     filled = [row for row, text in enumerate(texts) if text.strip()]
-    found = dict(zip(filled, model.encode([texts[row] for row in filled]), strict=True))
+    encoded = encode_sentences(model.tokenizer, [texts[row] for row in filled])
+    found = dict(zip(filled, encoded, strict=True))
     truncated: dict[int, int] = {}
-    most = model.limit or max(MAX_SOURCE_TOKENS, model.longest)
+    limit = model.module.max_positions
+    most = limit or max(MAX_SOURCE_TOKENS, model.config.max_trained_length)
     for row, ids in list(found.items()):
         if len(ids) <= most:
             continue
@@ -220,7 +223,7 @@ def _encode_sources(
             continue
         error = InputError(
             f"sentence {row + 1:,} has {len(ids):,} tokens, its end included; "
-            + (f"the model has {most:,} positions" if model.limit else f"the limit is {most:,}"),
+            + (f"the model has {most:,} positions" if limit else f"the limit is {most:,}"),
             fix="split it, or choose a truncation: head, tail, head+tail",
         )
         if on_error is None:
@@ -231,14 +234,14 @@ def _encode_sources(
 
 
 def _search(
-    model: Translator, sources: Sequence[Sequence[int]], search: BeamConfig, max_length_ratio: float
+    model: Model, sources: Sequence[Sequence[int]], search: BeamConfig, max_length_ratio: float
 ) -> list[list[Hypothesis]]:
-    config, most = model.config, model.limit or 1 << 30
+    config, most = model.config, model.module.max_positions or 1 << 30
     source, real = pad_sequences(sources, model.device)
     limits = [min(int(max_length_ratio * len(ids)) + 10, most) for ids in sources]
     first = torch.full((len(sources),), config.bos_id, device=model.device)
     state = model.module.init_state(source, real)
-    return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)  # type: ignore[misc]
+    return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -251,10 +254,10 @@ def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[
 
 
 def _candidate(
-    model: Translator, source: Sequence[int], found: Hypothesis, *, align: bool
+    model: Model, source: Sequence[int], found: Hypothesis, *, align: bool
 ) -> TranslationCandidate:
     return TranslationCandidate(
-        text=model.decode(found.tokens),
+        text=decode_sentence(model.tokenizer, found.tokens),
         score=found.score,
         log_probability=found.log_probability,
         finished=found.finished,
@@ -264,7 +267,7 @@ def _candidate(
 
 @torch.inference_mode()
 def align_words(
-    model: Translator, source: Sequence[int], target: Sequence[int], *, ended: bool = True
+    model: Model, source: Sequence[int], target: Sequence[int], *, ended: bool = True
 ) -> Alignment:
     """How much each word of a translation attends to each source word, both given as ids.
 
@@ -292,7 +295,7 @@ def align_words(
     )
 
 
-def _words(model: Translator, ids: Sequence[int], *, ended: bool) -> Iterator[tuple[str, int, int]]:
+def _words(model: Model, ids: Sequence[int], *, ended: bool) -> Iterator[tuple[str, int, int]]:
     yield from join_words(model.tokenizer, ids)
     if ended:
         yield END, len(ids), len(ids) + 1

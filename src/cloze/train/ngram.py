@@ -1,16 +1,16 @@
-"""Interpolated modified Kneser–Ney, counted in bounded memory.  v vocabulary, c n-grams, t tokens.
+"""Interpolated modified Kneser–Ney with bounded memory.  v vocabulary, c n-grams, t tokens.
 
     p(w | h) = (a(hw) − D(a(hw))) / Σ_u a(hu)  +  γ(h)·p(w | h′)
     γ(h)     = Σ_u D(a(hu)) / Σ_u a(hu)
 
-Chen and Goodman 1998 (TR-10-98), eq. 26 and section 3. h′ is h less its first word. a is the count
-at the highest order and for n-grams that begin with <s>; below it is the number of different words
-seen before (Kneser and Ney 1995). The empty context is interpolated with 1/|V| over all words that
-can be predicted: <unk> and </s> among them, <s> not. So every context sums to one. These are also
-the conventions of KenLM (Heafield et al. 2013).
+Chen and Goodman 1998 (TR-10-98), eq. 26 and section 3. h′ is h without its first word. a is the
+count at the highest order and for n-grams that begin with <s>; at lower orders it is the number of
+distinct words seen before (Kneser and Ney 1995). The empty context is interpolated with 1/|V| over
+all words that can be predicted, including <unk> and </s> but not <s>. So every context sums to one.
+These are also the conventions of KenLM (Heafield et al. 2013).
 
-Nothing here grows with the text but files: n-grams are counted as sorted runs that are merged, and
-each order is made from the one below, so a key is one integer whatever the order.
+Only files grow with the text: n-grams are counted in sorted runs that are merged, and each order is
+built from the one below, so that a key is one integer for every order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,10 +44,10 @@ def estimate_ngram(
     memory: int = MEMORY,
     progress: ProgressCallback | None = None,
 ) -> NGram:
-    """A model of sentences of ids, <s> and </s> not among them.
+    """Estimate a model from sentences of word ids, without <s> and </s>.
 
-    `folder` takes the files of the work, and the model's large arrays lie in it until they are
-    saved elsewhere. `memory` is how many bytes the work may hold besides.
+    `folder` holds temporary files, and the large arrays of the model until they are saved
+    elsewhere. `memory` is the number of bytes that may be used besides.
     """
     in_range("order", order, 1, MAX_ORDER)
     in_range("memory", memory, 1 << 10, 1 << 50)
@@ -55,21 +55,21 @@ def estimate_ngram(
     scratch = ScratchFolder(folder, memory)
     ids = scratch.write_array(np.int32, _batches(sentences, vocab_size))
     if not len(ids):
-        raise InputError("there is no text to count", fix="give some text that is not blank")
+        raise InputError("there is no text to train on", fix="check that the files are not empty")
     if len(ids).bit_length() + config.bits > _KEY_BITS:
         raise InputError(
-            f"{len(ids):,} tokens of {vocab_size:,} words have too many n-grams for one integer",
-            fix="use fewer words or less text",
+            f"{len(ids):,} tokens with {vocab_size:,} words have too many n-grams for 63-bit keys",
+            fix="use a smaller vocabulary or less text",
         )
     tables = _count(ids, config, scratch, progress)
     return _estimate(tables, config, scratch, progress)
 
 
-def discounts(counts_of_counts: Sequence[int]) -> Discounts | None:
-    """D₁, D₂, D₃₊ from how many n-grams were seen once, twice, three and four times.
+def estimate_discounts(counts_of_counts: Sequence[int]) -> Discounts | None:
+    """D₁, D₂, D₃₊ from the numbers of n-grams seen once, twice, three and four times.
 
-    Y = n₁/(n₁ + 2n₂),  Dᵢ = i − (i+1)·Y·nᵢ₊₁/nᵢ.  Chen and Goodman 1998, eq. 26. None where a
-    little text leaves them undefined, or not within (0, i].
+    Y = n₁/(n₁ + 2n₂),  Dᵢ = i − (i+1)·Y·nᵢ₊₁/nᵢ.  Chen and Goodman 1998, eq. 26. None if there is
+    too little text: they are undefined, or not in (0, i].
     """
     n = counts_of_counts
     if not all(n[:3]):
@@ -82,24 +82,24 @@ def discounts(counts_of_counts: Sequence[int]) -> Discounts | None:
 
 
 def _batches(sentences: Iterable[Sequence[int]], vocab_size: int) -> Iterator[Ints]:
-    """<s> … </s> of every sentence, one behind the other."""
-    held: list[int] = []
+    """The ids of all sentences, each with <s> and </s>."""
+    pending: list[int] = []
     for sentence in sentences:
-        held.append(BOS)
-        held.extend(sentence)
-        held.append(EOS)
-        if len(held) >= _BATCH:
-            yield _checked(held, vocab_size)
-            held = []
-    if held:
-        yield _checked(held, vocab_size)
+        pending.append(BOS)
+        pending.extend(sentence)
+        pending.append(EOS)
+        if len(pending) >= _BATCH:
+            yield _check_ids(pending, vocab_size)
+            pending = []
+    if pending:
+        yield _check_ids(pending, vocab_size)
 
 
-def _checked(ids: list[int], vocab_size: int) -> Ints:
+def _check_ids(ids: list[int], vocab_size: int) -> Ints:
     found = np.array(ids, dtype=np.int64)
     if found.min() < 0 or found.max() >= vocab_size:
         wrong = found[(found < 0) | (found >= vocab_size)][0]
-        raise InputError(f"there is no word {wrong:,}", fix=f"use ids below {vocab_size:,}")
+        raise InputError(f"word id {wrong:,} is out of range", fix=f"use ids below {vocab_size:,}")
     return found
 
 
@@ -109,12 +109,12 @@ def _checked(ids: list[int], vocab_size: int) -> Ints:
 def _count(
     ids: Ints, config: NGramConfig, scratch: ScratchFolder, progress: ProgressCallback | None
 ) -> list[KeyCounts]:
-    """The n-grams of every order. One never reaches over a <s>, so it lies within its sentence."""
+    """Count the n-grams of every order. None crosses a <s>, so each is within one sentence."""
     counts = scratch.zeros(np.int64, config.vocab_size)
     for span in scratch.chunks(len(ids)):
         counts += np.bincount(ids[span], minlength=config.vocab_size)
     tables = [KeyCounts(np.arange(config.vocab_size), counts)]
-    ranks: Ints = ids  # of the n-gram that ends at each token; −1: it would reach over a <s>
+    ranks: Ints = ids  # of the n-gram that ends at each token; −1 if it would cross a <s>
     for order in range(2, config.order + 1):
         if progress:
             progress("orders counted", order - 1, config.order)
@@ -131,7 +131,7 @@ def _count(
 
 
 def _keys(ids: Ints, ranks: Ints, span: slice, *, bits: int) -> Ints:
-    """The keys of the n-grams that end in a stretch of the text; −1 where there is none."""
+    """The keys of the n-grams that end in a span of the text; −1 where there is none."""
     words = ids[span].astype(np.int64)
     context = np.empty(len(words), dtype=np.int64)
     context[1:] = ranks[span][:-1]
@@ -144,7 +144,7 @@ def _keys(ids: Ints, ranks: Ints, span: slice, *, bits: int) -> Ints:
 
 @dataclass(frozen=True)
 class _Order:
-    """What the estimate of one order needs: its n-grams, and where each one's suffix is."""
+    """The n-grams of one order, and the index of each one's suffix."""
 
     table: KeyCounts
     suffix: Ints  # c: the rank of w₂…wₙ among the (n−1)-grams
@@ -166,18 +166,18 @@ def _estimate(
     for number, order in enumerate(orders, 1):
         if progress:
             progress("orders estimated", number, config.order)
-        adjusted = _adjusted(orders, number, scratch)
-        found = discounts(_counts_of_counts(adjusted, scratch))
+        adjusted = _adjust_counts(orders, number, scratch)
+        found = estimate_discounts(_counts_of_counts(adjusted, scratch))
         if found is None:
             fallback.append(number)
         used.append(found or FALLBACK)
-        backoff, lower = _interpolated(order, adjusted, used[-1], lower, (config.bits, scratch))
+        backoff, lower = _interpolate(order, adjusted, used[-1], lower, (config.bits, scratch))
         if levels:
             levels[-1] = Level(keys=levels[-1].keys, log_p=levels[-1].log_p, backoff=backoff)
         if number == 1:
             lower[BOS] = 0.0
         levels.append(
-            Level(keys=order.table.keys, log_p=_logs(lower, scratch), backoff=np.zeros(0))
+            Level(keys=order.table.keys, log_p=_log_ratios(lower, scratch), backoff=np.zeros(0))
         )
     made = NGramConfig(
         order=config.order,
@@ -189,7 +189,7 @@ def _estimate(
 
 
 def _suffixes(table: KeyCounts, below: list[_Order], bits: int, scratch: ScratchFolder) -> Ints:
-    """w₂…wₙ is the suffix of the context, which the order below knows, and the last word."""
+    """The index of w₂…wₙ, from the suffix of the context (one order below) and the last word."""
     found = scratch.zeros(np.int64, len(table.keys))
     last = (1 << bits) - 1
     for span in scratch.chunks(len(found)):
@@ -199,10 +199,10 @@ def _suffixes(table: KeyCounts, below: list[_Order], bits: int, scratch: Scratch
     return found
 
 
-def _adjusted(orders: list[_Order], number: int, scratch: ScratchFolder) -> Ints:
-    """a: counts at the highest order, below it how many different words stood in front.
+def _adjust_counts(orders: list[_Order], number: int, scratch: ScratchFolder) -> Ints:
+    """a: counts at the highest order, below it the number of distinct preceding words.
 
-    Nothing stands in front of <s>: what begins with it keeps its count, and <s> alone has none.
+    Nothing precedes <s>: n-grams that begin with it keep their count, and <s> itself has none.
     """
     counts = orders[number - 1].table.counts
     found = scratch.zeros(np.int64, len(counts))
@@ -227,32 +227,32 @@ def _counts_of_counts(adjusted: Ints, scratch: ScratchFolder) -> list[int]:
     return [int(n) for n in found[1:5]]
 
 
-def _interpolated(
+def _interpolate(
     order: _Order, adjusted: Ints, used: Discounts, lower: Floats, work: tuple[int, ScratchFolder]
 ) -> tuple[Floats, Floats]:
     """Log γ of every context, and p of every n-gram; `lower` is p one order below."""
     bits, scratch = work
-    taken = np.array([0.0, *used])  # by count; the last for 3 and more
+    discount = np.array([0.0, *used])  # by count; the last for 3 and more
     keys = order.table.keys
     total = scratch.zeros(np.float64, len(lower))
-    freed = scratch.zeros(np.float64, len(lower))
+    discounted = scratch.zeros(np.float64, len(lower))
     for span in scratch.chunks(len(keys)):
         context = keys[span] >> bits
         add_grouped(total, context, adjusted[span].astype(np.float64))
-        add_grouped(freed, context, taken[np.minimum(adjusted[span], 3)])
+        add_grouped(discounted, context, discount[np.minimum(adjusted[span], 3)])
     p = scratch.zeros(np.float64, len(keys))
     for span in scratch.chunks(len(keys)):
         context, a = keys[span] >> bits, adjusted[span]
-        rest = freed[context] * lower[order.suffix[span]]
-        p[span] = (a - taken[np.minimum(a, 3)] + rest) / total[context]
+        rest = discounted[context] * lower[order.suffix[span]]
+        p[span] = (a - discount[np.minimum(a, 3)] + rest) / total[context]
     for span in scratch.chunks(len(total)):
-        ends = total[span] == 0  # nothing follows: the whole of p is left to the order below
+        ends = total[span] == 0  # nothing follows: all of p comes from the order below
         total[span] = np.where(ends, 1, total[span])
-        freed[span] = np.where(ends, 1, freed[span])
-    return _logs(freed, scratch, total), p
+        discounted[span] = np.where(ends, 1, discounted[span])
+    return _log_ratios(discounted, scratch, total), p
 
 
-def _logs(values: Floats, scratch: ScratchFolder, divisors: Floats | None = None) -> Floats:
+def _log_ratios(values: Floats, scratch: ScratchFolder, divisors: Floats | None = None) -> Floats:
     found: Floats = scratch.zeros(np.float32, len(values))
     with np.errstate(divide="ignore"):  # p(<s>) = 0
         for span in scratch.chunks(len(values)):

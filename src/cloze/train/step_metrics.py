@@ -1,4 +1,4 @@
-"""Steps of a run as rows of metrics, for metrics.jsonl, the display and the report."""
+"""Turn training steps into rows of metrics, for metrics.jsonl, the display and the report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from cloze.metrics.names import METRICS
 from cloze.train.budget import Budget, Progress
 from cloze.train.step import Step
 
-_TRAIN = {term: key for key, measure in METRICS.items() for term in measure.terms}
-# as other language models are judged; there is no second loss beside it
+_TRAIN = {term: key for key, metric in METRICS.items() for term in metric.terms}
+# as for other language models, which have no second loss
 _HELD_OUT = {**_TRAIN, "lm": "loss"}
 KEPT = "kept"
 
 
 class StepMetrics:
-    """Turns steps into rows; between two rows it measures the speed."""
+    """Turns steps into rows, and measures the speed between two rows."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class StepMetrics:
         self._tokens, self._seconds = start.tokens, start.seconds
 
     def rows(self, step: Step) -> list[dict[str, Any]]:
-        """A row about the step and, if there was an evaluation after it, one about that."""
+        """A row for the step and, if it was evaluated, one for the evaluation."""
         elapsed, done = step.seconds - self._seconds, step.tokens - self._tokens
         if elapsed > 0:
             self._tokens, self._seconds = step.tokens, step.seconds
@@ -44,26 +44,26 @@ class StepMetrics:
             **_rename(step.means, _TRAIN, self._names),
             "grad_norm": step.grad_norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,
-            "real_share": self._non_padding,
+            "non_padding_fraction": self._non_padding,
             **({"skipped": True} if step.is_bad else {}),
         }
         return [row, *([make_eval_row(step.number, step.scores)] if step.scores else [])]
 
 
 def make_eval_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
-    """A row about an evaluation."""
+    """The row of an evaluation."""
     return {"kind": "eval", "step": step, **scores}
 
 
 def make_kept_row(step: int, scores: Mapping[str, float]) -> dict[str, Any]:
-    """A row about the model that was kept, where more was done to it after its evaluation."""
+    """The row of the kept model, if it was changed after its evaluation."""
     return {"kind": KEPT, "step": step, **scores}
 
 
 def held_out_scores(
     terms: Mapping[str, float], metric_names: Mapping[str, str] | None = None
 ) -> dict[str, float]:
-    """What an objective measured on held-out text, by the names of metrics.jsonl."""
+    """The terms of an objective on held-out text, by the names of metrics.jsonl."""
     return _rename(terms, _HELD_OUT, metric_names or {})
 
 

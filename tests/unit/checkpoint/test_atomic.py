@@ -11,10 +11,9 @@ from cloze.checkpoint import atomic
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.state import save_state
 from cloze.checkpoint.store import save_small
-from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError
-from helpers import files_of, raises, tiny_model
-from languages import language_model
+from helpers import files_of, raises, tiny_model, word_model
+from languages import neural_model
 from saving_jobs import die_while_saving_into, mark_of, marked, numbered
 from training import in_one_process
 
@@ -47,8 +46,8 @@ def test_a_full_disk_is_told_and_the_old_model_stays(old, error, monkeypatch):
     def full(*_args, **_kwargs):
         raise error
 
-    model = language_model("lstm")
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    model = neural_model("lstm")
+    monkeypatch.setattr("cloze.checkpoint.modules.save_file", full)
     for write in (lambda: model.save(old, overwrite=True), lambda: model.save_into(old)):
         with raises(FolderError, "disk", fix="--resume"):
             write()
@@ -96,7 +95,7 @@ def test_a_link_stays_one_and_a_file_gives_way(tmp_path):
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
 def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
-    words = WordModel(words=("a",), vectors=np.ones((1, 2), np.float32))
+    words = word_model(words=("a",), vectors=np.ones((1, 2), np.float32))
     before = os.umask(mask)
     try:
         tiny_model("mlm").save(tmp_path / "model")

@@ -5,29 +5,33 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.vectors import WordModel
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.translate import pad_sequences
+from cloze.text.joint_bpe import encode_sentences
 from grams import TEXT, text_model
-from helpers import raises
+from helpers import raises, word_model
 from languages import VARIETIES as LANGUAGE
-from languages import language_model
+from languages import neural_model
 from translators import TEXTS, translator
 from translators import VARIETIES as TRANSLATORS
 
 HALVES = ["bf16", "float16"]
 CLOSE = 0.05  # of scores up to 16, of which bfloat16 keeps 8 binary digits
-WORDS = WordModel(words=("a", "b"), vectors=np.eye(2, dtype=np.float32))
+WORDS = word_model(words=("a", "b"), vectors=np.eye(2, dtype=np.float32))
 
 
 @pytest.mark.parametrize("variety", LANGUAGE)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_language_models_in_half_precision(variety, dtype, tmp_path):
-    folder = language_model(variety).save(tmp_path / "m")
+    folder = neural_model(variety).save(tmp_path / "m")
     whole, half = (cloze.load(folder, device="cpu", dtype=one) for one in ("float32", dtype))
     assert {one.dtype for one in whole.module.parameters()} == {torch.float32}
     assert {one.itemsize for one in half.module.parameters()} == {2}
-    ours, theirs = (np.concatenate([*one.log_probs(one.sequences(TEXT))]) for one in (half, whole))
+    ours, theirs = (
+        np.concatenate([*one.log_probs(one.sequences(TEXT))])
+        for one in map(language_model, (half, whole))
+    )
     assert ours.dtype == np.float32
     assert np.abs(ours - theirs).max() <= CLOSE
     told, right = (cloze.suggest(one, "the cat", top=3).suggestions for one in (half, whole))
@@ -44,7 +48,7 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
     folder = translator(variety, scale=0.2).save(tmp_path / "m")
     whole, half = (cloze.load(folder, device="cpu", dtype=one) for one in ("float32", dtype))
     assert {one.itemsize for one in half.module.parameters()} == {2}
-    source, real = pad_sequences(whole.encode(TEXTS[:6]), whole.device)
+    source, real = pad_sequences(encode_sentences(whole.tokenizer, TEXTS[:6]), whole.device)
     first = torch.zeros(6, dtype=torch.long)
     ours, theirs = (
         one.module.step(first, one.module.init_state(source, real))[0] for one in (half, whole)
@@ -70,7 +74,7 @@ def test_tables_have_no_other_precision(tmp_path):
 
 
 def test_a_precision_that_is_none_is_told_of_all(tmp_path):
-    for model in (language_model("lstm"), translator("bahdanau"), text_model(2)):
-        folder = model.save(tmp_path / type(model).__name__)
+    for model in (neural_model("lstm"), translator("bahdanau"), text_model(2)):
+        folder = model.save(tmp_path / model.family.name)
         with raises(ConfigError, "dtype", "nonsense"):
             cloze.load(folder, dtype="nonsense")

@@ -311,7 +311,7 @@ def test_a_name_on_the_hub(tmp_path, monkeypatch):
         ({"num_hidden_layers": 10**9}, ("num_hidden_layers", "1000000000")),
         ({"num_hidden_layers": 3}, "16"),
         ({"hidden_size": 10}, ("25", "8", "model.safetensors", "config.json", "10")),
-        ({"vocab_size": 5}, ("tokenizer", "25", "5", "rows")),
+        ({"vocab_size": 5}, ("tokenizer", "25", "config.json", "5")),
         ({"vocab_size": "many"}, ("vocab_size", "many")),
         ({"num_attention_heads": 3}, ("hidden_size", "8", "3")),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label"),

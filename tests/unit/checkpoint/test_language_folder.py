@@ -8,33 +8,32 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.abilities import OWN
-from cloze.checkpoint.families import OPENERS
-from cloze.checkpoint.load import load as load_encoder
+from cloze.decode.language import language_model
 from cloze.errors import FolderError, InputError
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, text_model
-from helpers import raises
-from languages import VARIETIES, language_model
+from helpers import Mentions, raises
+from languages import VARIETIES, neural_model
 from translators import translator
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_folder_gives_back_what_was_saved(variety, tmp_path):
-    model = language_model(variety)
+    model = neural_model(variety)
     opened = cloze.load(model.save(tmp_path / "model"), device="cpu")
     assert opened.config == model.config
-    assert opened.words == model.words
-    context = model.begin("the cat sat")
+    one, other = language_model(opened), language_model(model)
+    assert one.words == other.words
+    context = one.begin("the cat sat")
     both = zip(opened.module.parameters(), model.module.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in both)
-    assert np.allclose(opened.next_log_probs(context), model.next_log_probs(context), atol=1e-5)
+    assert np.allclose(one.next_log_probs(context), other.next_log_probs(context), atol=1e-5)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_scores_of_a_text_are_those_of_its_next_words(variety):
-    model = language_model(variety)
+    model = language_model(neural_model(variety))
     (sequence,) = model.sequences(["the cat sat on the mat"])
     assert sequence[-1] == EOS == model.end
     assert sequence[0] == (BOS if variety in ("nnlm", "direct") else EOS)
@@ -47,7 +46,7 @@ def test_scores_of_a_text_are_those_of_its_next_words(variety):
 def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
     lines = ["the cat sat", "a dog slept on the mat"]
     for variety, alone in (("nnlm", True), ("lstm", False)):
-        model = language_model(variety)
+        model = language_model(neural_model(variety))
         both = list(model.log_probs(model.sequences(lines)))
         (second,) = model.log_probs(model.sequences(lines[1:]))
         assert np.allclose(both[1], second, atol=1e-6) == alone
@@ -59,8 +58,8 @@ def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
 
 @torch.inference_mode()
 def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
-    monkeypatch.setattr("cloze.checkpoint.language._STRETCH", 1100)
-    model = language_model("lstm")
+    monkeypatch.setattr("cloze.decode.neural._STRETCH", 1100)
+    model = language_model(neural_model("lstm"))
     sequences = model.sequences(TEXT * 100)  # more than are computed at once
     state, wanted = model.module.init_state(1), []
     for sequence in sequences:
@@ -74,14 +73,14 @@ def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
 
 def test_subwords_spell_any_text():
     tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
-    model = language_model("lstm", tokenizer)
+    model = language_model(neural_model("lstm", tokenizer))
     ids = model.begin("a zebra Café 猫")[1:]
     assert model.unknown not in ids
     assert model.decode(ids) == "a zebra Café 猫"
 
 
 def test_unknown_words_stay_so():
-    model = language_model("nnlm")
+    model = language_model(neural_model("nnlm"))
     assert model.decode(model.begin("the aardvark sat")) == "the <unk> sat"
     assert model.shown(model.begin("cat")[-1]) == "cat"
 
@@ -103,7 +102,7 @@ def _changed(folder, **changes):
     ],
 )
 def test_folders_that_do_not_fit(changes, said, tmp_path):
-    model = language_model("nnlm")
+    model = neural_model("nnlm")
     folder = model.save(tmp_path / "model")
     _changed(folder, **changes)
     with raises(FolderError, said):
@@ -111,7 +110,7 @@ def test_folders_that_do_not_fit(changes, said, tmp_path):
 
 
 def test_a_setting_that_is_not_there(tmp_path):
-    folder = language_model("lstm").save(tmp_path / "model")
+    folder = neural_model("lstm").save(tmp_path / "model")
     values = json.loads((folder / "config.json").read_text())
     del values["vocab_size"]
     (folder / "config.json").write_text(json.dumps(values))
@@ -122,9 +121,9 @@ def test_a_setting_that_is_not_there(tmp_path):
 def test_other_verbs_say_what_a_folder_can_do(tmp_path):
     folder = text_model(2).save(tmp_path / "ngram")
     with raises(InputError, "n-gram", "encoder") as error:
-        load_encoder(folder)
-    assert error.value.fix.startswith("it can suggest, generate, evaluate")
-    lstm = language_model("lstm")
+        cloze.load(folder, kind="encoder")
+    assert error.value.fix == Mentions("suggest, generate, evaluate")
+    lstm = neural_model("lstm")
     for verb in (cloze.fill, cloze.embed, cloze.classify, cloze.tag):
         with raises(InputError, verb.__name__):
             verb(lstm, "a")
@@ -132,12 +131,8 @@ def test_other_verbs_say_what_a_folder_can_do(tmp_path):
         cloze.generate(translator("transformer"), "a")
 
 
-def test_every_family_of_ours_opens_and_says_what_it_can():
-    assert OPENERS.keys() == OWN.keys()
-
-
 def test_weights_that_are_no_numbers(tmp_path):
-    model = language_model("lstm")
+    model = neural_model("lstm")
     name, weight = next(iter(model.module.named_parameters()))
     with torch.no_grad():
         weight.view(-1)[0] = float("nan")

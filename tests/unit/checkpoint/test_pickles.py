@@ -13,13 +13,13 @@ import torch
 
 import cloze
 from cloze.checkpoint import state as states
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import WordModel, load_vectors
+from cloze.checkpoint.word2vec import load_vectors
 from cloze.errors import ClozeError, FolderError
 from grams import text_model
-from helpers import raises, tiny_model
-from languages import language_model
+from helpers import raises, tiny_model, word_model
+from languages import neural_model
 from saving_jobs import numbered
 from translators import translator
 
@@ -103,10 +103,10 @@ def test_in_the_place_of_a_reader(hostile, tmp_path):
 
 
 def test_in_the_folders_of_our_own_families(hostile, tmp_path):
-    vectors = WordModel(words=("a",), vectors=torch.ones(1, 2).numpy())
+    vectors = word_model(words=("a",), vectors=torch.ones(1, 2).numpy())
     for name, save in {
         "ngram": text_model(2).save,
-        "lstm": language_model("lstm").save,
+        "lstm": neural_model("lstm").save,
         "transformer": translator().save,
         "words": vectors.save,
     }.items():

@@ -30,7 +30,7 @@ def names(folder: Path) -> list[str]:
 def test_a_state_comes_back_as_it_was(tmp_path):
     path = save_state(tmp_path / "state", numbered(12))
     assert path.name == "000001-step-12"
-    assert files_of(path) == {"model.safetensors", "optimiser.safetensors", "facts.json", MANIFEST}
+    assert files_of(path) == {"model.safetensors", "optimizer.safetensors", "facts.json", MANIFEST}
     assert step_of(tmp_path / "state") == 12
 
 
@@ -62,7 +62,7 @@ def flipped(content: bytes, place: int, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", "optimiser.safetensors", "facts.json", MANIFEST]
+    "name", ["model.safetensors", "optimizer.safetensors", "facts.json", MANIFEST]
 )
 def test_any_damage_to_any_file_is_found(tmp_path, name):
     old, new = (save_state(tmp_path, numbered(step)) for step in (1, 2))
@@ -81,7 +81,7 @@ def test_any_damage_to_any_file_is_found(tmp_path, name):
         file.write_bytes(content)
         with raises(FolderError, name):
             verify(new)
-        with pytest.warns(DamagedStateWarning, match=f"passed over a state: .*{name} is"):
+        with pytest.warns(DamagedStateWarning, match=name):
             assert newest_state(tmp_path) == old
     file.unlink()
     with raises(FolderError, name, name):
@@ -181,8 +181,8 @@ def full_for_safetensors(*_args, **_kwargs):
     ("where", "what"),
     [
         ("cloze.checkpoint.state.save_file", full_for_safetensors),
-        ("cloze.checkpoint.state.flush", full),
-        ("cloze.checkpoint.atomic.flush", full),
+        ("cloze.checkpoint.state.sync_to_disk", full),
+        ("cloze.checkpoint.atomic.sync_to_disk", full),
         ("pathlib.Path.write_bytes", full),
         ("pathlib.Path.rename", full),
         ("pathlib.Path.mkdir", full),

@@ -7,24 +7,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cloze
-from cloze.checkpoint.vectors import (
-    WordModel,
-    begins_vectors,
-    export_vectors,
-    import_vectors,
-    load_vectors,
-    open_vectors,
-)
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.word2vec import begins_vectors, export_vectors, import_vectors, load_vectors
 from cloze.errors import FolderError, InputError
 from cloze.models.configs.word2vec import Grams
-from helpers import files_of, raises
+from helpers import files_of, raises, word_model
 
 WORDS = ("the", "café", "北京")
 
 
-def model(**changes) -> WordModel:
+def model(**changes) -> Model:
     table = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    return WordModel(words=WORDS, vectors=table, **changes)
+    return word_model(words=WORDS, vectors=table, **changes)
 
 
 @pytest.fixture
@@ -44,12 +38,14 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
     folder = before.save(tmp_path / "words")
     assert files_of(folder) == {"config.json", "model.safetensors", "vocabulary.tsv"}
     after = cloze.load(folder)
-    assert isinstance(after, WordModel)
-    assert (after.vectors == before.vectors).all()
-    assert (after.gram_vectors == before.gram_vectors).all()
-    assert after.words == WORDS
-    assert after.counts.tolist() == [9, 5, 5]
-    assert (after.grams, after.lowercase, after.training) == (grams, True, before.training)
+    assert isinstance(after, Model)
+    assert after.config == before.config
+    assert (after.module.vectors == before.module.vectors).all()
+    assert (after.module.gram_vectors == before.module.gram_vectors).all()
+    assert after.module.words == WORDS
+    assert after.module.counts.tolist() == [9, 5, 5]
+    assert (after.config.grams, after.config.lowercase) == (grams, True)
+    assert after.config.training == {"settings": {"width": 4}}
     again = after.save(tmp_path / "again")
     for name in files_of(folder):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
@@ -62,14 +58,14 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
 def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
     if ".bin" in name and not header:
         return
-    plain = export_vectors(model(), tmp_path / name.removesuffix(".gz"), header=header)
+    plain = export_vectors(model().module, tmp_path / name.removesuffix(".gz"), header=header)
     if name.endswith(".gz"):
         (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
         plain.unlink()
     assert begins_vectors(tmp_path / name)
     opened = cloze.load(str(tmp_path / name))
-    assert list(opened.words) == list(WORDS)
-    assert (opened.vectors == model().vectors).all()
+    assert list(opened.module.words) == list(WORDS)
+    assert (opened.module.vectors == model().module.vectors).all()
     found = cloze.info(tmp_path / name)
     assert (found.family, found.total_parameters, found.vocabulary.size) == ("word2vec", 12, 3)
     assert "similar" in found.capabilities
@@ -91,7 +87,7 @@ def test_a_text_is_no_file_of_vectors(text, tmp_path):
 
 
 def test_counts_that_are_not_known_stay_so(tmp_path):
-    assert open_vectors(model().save(tmp_path / "words")).counts is None
+    assert cloze.load(model().save(tmp_path / "words")).module.counts is None
 
 
 def test_a_folder_is_not_overwritten_unless_told(folder):
@@ -108,7 +104,6 @@ def change(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"model_type": "bert"}, "vectors"),
         ({"format_version": 3}, ("config.json", "format_version", "3")),
         ({"vocab_size": -1}, ("config.json", "vocab_size", "-1")),
         ({"hidden_size": 1 << 40}, ("config.json", "hidden_size")),
@@ -122,19 +117,19 @@ def change(folder, **changes):
 def test_a_config_that_does_not_fit_is_told(folder, changes, wrong):
     change(folder, **changes)
     with raises(FolderError, wrong):
-        open_vectors(folder)
+        load_vectors(folder)
 
 
 def test_missing_files_are_told(folder):
-    (folder / "model.safetensors").rename(folder / "x")
-    with raises(FolderError, "model.safetensors"):
-        open_vectors(folder)
     (folder / "vocabulary.tsv").unlink()
     with raises(FolderError, "vocabulary.tsv"):
-        open_vectors(folder)
+        load_vectors(folder)
+    (folder / "model.safetensors").rename(folder / "x")
+    with raises(FolderError, "model.safetensors"):
+        load_vectors(folder)
     (folder / "config.json").unlink()
-    with raises(FolderError, "vectors"):
-        open_vectors(folder)
+    with raises(FolderError, "config.json"):
+        load_vectors(folder)
 
 
 @pytest.mark.parametrize(
@@ -143,28 +138,28 @@ def test_missing_files_are_told(folder):
 def test_a_broken_vocabulary_is_told(folder, text):
     (folder / "vocabulary.tsv").write_bytes(text)
     with raises(FolderError, "vocabulary.tsv"):
-        open_vectors(folder)
+        load_vectors(folder)
 
 
 def test_a_word_that_stands_twice_is_told(folder):
     (folder / "vocabulary.tsv").write_text("a\t3\nb\t2\na\t1\n")
     with raises(FolderError, "vocabulary.tsv", "'a'"):
-        open_vectors(folder)
+        load_vectors(folder)
 
 
 def test_a_vocabulary_far_too_large_is_not_read(folder):
     with (folder / "vocabulary.tsv").open("r+b") as file:
         file.truncate(10**6)
     with raises(FolderError, "vocabulary.tsv", "large"):
-        open_vectors(folder)
+        load_vectors(folder)
 
 
 def test_vectors_that_are_no_numbers_are_told(tmp_path):
     broken = model()
-    broken.vectors[1, 1] = np.nan
+    broken.module.vectors[1, 1] = np.nan
     folder = broken.save(tmp_path / "words")
     with raises(FolderError, "vectors"):
-        open_vectors(folder)
+        load_vectors(folder)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
@@ -172,13 +167,13 @@ def test_vectors_of_other_precisions_are_read(folder, dtype):
     kind = getattr(torch, dtype)
     tables = load_file(folder / "model.safetensors")
     save_file({name: one.to(kind) for name, one in tables.items()}, folder / "model.safetensors")
-    found = open_vectors(folder).vectors
+    found = load_vectors(folder).module.vectors
     assert found.dtype == np.float32
     assert np.array_equal(found, tables["vectors"].to(kind).float().numpy())
 
 
 def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
-    bad = WordModel(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
+    bad = word_model(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
     with raises(InputError, "newline"):
         bad.save(tmp_path / "words")
     assert not (tmp_path / "words").exists()
@@ -186,22 +181,22 @@ def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
 
 @pytest.mark.parametrize("name", ["words.txt", "words.vec", "words.bin"])
 def test_files_of_others(tmp_path, name):
-    before = model()
+    before = model().module
     path = export_vectors(before, tmp_path / name)
-    after = load_vectors(path)
+    after = load_vectors(path).module
     assert tuple(after.words) == WORDS
     assert (after.vectors == before.vectors).all()
-    assert len(load_vectors(path, limit=2)) == 2
+    assert len(load_vectors(path, limit=2).module) == 2
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert (import_vectors(packed).vectors == before.vectors).all()
+    assert (import_vectors(packed).module.vectors == before.vectors).all()
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
-    bad = WordModel(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
+    bad = word_model(words=["ok", "not ok"], vectors=np.zeros((2, 2), np.float32))
     with raises(InputError, "format"):
-        export_vectors(bad, tmp_path / "words.txt")
+        export_vectors(bad.module, tmp_path / "words.txt")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,5 +206,5 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 
 
 def test_a_folder_opens_where_a_file_may_stand(folder):
-    assert tuple(load_vectors(folder).words) == WORDS
-    assert len(load_vectors(folder, limit=2)) == 2
+    assert tuple(load_vectors(folder).module.words) == WORDS
+    assert len(load_vectors(folder, limit=2).module) == 2

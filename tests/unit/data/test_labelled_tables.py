@@ -13,7 +13,7 @@ from cloze.data.labelled import records
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.data.labelled.tables import ROWS_INSPECTED, read_text_examples
 from cloze.errors import InputError
-from helpers import raises
+from helpers import Mentions, raises
 
 
 def write(path: Path, data: str | bytes) -> Path:
@@ -239,9 +239,9 @@ def test_labels_of_json_may_be_numbers_of_any_kind() -> None:
 
 def test_a_row_without_a_label_among_others_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\nb\t\nc\ty\n")
-    assert survey(path) == (["x", "y"], [f"{path}:3: the label is missing"])
+    assert survey(path) == (["x", "y"], [Mentions(f"{path}:3: ", "label")])
     assert survey([[{"text": "a", "label": "x"}, {"text": "b"}]])[1] == [
-        "<list>:2: the label is missing"
+        Mentions("<list>:2: ", "label")
     ]
 
 
@@ -249,13 +249,13 @@ def test_numbers_must_be_finite_and_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tscore\na\t1.5\nb\tnan\nc\tinf\nd\t2\n")
     assert survey(path) == (
         [1.5, 2.0],
-        [f"{path}:3: the label is nan", f"{path}:4: the label is inf"],
+        [Mentions(f"{path}:3: ", "label", "nan"), Mentions(f"{path}:4: ", "label", "inf")],
     )
     path = write(tmp_path / "b.tsv", "text\tlabel\na\t1\nb\tgood\n")
-    assert survey(path, number=True) == ([1.0], [f"{path}:3: the label 'good' is not a number"])
+    assert survey(path, number=True) == ([1.0], [Mentions(f"{path}:3: ", "label", "'good'")])
     assert survey([[{"text": "a", "label": "x"}, {"text": "b", "label": float("nan")}]]) == (
         ["x"],
-        ["<list>:2: the label is nan"],
+        [Mentions("<list>:2: ", "label", "nan")],
     )
 
 
@@ -346,7 +346,7 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
 def test_what_was_read_before_a_file_breaks_is_given(tmp_path: Path) -> None:
     rows = b"text\tlabel\n" + b"a\tx\n" * 5
     path = write(tmp_path / "a.tsv.gz", gzip.compress(rows)[:-4])
-    assert survey(path) == (["x"] * 5, [f"{path}:7: the gzip data is cut short"])
+    assert survey(path) == (["x"] * 5, [Mentions(f"{path}:7: ", "gzip")])
 
 
 def test_a_json_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

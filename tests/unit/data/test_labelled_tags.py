@@ -12,7 +12,7 @@ from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import InputError
 from cloze.text.words import find_words, join_words
-from helpers import raises
+from helpers import Mentions, raises
 
 
 def write(path: Path, data: str | bytes) -> Path:
@@ -375,4 +375,4 @@ def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -
     cut = write(tmp_path / "f.conll.gz", gzip.compress(b"a O\n\nb O\n")[:-4])
     found, problems = survey(cut)
     assert [one.text for one in found] == ["a"]
-    assert problems == [f"{cut}:4: the gzip data is cut short"]
+    assert problems == [Mentions(f"{cut}:4: ", "gzip")]

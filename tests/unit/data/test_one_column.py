@@ -11,7 +11,7 @@ from cloze.data.labelled.tables import read_text_examples
 from cloze.data.readers import Row
 from cloze.data.sources import read_rows
 from cloze.errors import InputError
-from helpers import raises
+from helpers import Mentions, raises
 
 MIXED = [{"text": "a", "text2": "b"}, {"other": "x"}, {"id": "7", "text": "c"}, "d"]
 
@@ -39,7 +39,7 @@ def test_each_source_chooses_for_itself(tmp_path: Path) -> None:
     errors: list[InputError] = []
     found = list(read_rows([tmp_path, [{"content": "three"}]], on_error=errors.append))
     assert [row.text for row in found if isinstance(row, Row)] == ["one", "two", "three"]
-    assert "which column holds the text?" in errors[0].problem
+    assert errors[0].problem == Mentions("b.jsonl:1: ", "column", "text")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_number_counts_the_names_of_other_tables(tmp_path: Path) -> None:
     errors: list[InputError] = []
     found = read_rows([years], column="2", on_error=errors.append)
     assert [row.text for row in found] == ["b", "e"]  # a name, and the second of no other row
-    assert ":2: no column is called '2'" in errors[0].problem
+    assert errors[0].problem == Mentions(":2: ", "column", "'2'")
 
 
 @pytest.mark.parametrize("column", ["0", "3"])
@@ -83,7 +83,7 @@ def test_columns_are_counted_from_one(tmp_path: Path, text: str, column: str) ->
     path.write_text(text)
     with raises(InputError, "1", column, "2") as wrong:
         list(read_rows(path, column=column))
-    assert wrong.value.fix == "count columns from 1"
+    assert wrong.value.fix == Mentions("from 1")
 
 
 def test_a_ragged_row_of_a_table_without_a_header(tmp_path: Path) -> None:

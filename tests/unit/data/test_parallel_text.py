@@ -5,7 +5,6 @@ import gzip
 import numpy as np
 import pytest
 
-from cloze.checkpoint.translator import learn_pieces, sentences
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.parallel_text import (
     LOSS_NAME,
@@ -15,6 +14,7 @@ from cloze.data.parallel_text import (
 )
 from cloze.errors import InputError
 from cloze.objectives.core import Arrayed
+from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from helpers import raises
 
 
@@ -160,8 +160,8 @@ def test_real_pairs_come_back_as_they_were(data_dir, part, count):
     )
     assert (len(found), found.num_blank) == (count, 0)
     lines = [*found.source, *found.target]
-    tokenizer = learn_pieces(lines, 1000)
-    for line, ids in zip(lines, sentences(tokenizer, lines), strict=True):
+    tokenizer = learn_joint_bpe(lines, 1000)
+    for line, ids in zip(lines, encode_sentences(tokenizer, lines), strict=True):
         assert tokenizer.decode(ids[:-1]) == f" {line}"
 
 

@@ -17,7 +17,7 @@ from cloze.data.input_files import find_files, open_text
 from cloze.data.readers import BATCH
 from cloze.data.sources import Row, read_rows
 from cloze.errors import InputError
-from helpers import raises
+from helpers import Mentions, raises
 from sources import PACK, parquet, survey, texts, write
 
 # --- what is read
@@ -129,7 +129,7 @@ def test_json_lines_may_be_strings_and_blank(tmp_path: Path) -> None:
 
 def test_a_list_of_lines_is_a_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": ["one", "two"]}\n{"text": ["one", 2]}')
-    assert survey(path) == (["one\ntwo"], [f"{path}:2: ['one', 2] is not text"])
+    assert survey(path) == (["one\ntwo"], [Mentions(f"{path}:2: ", "['one', 2]")])
     assert texts(parquet(tmp_path / "a.parquet", text=[["one", "two"]])) == ["one\ntwo"]
 
 

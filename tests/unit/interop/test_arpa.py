@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from cloze.decode.language import language_model
 from cloze.errors import InputError
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, UNK
@@ -54,7 +55,7 @@ def plainly(text):
 
 
 def test_what_is_written_by_its_rules():
-    model = text_model(3)
+    model = language_model(text_model(3))
     text = "".join(write_arpa(model.words, model.module))
     assert text.startswith("\\data\\\nngram 1=")
     assert text.endswith("\n\n\\end\\\n")
@@ -148,7 +149,7 @@ def test_a_context_that_is_missing():
 
 @pytest.mark.parametrize("piece", ["two words", "", "<s>"])
 def test_pieces_that_cannot_be_written(piece):
-    model = text_model(1)
+    model = language_model(text_model(1))
     words = [*model.words[:-1], piece]
     with raises(InputError, "ARPA", fix="space"):
         "".join(write_arpa(words, model.module))

@@ -6,7 +6,7 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError
-from cloze.interop.huggingface import read_config, write_config
+from cloze.interop.encoders import MODERNBERT
 from cloze.models.configs.modernbert import ModernBertConfig
 from helpers import files_of, raises, tiny_model
 
@@ -15,7 +15,7 @@ BARE = {"model_type": "modernbert", "architectures": ["ModernBertModel"], "vocab
 
 
 def read(**changes):
-    return read_config({**BARE, **changes})
+    return MODERNBERT.read_config({**BARE, **changes})
 
 
 def test_what_is_unsaid_is_as_published():
@@ -44,7 +44,7 @@ def test_a_list_of_layers(kinds, every):
     # the new spelling has the last word, unless both say the same
     both = {"layer_types": kinds, "num_hidden_layers": layers}
     assert read(**both, global_attn_every_n_layers=77).config.is_local(0) is False
-    written = write_config(read(**both).config, ())
+    written = MODERNBERT.write_config(read(**both).config, ())
     assert written["layer_types"] == kinds
     assert written["global_attn_every_n_layers"] == every
 
@@ -52,9 +52,9 @@ def test_a_list_of_layers(kinds, every):
 def test_a_period_longer_than_the_model_is_kept():
     kinds = [FULL, SLIDING]
     config = ModernBertConfig(vocab_size=30, num_layers=2, global_attention_every=7)
-    written = write_config(config, ())
+    written = MODERNBERT.write_config(config, ())
     assert written["layer_types"] == kinds
-    assert read_config(written).config == config
+    assert MODERNBERT.read_config(written).config == config
 
 
 @pytest.mark.parametrize(

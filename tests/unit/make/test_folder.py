@@ -10,9 +10,8 @@ import pytest
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features, Task
-from cloze.checkpoint.vectors import WordModel
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.dispatch import finetune
@@ -27,8 +26,8 @@ from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.train.fit import Callbacks
 from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from grams import TEXT, text_model
-from helpers import files_of, raises, tiny_model
-from languages import language_model
+from helpers import files_of, raises, tiny_model, word_model
+from languages import neural_model
 from smallruns import SMALL, stories
 from translators import TEXTS, train_translator, translator
 from tunings import FAST, body, texts
@@ -136,7 +135,7 @@ def reader(folder):
 
 
 def vectors(folder):
-    return WordModel(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)).save(folder)
+    return word_model(words=["a", "b"], vectors=np.eye(2, dtype=np.float32)).save(folder)
 
 
 SAVED = {
@@ -145,7 +144,7 @@ SAVED = {
     "answers": lambda folder: tiny_model(
         "span", task=Task(name="answer", none=True, threshold=1.5)
     ).save(folder),
-    "lstm": lambda folder: language_model("lstm").save(folder),
+    "lstm": lambda folder: neural_model("lstm").save(folder),
     "transformer": lambda folder: translator("transformer").save(folder),
     "ngram": lambda folder: text_model().save(folder),
     "word2vec": vectors,

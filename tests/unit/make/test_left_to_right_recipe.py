@@ -40,7 +40,7 @@ def test_every_step_and_judgement_tells_of_next_words(made):
     for row in judged:
         assert row["perplexity"] == pytest.approx(torch.tensor(row["loss"]).exp().item())
         assert 0 < row["unigram_accuracy"] < 1
-    assert "next words right, documents held out" in held_out_scores(rows)
+    assert "next-token accuracy, held-out documents" in held_out_scores(rows)
 
 
 def test_what_knows_frequencies_alone_is_judged_by_the_same_words(made):

@@ -10,13 +10,13 @@ from cloze.errors import ConfigError, InputError
 from cloze.train.fit import Callbacks
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
-from languages import language_model
+from languages import neural_model
 from translators import TEXTS, translator
 
 STILL = ["optimizer.lr=1e-12", "optimizer.weight_decay=0.0"]  # so that a step moves nothing
 KINDS = {
-    "nnlm": lambda: language_model("nnlm"),
-    "lstm": lambda: language_model("lstm"),
+    "nnlm": lambda: neural_model("nnlm"),
+    "lstm": lambda: neural_model("lstm"),
     "transformer": lambda: translator("transformer"),
     "seq2seq": lambda: translator("bahdanau"),
 }
@@ -97,7 +97,7 @@ def test_models_that_cannot_go_on_say_why(tmp_path):
     pairs = translator("transformer").save(tmp_path / "mt")
     with raises(ConfigError, "translator", fix="translate"):
         cloze.pretrain([TEXT], tmp_path / "x", settings=[f'model.init_from="{pairs}"'])
-    lstm = language_model("lstm").save(tmp_path / "lstm")
+    lstm = neural_model("lstm").save(tmp_path / "lstm")
     with raises(ConfigError, "recipe", "nnlm", "recurrent"):
         cloze.pretrain([TEXT], tmp_path / "x", "nnlm", settings=[f'model.init_from="{lstm}"'])
     bert = tiny_model("mlm").save(tmp_path / "bert")

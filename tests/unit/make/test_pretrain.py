@@ -144,7 +144,7 @@ def test_scores_stand_beside_the_unigram_baseline(trained):
     assert {"mlm_loss", "mlm_accuracy", "nsp_accuracy", "unigram_accuracy"} <= set(ended.scores)
     assert ended.scores["perplexity"] == pytest.approx(np.exp(ended.scores["mlm_loss"]))
     assert 0 < ended.scores["unigram_accuracy"] < 1
-    assert 0.5 <= ended.scores["commoner_pair_accuracy"] <= 1
+    assert 0.5 <= ended.scores["majority_accuracy"] <= 1
     assert [row["step"] for row in metrics(out) if row.get("kind") == "eval"] == [4, 8]
 
 

@@ -180,12 +180,12 @@ def test_layers_the_teacher_has_not(options, message):
 
 
 def test_a_single_layer_cannot_be_halved():
-    with raises(ConfigError, "single", "layer", fix="--layers 1"):
+    with raises(ConfigError, "one layer", fix="--layers 1"):
         build_student(teacher_of(num_layers=1))
 
 
 def test_a_distilbert_makes_no_bert():
-    with raises(ConfigError, "distilbert", "teacher", "segments", fix="--family"):
+    with raises(ConfigError, "distilbert", "teacher", "BERT", fix="--family"):
         build_student(teacher_of(("mlm",), DistilBertConfig), family="bert")
 
 

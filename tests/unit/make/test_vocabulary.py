@@ -5,7 +5,7 @@ import pytest
 from cloze.errors import InputError
 from cloze.make.vocabulary import vocabulary
 from cloze.text.tokenizer import Tokenizer
-from helpers import raises
+from helpers import Mentions, raises
 
 ROWS = [{"id": 1, "text": "the cat sat on the mat"}, {"id": 2, "text": "größe 北京"}] * 20
 
@@ -43,7 +43,7 @@ def test_progress_tells_how_much_was_read() -> None:
 def test_rows_that_cannot_be_read_are_handed_over() -> None:
     errors: list[InputError] = []
     vocabulary([[*ROWS, {"text": None}]], size=100, on_error=errors.append)
-    assert [error.problem for error in errors] == ["<list>:41: None is not text"]
+    assert [error.problem for error in errors] == [Mentions("<list>:41: ", "None")]
 
 
 def test_accents_and_ideographs_are_as_asked() -> None:

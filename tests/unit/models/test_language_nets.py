@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError
 from cloze.models.configs.lstm import LSTMConfig
 from cloze.models.configs.ngram import BOS
@@ -11,12 +12,12 @@ from cloze.models.configs.nnlm import NNLMConfig
 from cloze.models.lstm import LSTM
 from cloze.nn.recurrent import NETS, LockedDropout, StackedRNN
 from helpers import raises
-from languages import VARIETIES, fresh_model, language_model
+from languages import VARIETIES, fresh_model, neural_model
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_steps_equal_reading_all_at_once(variety):
-    model = language_model(variety)
+    model = language_model(neural_model(variety))
     ids = torch.tensor([model.begin("the cat sat on"), model.begin("a dog and the")])
     state = model.module.compute_state(ids[:, :0])
     for at in range(ids.shape[1]):
@@ -28,7 +29,7 @@ def test_steps_equal_reading_all_at_once(variety):
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_states_can_be_reordered(variety):
-    module = language_model(variety).module
+    module = neural_model(variety).module
     ids = torch.tensor([[3, 4], [5, 6], [7, 8]])
     rows = torch.tensor([2, 0, 0])
     moved = module.reorder(module.compute_state(ids), rows)
@@ -42,6 +43,7 @@ def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(va
     one, other = fresh_model(variety), fresh_model(variety)
     both = zip(one.module.state_dict().values(), other.module.state_dict().values(), strict=True)
     assert all(torch.equal(*pair) for pair in both)
+    one = language_model(one)
     logs = one.next_log_probs(one.begin("the cat"))
     assert logs[BOS] < -1000
     uniform = -torch.log(torch.tensor(len(one.words) - 1.0)).item()
@@ -62,7 +64,7 @@ def test_gradients_reach_every_weight(variety):
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_model_can_begin_with_how_frequent_words_are(variety):
-    model = fresh_model(variety)
+    model = language_model(fresh_model(variety))
     often = torch.arange(1.0, len(model.words) + 1)
     model.module.init_output_bias(often)
     found = np.exp(model.next_log_probs(model.begin("the cat")))
@@ -71,7 +73,7 @@ def test_a_model_can_begin_with_how_frequent_words_are(variety):
 
 
 def test_an_nnlm_sees_its_window_and_no_more():
-    model = language_model("nnlm")
+    model = language_model(neural_model("nnlm"))
     near = model.next_log_probs(model.begin("zebra the cat sat"))
     assert (near == model.next_log_probs(model.begin("dog the cat sat"))).all()
     assert (near != model.next_log_probs(model.begin("dog the dog sat"))).any()

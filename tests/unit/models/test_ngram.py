@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError
 from cloze.models import ngram
 from cloze.models.configs.ngram import BOS, EOS, NGramConfig
@@ -65,7 +66,7 @@ def test_words_beyond_the_order_do_not_matter(model):
 
 
 def test_a_text_scored_in_chunks(monkeypatch):
-    model = text_model(5)
+    model = language_model(text_model(5))
     flat = np.concatenate(
         [np.array(one) for one in model.sequences(["the cat sat on the mat and"] * 9)]
     )

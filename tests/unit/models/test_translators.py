@@ -4,15 +4,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.checkpoint.translator import CONFIGS, Translator, on_meta
+from cloze.checkpoint.model import Model
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
+from cloze.models.build import build_on_meta
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from helpers import raises
 from translators import SIZE, VARIETIES, config_of, module_of, some_ids, translator
 
+CONFIGS = {"transformer": TransformerConfig, "seq2seq": Seq2SeqConfig}
 every = pytest.mark.parametrize("variety", VARIETIES)
 
 
@@ -119,7 +121,7 @@ def test_new_weights_come_from_the_generator_alone(variety):
     before = torch.get_rng_state()
     tokenizer = translator().tokenizer
     made = [
-        Translator.new(
+        Model.new(
             config_of(variety, 300), tokenizer, rng=torch.Generator().manual_seed(seed)
         ).module.state_dict()
         for seed in (3, 3, 4)
@@ -133,7 +135,7 @@ def test_new_weights_come_from_the_generator_alone(variety):
 def test_loss_falls_on_a_tiny_task(variety):
     """Learn to say two words backwards."""
     tokenizer = translator().tokenizer
-    module = Translator.new(
+    module = Model.new(
         config_of(variety, 300), tokenizer, rng=torch.Generator().manual_seed(1)
     ).module.train()
     source = some_ids(24, 2)
@@ -262,7 +264,7 @@ def test_a_config_out_of_range(family, changes, message):
 @pytest.mark.parametrize("family", CONFIGS)
 def test_a_config_without_a_vocabulary_builds_nothing(family):
     with raises(ConfigError, "vocab_size", "0"):
-        on_meta(CONFIGS[family]())
+        build_on_meta(CONFIGS[family]())
 
 
 def test_shapes_at_odds():

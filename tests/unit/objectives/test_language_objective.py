@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from cloze.data.language_model_batches import LOSS_NAME, BPTTBatches, ContextWindows
+from cloze.decode.language import language_model
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.objectives.language import Carried, language
-from languages import language_model
+from languages import neural_model
 
 
 def test_the_loss_is_what_the_model_says_of_the_words():
-    model = language_model("nnlm")
+    model = language_model(neural_model("nnlm"))
     ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
     batch = ContextWindows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
     found = language(model.module, batch)
@@ -23,7 +24,7 @@ def test_the_loss_is_what_the_model_says_of_the_words():
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
-    module = language_model(cell).module
+    module = neural_model(cell).module
     text = np.arange(3, 11, dtype=np.int32)
     strips = BPTTBatches(text, batch=1, num_steps=2)
     carried = Carried(module, 1)
@@ -40,7 +41,7 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
 
 
 def test_parts_of_a_batch_remember_each_their_own():
-    module = language_model("lstm").module
+    module = neural_model("lstm").module
     strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, num_steps=2)
     whole, parts = Carried(module, 3), Carried(module, 3)
     for step in range(2):
@@ -51,7 +52,7 @@ def test_parts_of_a_batch_remember_each_their_own():
 
 
 def test_no_gradient_goes_back_into_the_batch_before():
-    carried = Carried(language_model("lstm").module, 2)
+    carried = Carried(neural_model("lstm").module, 2)
     strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch=2, num_steps=2)
     for step in range(2):
         language(carried, strips.batch(step))[LOSS_NAME].backward()

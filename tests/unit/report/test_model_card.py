@@ -48,9 +48,9 @@ CORPUS = {
 }
 ABOUT = ModelFacts(
     summary="A model to test with.",
-    texts=[TrainingText(what="English | Wikipedia", licence="CC BY-SA 3.0", source="its authors")],
+    texts=[TrainingText(name="English | Wikipedia", licence="CC BY-SA 3.0", source="its authors")],
     machine="one card",
-    limits=["It knows cats."],
+    limitations=["It knows cats."],
     storage="0.1 points lost",
 )
 
@@ -77,18 +77,18 @@ def test_everything_that_was_measured_is_told(run, model):
         "# cloze-xx\n\nA model to test with.",
         'cloze fill cloze-xx "The capital of France is [MASK]."',
         "- ModernBertForMaskedLM: 2 layers, hidden size 16, 2 heads; ",
-        "- 25 pieces (wordpiece, uncased)",
+        "- 25 tokens (wordpiece, uncased)",
         "numbers as F8_E4M3); 0.1 points lost",
         "| English \\| Wikipedia | CC BY-SA 3.0 | its authors |",
         "2,544 documents, 320,742 sentences, 8,720,638 words, 11,051,469 tokens; 26 of the",
         f"On one card, with cloze {cloze.__version__}:",
         "1,234 steps · 1,234,567 tokens · 20:00 of training\n\n```toml\n",
-        "| masked words right, documents held out | 61.2\N{NO-BREAK SPACE}% |",
-        "| the same by the commonest word | 4.8\N{NO-BREAK SPACE}% |",
-        "| perplexity of masked words, documents held out | 7.254 |",
+        "| MLM accuracy, held-out documents | 61.2\N{NO-BREAK SPACE}% |",
+        "| unigram baseline | 4.8\N{NO-BREAK SPACE}% |",
+        "| perplexity of masked tokens, held-out documents | 7.254 |",
         "| SST-2 dev | 89.5\N{NO-BREAK SPACE}% |",
         "| STS-B dev | 82.1 ± 0.3 |",
-        "- It reads at most 24 tokens at once.\n- It knows cats.\n- Words it finds likely",
+        "- The maximum input length is 24 tokens.\n- It knows cats.\n- ",
     ):
         assert fact in text
 
@@ -99,7 +99,7 @@ def test_the_runs_before_are_told_in_their_order(run, model, tmp_path):
     (first / "recipe.toml").write_text("[samples]\nlength = 96\n")
     (first / "metrics.jsonl").write_text(json.dumps(ROWS[0] | {"step": 5678, "tokens": 999}))
     text = build_model_card(run, model, ABOUT, {}, earlier=[first])
-    before, found, after = text.partition("\n\nthen, from those weights: 1,234 steps")
+    before, found, after = text.partition("\n\nthen, initialized from that model: 1,234 steps")
     assert found
     assert "5,678 steps · 999 tokens" in before
     assert "length = 96" in before
@@ -140,7 +140,7 @@ def test_scores_come_from_a_file(tmp_path):
     assert read_scores(path) == {"SST-2": 0.9, "STS-B": "82 ± 1"}
     for wrong in ("[1]", '{"a": [1]}', '{"a": true}', '{"a": NaN}'):
         path.write_text(wrong)
-        with raises(InputError, "words", fix="SST-2"):
+        with raises(InputError, "scores", fix="SST-2"):
             read_scores(path)
     path.write_text("{")
     with raises(InputError, "scores", fix="JSON"):

@@ -58,7 +58,7 @@ def metrics(steps: int = 20) -> list[dict[str, Any]]:
                     "mlm_accuracy": 0.4,
                     "unigram_accuracy": 0.05,
                     "nsp_accuracy": 0.6,
-                    "commoner_pair_accuracy": 0.55,
+                    "majority_accuracy": 0.55,
                 }
             )
     return rows
@@ -113,7 +113,14 @@ def charts(run: Path) -> dict[str, dict[str, Any]]:
 
 def test_a_whole_run(tmp_path: Path) -> None:
     run = folder(tmp_path, **EVERYTHING)
-    assert titles(run) == ["Result", "Training", "Fills", "Neighbours", "Data", "Configuration"]
+    assert titles(run) == [
+        "Result",
+        "Training",
+        "Masked-token predictions",
+        "Nearest neighbours",
+        "Data",
+        "Configuration",
+    ]
     path = write_report(run)
     assert path == run / "report.html"
     html = path.read_text(encoding="utf-8")
@@ -129,13 +136,17 @@ def test_the_curves(tmp_path: Path) -> None:
         "MLM accuracy",
         "NSP accuracy",
         "Learning rate",
-        "Tokens a second",
+        "Tokens per second",
     ]
     assert list(found["Loss"]) == ["training", "held out"]
     assert found["Loss"]["training"]["y"] == [8.0 + step % 2 for step in range(1, 21)]
     assert found["Loss"]["held out"] == {"name": "held out", "x": [10, 20], "y": [2.5, 2.5]}
-    assert found["MLM accuracy"]["unigram"] == {"name": "unigram", "x": [1, 20], "y": [0.05, 0.05]}
-    assert found["NSP accuracy"]["commoner"]["y"] == [0.55, 0.55]
+    assert found["MLM accuracy"]["unigram baseline"] == {
+        "name": "unigram baseline",
+        "x": [1, 20],
+        "y": [0.05, 0.05],
+    }
+    assert found["NSP accuracy"]["majority baseline"]["y"] == [0.55, 0.55]
     html = build_report(tmp_path / "my-bert").html()
     assert html.count('class="reference"') == 4  # the two lines and their names
 
@@ -153,10 +164,10 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     (facts,) = part(folder(tmp_path, metrics=rows), "Result")
     found = {fact["label"]: fact for fact in facts["facts"]}
     assert found["MLM accuracy"]["value"] == 0.45
-    assert found["MLM accuracy"]["detail"] == "by the commonest word 5.0\xa0%"
+    assert found["MLM accuracy"]["detail"] == "unigram baseline 5.0\xa0%"
     assert found["times the baseline"]["text"] == "9.0×"
     assert found["perplexity"]["value"] == 12.18
-    assert found["NSP accuracy"]["detail"] == "by the commoner answer 55.0\xa0%"
+    assert found["NSP accuracy"]["detail"] == "majority baseline 55.0\xa0%"
 
 
 BEST = [
@@ -171,8 +182,11 @@ def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
     run = folder(tmp_path, metrics=BEST)
     (facts,) = part(run, "Result")
     told = {fact["label"]: fact["text"] for fact in facts["facts"]}
-    assert told == {"accuracy": "70.0\xa0%", "Matthews": "0.4000"}  # of equal ones the first
-    assert "the best one, of step 20." in build_report(run).html()
+    assert told == {
+        "accuracy": "70.0\xa0%",
+        "Matthews correlation": "0.4000",
+    }  # of equal ones the first
+    assert "the best model, of step 20." in build_report(run).html()
     (grid,) = part(run, "Training")
     assert [(one["title"], one["mark"]) for one in grid["parts"]] == [
         ("Scores", [20, "kept"]),
@@ -211,7 +225,7 @@ def test_a_translator_is_told_by_its_bleu(tmp_path: Path) -> None:
 def test_the_fills_stand_side_by_side(tmp_path: Path) -> None:
     only = {"text": "Only <mask>.", "truth": "one", "after": [["one", 1], ["two", 0]]}
     run = folder(tmp_path, fills=[*FILLS, only])
-    (grid,) = part(run, "Fills")
+    (grid,) = part(run, "Masked-token predictions")
     first, second = grid["parts"]
     assert [bars["title"] for bars in first["parts"]] == ["before", "after"]
     assert first["parts"][0]["rows"] == [["##ly", 0.0003]]
@@ -219,7 +233,7 @@ def test_the_fills_stand_side_by_side(tmp_path: Path) -> None:
     html = build_report(run).html()
     assert "<mark>[MASK]</mark>" in html
     assert "<mark>&lt;mask&gt;</mark>" in html
-    assert second["head"]["note"] == "it was: one"
+    assert second["head"]["note"] == "original: one"
     assert html.count('<tr class="right">') == 1
 
 
@@ -232,7 +246,7 @@ def test_the_data(tmp_path: Path, nested: bool) -> None:
         "documents": ("52,341", 52_341),
         "tokens": ("30.5M", 30_451_229),
         "unknown": ("3,045", 3_045),
-        "on disk": ("67.1\xa0MB", 67_123_456),
+        "size on disk": ("67.1\xa0MB", 67_123_456),
         "unknown rate": ("0.01\xa0%", 3_045 / 30_451_229),
     }
 
@@ -254,11 +268,18 @@ def test_a_group_may_be_called_like_the_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", EVERYTHING)
 def test_what_is_missing_leaves_no_hole(tmp_path: Path, missing: str) -> None:
     contents = {name: content for name, content in EVERYTHING.items() if name != missing}
-    whole = ["Result", "Training", "Fills", "Neighbours", "Data", "Configuration"]
+    whole = [
+        "Result",
+        "Training",
+        "Masked-token predictions",
+        "Nearest neighbours",
+        "Data",
+        "Configuration",
+    ]
     gone = {
         "metrics": ["Result", "Training"],
-        "fills": ["Fills"],
-        "neighbours": ["Neighbours"],
+        "fills": ["Masked-token predictions"],
+        "neighbours": ["Nearest neighbours"],
         "corpus": ["Data"],
         "recipe": ["Configuration"],
     }[missing]
@@ -308,8 +329,8 @@ def test_a_line_cut_off_by_a_kill_is_counted_and_the_rest_is_shown(tmp_path: Pat
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'[1, 2]\n{"kind": "train", "ste')
     assert charts(run)["Learning rate"]["learning rate"]["x"] == [1, 2, 3, 4, 5]
-    (said,) = part(run, "Left out")
-    assert said["text"] == "metrics.jsonl: 2 lines are no rows of metrics"
+    (said,) = part(run, "Files that cannot be read")
+    assert said["text"] == "metrics.jsonl: 2 lines are not rows of metrics"
 
 
 def test_translations_stand_beside_what_is_right(tmp_path: Path) -> None:
@@ -317,10 +338,10 @@ def test_translations_stand_beside_what_is_right(tmp_path: Path) -> None:
     (table,) = part(folder(tmp_path, samples=[one]), "Translations")
     assert table["rows"] == [["eine Katze", "a cat", "the cat"]]
     (tmp_path / "my-bert" / "samples.json").write_text("[]")
-    with raises(FolderError, "report"):  # an empty section is left out
+    with raises(FolderError, "my-bert"):  # an empty section is left out
         build_report(tmp_path / "my-bert")
     (tmp_path / "my-bert" / "samples.json").write_text("[{}]")
-    assert titles(tmp_path / "my-bert") == ["Left out"]
+    assert titles(tmp_path / "my-bert") == ["Files that cannot be read"]
 
 
 @pytest.mark.parametrize("name", ["fills", "neighbours", "corpus"])
@@ -332,7 +353,7 @@ def test_a_broken_file_is_named_and_the_rest_is_shown(
 ) -> None:
     run = folder(tmp_path, **EVERYTHING)
     (run / f"{name}.json").write_bytes(content)
-    (said,) = part(run, "Left out")
+    (said,) = part(run, "Files that cannot be read")
     assert said["text"].startswith(f"{name}.json cannot be read (")
     assert len(titles(run)) == 6
     write_report(run)
@@ -374,7 +395,7 @@ def test_no_folder_no_report(tmp_path: Path) -> None:
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:
-    with raises(FolderError, "report", fix="metrics.jsonl"):
+    with raises(FolderError, "training run", fix="metrics.jsonl"):
         write_report(tmp_path)
     assert not list(tmp_path.iterdir())
 

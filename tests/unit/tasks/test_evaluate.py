@@ -25,7 +25,7 @@ from cloze.tasks.evaluate import evaluate
 from cloze.tasks.evaluate_labelled import compute_metrics, read_labelled
 from cloze.tasks.evaluation import Evaluation, shorten
 from cloze.tasks.tag import TagResult
-from helpers import raises, tiny_model
+from helpers import Mentions, raises, tiny_model
 
 TEXTS = ["the cat sat", "a b c", "cat", "d e f g", "the the", "a a a a", "b", "sat cat ."]
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -112,9 +112,7 @@ def test_rows_and_data_sets_are_judged_as_examples_are():
     with raises(InputError, "DatasetDict"):
         evaluate(model, datasets.DatasetDict(test=data))
     made = evaluate(model, [*rows, {"label": "no"}], skip_bad=True)
-    assert [str(error.problem) for error in made.skipped] == [
-        "<list>:9: there is no 'sentence' in it"
-    ]
+    assert [error.problem for error in made.skipped] == [Mentions("<list>:9: ", "'sentence'")]
 
 
 def test_the_verb_is_not_hidden_by_the_room_of_its_name():

@@ -9,17 +9,18 @@ import torch
 
 import cloze
 from cloze.checkpoint.ngram import load_arpa
-from cloze.checkpoint.vectors import WordModel, import_vectors
+from cloze.checkpoint.word2vec import import_vectors
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.ngram import train_ngram
 from cloze.metrics.perplexity import score_language
 from cloze.plot.format import format_percent
 from grams import TEXT, text_model
-from helpers import raises, tiny_model
-from languages import language_model
+from helpers import raises, tiny_model, word_model
+from languages import neural_model
 from translators import TEXTS, translator
 
-VECTORS = WordModel(
+VECTORS = word_model(
     words=("man", "king", "woman", "queen", "cat"),
     vectors=np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32),
 )
@@ -33,9 +34,9 @@ def text(tmp_path):
 
 
 def test_a_language_model(text, tmp_path):
-    model = language_model("nnlm")
+    model = neural_model("nnlm")
     made = cloze.evaluate(model, text)
-    wanted = score_language(model, TEXT)
+    wanted = score_language(language_model(model), TEXT)
     assert made.scores == {
         "perplexity": wanted.perplexity,
         "word_perplexity": wanted.word_perplexity,
@@ -170,8 +171,9 @@ def test_word_vectors_side_by_side(tmp_path):
     questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
     questions.write_text("man king woman queen\nman king queen cat\nman woman king queen\n" * 9)
     pairs.write_text("man,woman,9\nking,queen,10\nman,cat,2\nman,dog,3\n")
-    fewer = replace(VECTORS, words=[*VECTORS.words[:-1], "DOG"])  # and no cat
-    assert VECTORS.words[-1] == "cat"
+    words = VECTORS.module.words
+    fewer = replace(VECTORS.module, words=[*words[:-1], "DOG"])  # and no cat
+    assert words[-1] == "cat"
     made = cloze.compare({"one": VECTORS, "two": VECTORS}, [questions, pairs], resamples=50)
     alone = cloze.evaluate(VECTORS, [questions, pairs])
     for entry in made.entries:
@@ -179,7 +181,7 @@ def test_word_vectors_side_by_side(tmp_path):
         for measure, found in entry.intervals.items():
             assert found.value == pytest.approx(alone.scores[measure])
             assert found.low <= found.value <= found.high
-        assert entry.parameters == VECTORS.vectors.size
+        assert entry.parameters == VECTORS.module.vectors.size
     assert made.entries[0].difference is None
     assert (made.entries[1].difference.value, made.entries[1].difference.p) == (0.0, 1.0)
     assert (made.metric, made.count, made.unknown) == ("questions accuracy", 27 + 3, 1)
@@ -200,14 +202,14 @@ def test_word_vectors_side_by_side(tmp_path):
 
 
 def test_the_table_of_language_models(text, tmp_path):
-    models = {"count": text_model(2), "net": language_model("lstm")}
+    models = {"count": text_model(2), "net": neural_model("lstm")}
     made = cloze.compare(models, text)
     assert [one.kind for one in made.entries] == ["ngram", "lstm"]
     assert [one.name for one in made.entries] == ["count", "net"]
     assert made.entries[0].same_tokens
     rows = list(made.rows())
     assert len(rows[0]) == len(made.columns)
-    assert rows[0][5] == f"{score_language(models['count'], TEXT).perplexity:.2f}"
+    assert rows[0][5] == f"{score_language(language_model(models['count']), TEXT).perplexity:.2f}"
     assert "An LSTM reads the lines as one text" in made.note
     assert json.loads(json.dumps(made.to_dict()))["models"][1]["kind"] == "lstm"
     assert made.save(tmp_path / "page.html").is_file()
@@ -226,7 +228,7 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
     path.write_text("".join(f"{one}.\n" for one in TEXT), encoding="utf-8")
     model = train_ngram(path, tmp_path / "run", order=2, min_count=1)  # parts full stops
     same = load_arpa(cloze.export("arpa", model, tmp_path / "x.arpa"))
-    assert set(same.words) == set(model.words)
+    assert set(language_model(same).words) == set(language_model(model).words)
     made = cloze.compare({"folder": model, "file": same, "again": model}, path)
     assert [one.same_tokens for one in made.entries] == [True, False, True]
     assert [row[5] is None for row in made.rows()] == [False, True, False]
@@ -235,8 +237,8 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
 def test_what_a_folder_of_ours_is(tmp_path):
     VECTORS.save(tmp_path / "words")
     made = {
-        "lstm": language_model("lstm").save(tmp_path / "lstm"),
-        "nnlm": language_model("direct").save(tmp_path / "nnlm"),
+        "lstm": neural_model("lstm").save(tmp_path / "lstm"),
+        "nnlm": neural_model("direct").save(tmp_path / "nnlm"),
         "ngram": text_model(3).save(tmp_path / "ngram"),
         "transformer": translator("learned").save(tmp_path / "transformer"),
         "word2vec": tmp_path / "words",
@@ -257,14 +259,14 @@ def test_formats_of_others(tmp_path):
     arpa = cloze.export("arpa", text_model(2), tmp_path / "x.arpa.gz")
     assert load_arpa(arpa).config.order == 2
     vectors = import_vectors(cloze.export("word2vec", VECTORS, tmp_path / "x.bin"))
-    assert list(vectors.words) == list(VECTORS.words)
+    assert list(vectors.module.words) == list(VECTORS.module.words)
     folder = cloze.export("huggingface", tiny_model("mlm"), tmp_path / "bert")
     assert cloze.load(folder).heads == ("mlm",)
     with raises(InputError, "arpa", "n-gram") as error:
         cloze.export("arpa", VECTORS, tmp_path / "y")
     assert error.value.fix == "use word2vec"
     with raises(InputError, "arpa") as error:
-        cloze.export("arpa", language_model("lstm"), tmp_path / "y")
+        cloze.export("arpa", neural_model("lstm"), tmp_path / "y")
     assert "its only format" in error.value.fix
     with raises(ConfigError, "format", "onyx"):
         cloze.export("onyx", VECTORS, tmp_path / "y")

@@ -5,15 +5,16 @@ import math
 import pytest
 
 import cloze
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.generate import continuation_of
 from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
-from languages import VARIETIES, language_model
+from languages import VARIETIES, neural_model
 
 MODELS = {"ngram": lambda: text_model(3)} | {
-    name: (lambda name=name: language_model(name)) for name in VARIETIES
+    name: (lambda name=name: neural_model(name)) for name in VARIETIES
 }
 
 
@@ -63,7 +64,7 @@ def test_nothing_begins_a_sentence():
 
 
 def test_pieces_know_whether_a_space_is_theirs():
-    model = language_model("lstm", train_tokenizer(TEXT, kind="bpe", vocab_size=290))
+    model = language_model(neural_model("lstm", train_tokenizer(TEXT, kind="bpe", vocab_size=290)))
     context = model.begin("the cat")
     for more in (" mat", "s and", " 猫"):
         ids = model.begin(f"the cat{more}")

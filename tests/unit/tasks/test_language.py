@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import cloze
+from cloze.decode.language import language_model
 from cloze.errors import InputError
 from cloze.metrics.perplexity import score_language
-from cloze.tasks.language import language_model
 from helpers import PIECES, SPECIAL, raises, tiny_model
 
 LONG = "a b c the cats sat . a , j i h g f e d"

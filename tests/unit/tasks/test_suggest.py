@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from grams import text_model
 from helpers import raises, tiny_model
@@ -17,12 +18,12 @@ def model():
 
 
 def test_likeliest_first_and_all_of_them_sum_to_one(model):
-    found = cloze.suggest(model, "the cat", top=len(model.words))
+    found = cloze.suggest(model, "the cat", top=model.config.vocab_size)
     scores = [one.probability for one in found.suggestions]
     assert scores == sorted(scores, reverse=True)
     assert math.fsum(scores) + found.unk_probability == pytest.approx(1, abs=1e-6)
     words = {one.word for one in found.suggestions}
-    assert words == set(model.words) - {"<s>", "<unk>"}
+    assert words == set(language_model(model).words) - {"<s>", "<unk>"}
 
 
 def test_what_follows_thou_shalt():
@@ -86,5 +87,5 @@ def test_what_is_no_language_model():
 
 @pytest.mark.parametrize("top", [0, 1000])
 def test_top_out_of_range(model, top):
-    with raises(ConfigError, "top", top, fix=("1", len(model.words))):
+    with raises(ConfigError, "top", top, fix=("1", model.config.vocab_size)):
         cloze.suggest(model, "the", top=top)

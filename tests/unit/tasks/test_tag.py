@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples

@@ -10,6 +10,7 @@ import cloze
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words, join_words
+from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from helpers import raises
 from translators import TEXTS, translator
 
@@ -50,28 +51,32 @@ def test_the_best_come_first_and_are_those_of_the_search(model):
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert found.text == found.candidates[0].text
-    source = torch.tensor(model.encode([TEXTS[3]]))
+    source = torch.tensor(encode_sentences(model.tokenizer, [TEXTS[3]]))
     state = model.module.init_state(source, torch.ones_like(source, dtype=torch.bool))
     limit = 2 * source.shape[1] + 10
     (expected,) = beam_search(
         model.module, state, torch.tensor([0]), BeamConfig(n_best=3), eos=0, limits=[limit]
     )
-    assert [model.decode(one.tokens) for one in expected] == [one.text for one in found.candidates]
+    assert [decode_sentence(model.tokenizer, one.tokens) for one in expected] == [
+        one.text for one in found.candidates
+    ]
     assert scores == pytest.approx([one.score for one in expected], abs=1e-5)
 
 
 def test_no_more_tokens_than_the_ratio_allows(model):
     text = TEXTS[4]
-    most = int(0.5 * len(model.encode([text])[0])) + 10
+    most = int(0.5 * len(encode_sentences(model.tokenizer, [text])[0])) + 10
     for one in cloze.translate(model, text, max_length_ratio=0.5, beam=2, n_best=2).candidates:
-        assert len(model.encode([one.text])[0]) <= 4 * most  # a piece may be a single byte
+        assert (
+            len(encode_sentences(model.tokenizer, [one.text])[0]) <= 4 * most
+        )  # a piece may be a single byte
         assert one.finished or one.log_probability < 0
 
 
 def test_characters_never_seen_are_spelled(model):
     text = "Łódź 😀 \u0000"
-    (ids,) = model.encode([text])
-    assert model.decode(ids[:-1]) == text
+    (ids,) = encode_sentences(model.tokenizer, [text])
+    assert decode_sentence(model.tokenizer, ids[:-1]) == text
     assert cloze.translate(model, text).candidates
 
 
@@ -91,7 +96,8 @@ def test_every_word_takes_from_the_source_what_sums_to_one(variety):
 
 def test_pieces_of_a_word_add_up():
     model = translator("bahdanau")
-    source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
+    source, target = encode_sentences(model.tokenizer, ["Katze schläft .", "die Katze"])
+    target = target[:-1]
     weights = model.module.compute_alignment(
         torch.tensor([source]),
         torch.ones(1, len(source), dtype=torch.bool),
@@ -110,7 +116,7 @@ def test_words_of_pieces():
     model = translator()
 
     def words(text):
-        ids = model.encode([text])[0][:-1]
+        ids = encode_sentences(model.tokenizer, [text])[0][:-1]
         found = list(join_words(model.tokenizer, ids))
         assert [first for _, first, _ in found] == [0, *(last for _, _, last in found[:-1])]
         assert found[-1][2] == len(ids)
@@ -124,7 +130,10 @@ def test_words_of_pieces():
 
 def test_only_what_ended_has_a_row_for_its_end():
     model = translator("bahdanau")
-    source, target = model.encode(["Katze schläft ."])[0], model.encode(["die Katze"])[0][:-1]
+    source, target = (
+        encode_sentences(model.tokenizer, ["Katze schläft ."])[0],
+        encode_sentences(model.tokenizer, ["die Katze"])[0][:-1],
+    )
     whole, cut = (align_words(model, source, target, ended=ended) for ended in (True, False))
     assert whole.target == (*cut.target, END) == ("die", "Katze", END)
     np.testing.assert_allclose(whole.weights[:-1], cut.weights, atol=1e-6)
@@ -145,14 +154,16 @@ def test_a_line_that_was_never_split_is_no_sentence(variety):
     with raises(InputError, "sentence 1", "1,024"):
         cloze.translate(model, line)
     found = cloze.translate(model, line, truncation="head", max_length_ratio=0.0, beam=1)
-    assert found.truncated == len(model.encode([line])[0]) - MAX_SOURCE_TOKENS
-    learned = replace(model, longest=2 * MAX_SOURCE_TOKENS)  # from lines as long
+    assert found.truncated == len(encode_sentences(model.tokenizer, [line])[0]) - MAX_SOURCE_TOKENS
+    learned = replace(
+        model, config=replace(model.config, max_trained_length=2 * MAX_SOURCE_TOKENS)
+    )  # from lines as long
     assert cloze.translate(learned, line, max_length_ratio=0.0, beam=1).truncated == 0
 
 
 def test_a_sentence_too_long_for_learned_positions(learned):
     long = " ".join(TEXTS[:9])
-    count = len(learned.encode([long])[0])
+    count = len(encode_sentences(learned.tokenizer, [long])[0])
     with raises(InputError, "2", count, "24"):
         cloze.translate(learned, [TEXTS[0], long])
     told = []
@@ -168,7 +179,9 @@ def test_a_sentence_too_long_for_learned_positions(learned):
     assert (
         cut.text
         == cloze.translate(
-            learned, learned.decode(learned.encode([long])[0][:23]), truncation="head"
+            learned,
+            decode_sentence(learned.tokenizer, encode_sentences(learned.tokenizer, [long])[0][:23]),
+            truncation="head",
         ).text
     )
     with raises(ConfigError, "window"):

@@ -6,7 +6,7 @@ import pytest
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
 from cloze.train.external_counting import ScratchFolder, count_keys
-from cloze.train.ngram import FALLBACK, discounts, estimate_ngram
+from cloze.train.ngram import FALLBACK, estimate_discounts, estimate_ngram
 from grams import TEXT, Reference, made, text_model, total
 from helpers import raises
 
@@ -53,15 +53,15 @@ def test_the_text_has_estimated_and_fallen_back_discounts(sentences):
 
 def test_discounts_by_hand():
     """y = 4/(4+2·2) = ½; 1−2·½·2/4, 2−3·½·1/2, 3−4·½·1/1."""
-    assert discounts([4, 2, 1, 1]) == (0.5, 1.25, 1.0)
-    assert discounts([4, 2, 1, 0]) == (0.5, 1.25, 3.0)
+    assert estimate_discounts([4, 2, 1, 1]) == (0.5, 1.25, 1.0)
+    assert estimate_discounts([4, 2, 1, 0]) == (0.5, 1.25, 3.0)
 
 
 @pytest.mark.parametrize(
     "degenerate", [[0, 2, 1, 1], [4, 0, 1, 1], [4, 2, 0, 1], [1, 1, 9, 1], [9, 9, 1, 90]]
 )
 def test_discounts_that_cannot_be_estimated(degenerate):
-    assert discounts(degenerate) is None
+    assert estimate_discounts(degenerate) is None
 
 
 @pytest.mark.parametrize("memory", [1 << 10, 1 << 12, 1 << 14])
@@ -107,7 +107,7 @@ def test_progress_is_told(tmp_path):
 
 
 def test_no_text(tmp_path):
-    with raises(InputError, "text", fix="blank"):
+    with raises(InputError, "text", fix="empty"):
         estimate_ngram([], vocab_size=5, order=3, folder=tmp_path)
 
 

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("numba")
 
 from cloze.train.word2vec.kernel import Corpus, Rules, Shape, Tables, train
-from cloze.train.word2vec.rules import huffman
+from cloze.train.word2vec.rules import build_huffman_paths
 
 NOT, THOU, AARON, TACO = range(4)
 WIDTH, RATE = 5, np.float32(0.1)
@@ -126,7 +126,7 @@ def test_the_words_of_a_window_share_their_outputs(neighbours):
 @pytest.mark.parametrize("cbow", [False, True])
 def test_hierarchical_softmax_walks_the_tree(cbow):
     counts = np.array([9, 5, 3, 2])
-    paths = huffman(counts)
+    paths = build_huffman_paths(counts)
     before = tables()
     longest = int(np.diff(paths[0]).max())
     shape = Shape(window=1, negatives=0, longest=longest, cbow=cbow, nce=False)

@@ -10,10 +10,16 @@ import pytest
 
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.models.configs.word2vec import Grams, Word2VecConfig
-from cloze.train.word2vec.corpus import encode
-from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.corpus import encode_corpus
+from cloze.train.word2vec.rules import (
+    build_alias_table,
+    build_huffman_paths,
+    keep_thresholds,
+    ngram_rows,
+    noise_distribution,
+)
 from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
-from cloze.train.word2vec.vocabulary import count, find_phrases, join, split_text
+from cloze.train.word2vec.vocabulary import count_words, find_phrases, join_phrases, split_text
 from helpers import raises
 
 LINES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 40
@@ -23,7 +29,7 @@ SIZE = Word2VecConfig(hidden_size=12)
 
 @pytest.fixture
 def corpus(tmp_path):
-    return encode(lambda: iter(LINES), Word2VecVocabulary(min_count=1), tmp_path)
+    return encode_corpus(lambda: iter(LINES), Word2VecVocabulary(min_count=1), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +60,9 @@ def test_text_that_is_split_already_is_taken_as_it_is():
 
 
 def test_phrases_join_from_the_left():
-    assert join(["a", "b", "a", "b", "c"], frozenset({"a b", "b c"})) == ["a_b", "a_b", "c"]
-    assert join(["a", "a", "a"], frozenset({"a a"})) == ["a_a", "a"]
-    assert join([], frozenset({"a a"})) == []
+    assert join_phrases(["a", "b", "a", "b", "c"], frozenset({"a b", "b c"})) == ["a_b", "a_b", "c"]
+    assert join_phrases(["a", "a", "a"], frozenset({"a a"})) == ["a_a", "a"]
+    assert join_phrases([], frozenset({"a a"})) == []
 
 
 def test_phrases_are_pairs_far_above_chance():
@@ -70,7 +76,7 @@ def test_phrases_are_pairs_far_above_chance():
 def test_two_passes_make_phrases_of_three(tmp_path):
     lines = ["new york times wrote", "other words here", "more and more of it"] * 30
     text = Word2VecVocabulary(phrases=2, min_count=5, phrase_threshold=1)
-    made = encode(lambda: iter(lines), text, tmp_path)
+    made = encode_corpus(lambda: iter(lines), text, tmp_path)
     assert "new_york_times_wrote" in made.vocabulary.words
 
 
@@ -81,9 +87,9 @@ def test_words_come_by_falling_count_then_by_name(corpus):
 
 
 def test_rare_words_and_those_beyond_the_most_are_left_out(tmp_path):
-    made = count(lambda: iter(LINES), Word2VecVocabulary(min_count=80, size=3))
+    made = count_words(lambda: iter(LINES), Word2VecVocabulary(min_count=80, size=3))
     assert made.words == ("the", "a", "cat")
-    corpus = encode(lambda: iter(LINES), Word2VecVocabulary(min_count=80, size=3), tmp_path)
+    corpus = encode_corpus(lambda: iter(LINES), Word2VecVocabulary(min_count=80, size=3), tmp_path)
     ids, ends = corpus.read(0, 3)
     assert ids.tolist() == [0, 2, 0, 0, 0, 1, 2, 1]
     assert ends.tolist() == [3, 5, 8]
@@ -91,7 +97,7 @@ def test_rare_words_and_those_beyond_the_most_are_left_out(tmp_path):
 
 def test_too_little_text_is_told(tmp_path):
     with raises(InputError, "0", "words", "1000", fix="min_count"):
-        encode(lambda: iter(LINES), Word2VecVocabulary(min_count=1000), tmp_path)
+        encode_corpus(lambda: iter(LINES), Word2VecVocabulary(min_count=1000), tmp_path)
 
 
 def test_chunks_are_whole_sentences_and_leave_none_out(corpus):
@@ -106,21 +112,21 @@ def test_chunks_are_whole_sentences_and_leave_none_out(corpus):
 
 def test_a_text_that_changes_between_readings_is_told(tmp_path):
     readings = iter([LINES, LINES[:1]])
-    with raises(InputError, "again"):
-        encode(lambda: iter(next(readings)), Word2VecVocabulary(min_count=1), tmp_path)
+    with raises(InputError, "changed"):
+        encode_corpus(lambda: iter(next(readings)), Word2VecVocabulary(min_count=1), tmp_path)
 
 
 def test_subsampling_follows_word2vec():
     counts = np.array([900, 90, 10])
     shares = counts / 1000
     expected = np.minimum((np.sqrt(shares / 0.05) + 1) * 0.05 / shares, 1)
-    np.testing.assert_allclose(kept(counts, 0.05) / 2**32, expected, atol=1e-9)
-    assert (kept(counts, 0) == 2**32 - 1).all()
+    np.testing.assert_allclose(keep_thresholds(counts, 0.05) / 2**32, expected, atol=1e-9)
+    assert (keep_thresholds(counts, 0) == 2**32 - 1).all()
 
 
 def test_the_alias_table_draws_by_the_noise():
-    chances = noise(np.array([1000, 100, 10, 1, 1]), 0.75)
-    bars, aliases = alias_table(chances)
+    chances = noise_distribution(np.array([1000, 100, 10, 1, 1]), 0.75)
+    bars, aliases = build_alias_table(chances)
     drawn = np.zeros(5)
     for word, (bar, alias) in enumerate(zip(bars / (2**32 - 1), aliases, strict=True)):
         drawn[word] += bar / 5
@@ -129,7 +135,7 @@ def test_the_alias_table_draws_by_the_noise():
 
 
 def test_huffman_gives_frequent_words_short_paths():
-    starts, nodes, labels = huffman(np.array([8, 4, 2, 1, 1]))
+    starts, nodes, labels = build_huffman_paths(np.array([8, 4, 2, 1, 1]))
     assert np.diff(starts).tolist() == [1, 2, 3, 4, 4]
     assert nodes[starts[:-1]].tolist() == [3] * 5  # all begin at the root
     paths = {tuple(labels[a:b]) for a, b in itertools.pairwise(starts)}
@@ -138,7 +144,7 @@ def test_huffman_gives_frequent_words_short_paths():
 
 def test_rows_of_n_grams_lie_behind_the_words():
     grams = Grams(shortest=3, longest=3, buckets=7)
-    starts, rows = gram_rows(["ab", "c"], grams)
+    starts, rows = ngram_rows(["ab", "c"], grams)
     assert starts.tolist() == [0, 2, 3]
     assert rows.tolist() == [2 + row for row in [*grams.of("ab"), *grams.of("c")]]
 
@@ -184,21 +190,21 @@ def test_rates_by_kind():
 @pytest.mark.parametrize("grams", [None, Grams(buckets=50)])
 def test_one_thread_learns_the_same_bit_for_bit(corpus, kind, objective, grams):
     pytest.importorskip("numba")
-    from cloze.train.word2vec.trainer import learn
+    from cloze.train.word2vec.trainer import train_vectors
 
     settings, config = replace(SMALL, kind=kind, objective=objective), replace(SIZE, grams=grams)
-    first, second = learn(corpus, settings, config), learn(corpus, settings, config)
+    first, second = train_vectors(corpus, settings, config), train_vectors(corpus, settings, config)
     assert (first.vectors == second.vectors).all()
     assert np.isfinite(first.vectors).all()
     assert first.trained == 2 * len(corpus.ids)
-    other = learn(corpus, replace(settings, seed=1), config)
+    other = train_vectors(corpus, replace(settings, seed=1), config)
     assert (first.vectors != other.vectors).any()
 
 
 @pytest.mark.parametrize("kind", ["skip-gram", "cbow"])
 def test_words_of_the_same_company_become_alike(tmp_path, kind):
     pytest.importorskip("numba")
-    from cloze.train.word2vec.trainer import learn
+    from cloze.train.word2vec.trainer import train_vectors
 
     # x and y are said of the same things, z of others
     rng = np.random.default_rng(0)
@@ -209,9 +215,9 @@ def test_words_of_the_same_company_become_alike(tmp_path, kind):
         for _ in range(1000)
     ]
     rng.shuffle(lines)
-    corpus = encode(lambda: iter(lines), Word2VecVocabulary(min_count=1), tmp_path)
+    corpus = encode_corpus(lambda: iter(lines), Word2VecVocabulary(min_count=1), tmp_path)
     told = []
-    vectors = learn(
+    vectors = train_vectors(
         corpus,
         replace(SMALL, kind=kind, threads=2, epochs=5),
         SIZE,
@@ -225,26 +231,26 @@ def test_words_of_the_same_company_become_alike(tmp_path, kind):
 
 def test_vectors_that_grew_beyond_numbers_are_told(corpus):
     pytest.importorskip("numba")
-    from cloze.train.word2vec.trainer import learn
+    from cloze.train.word2vec.trainer import train_vectors
 
-    with raises(InputError, "vectors", fix="smaller"):
+    with raises(InputError, "vectors", fix="--lr"):
         fast = replace(SMALL, kind="cbow", objective="hierarchical", lr=10.0, epochs=200)
-        learn(corpus, fast, SIZE)
+        train_vectors(corpus, fast, SIZE)
 
 
 def test_what_goes_wrong_in_a_thread_is_told(corpus):
     pytest.importorskip("numba")
-    from cloze.train.word2vec.trainer import learn
+    from cloze.train.word2vec.trainer import train_vectors
 
     def stop(*_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(corpus, replace(SMALL, threads=2), SIZE, stop)
+        train_vectors(corpus, replace(SMALL, threads=2), SIZE, stop)
 
 
 def test_without_numba_it_says_what_to_install(corpus, monkeypatch):
-    from cloze.train.word2vec.trainer import learn
+    from cloze.train.word2vec.trainer import train_vectors
 
     real = builtins.__import__
 
@@ -255,4 +261,4 @@ def test_without_numba_it_says_what_to_install(corpus, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with raises(MissingExtraError, "word vectors", fix="cloze[words]"):
-        learn(corpus, SMALL, SIZE)
+        train_vectors(corpus, SMALL, SIZE)

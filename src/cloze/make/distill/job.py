@@ -6,7 +6,7 @@ the teacher.
 
 from typing import Any
 
-from cloze.checkpoint.load import open_folder
+from cloze.checkpoint.contents import read_folder
 from cloze.config import Settings
 from cloze.data.sources import Source
 from cloze.files import PathLike
@@ -45,10 +45,10 @@ def distill(
             `temperature=2.0`, `minutes=30`.
     """
     completed = complete_distillation(recipe, teacher=teacher, options=options, settings=settings)
-    published = open_folder(teacher).published
+    published = read_folder(teacher, kind="encoder")
     plan_student(  # raises before anything is prepared
         published.config,
-        published.heads,
+        published.task_heads,
         layers=completed.distill.num_layers,
         family=completed.distill.family,
     )

@@ -1,4 +1,4 @@
-"""A student: a model with some of its teacher's layers, and all else the teacher has."""
+"""Build a student: some layers of its teacher, and its embeddings and masked-LM head."""
 
 import hashlib
 import re
@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from cloze.checkpoint.model import LoadReport, Model
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.weights import LoadReport
 from cloze.errors import ConfigError, InputError
 from cloze.models.build import build_on_meta
 from cloze.models.configs.distilbert import NORM_EPS
@@ -18,38 +19,38 @@ from cloze.models.registry import FAMILIES
 from cloze.nn.encoder import Encoder
 
 SEGMENTS = "embeddings.token_type.weight"
-LEARNABLE = {"mlm", "nsp"}  # heads of models that raw text made
+PRETRAINING_HEADS = {"mlm", "nsp"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudentPlan:
-    """What a student is to be."""
+    """The configuration of a student."""
 
     config: EncoderConfig
     heads: tuple[str, ...]
-    kept: tuple[int, ...]  # the teacher's layers it begins with
+    kept: tuple[int, ...]  # layers of the teacher that initialise those of the student
 
 
 @torch.no_grad()
 def build_student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
-    """Half the teacher's layers, or so many, with the teacher's embeddings and masked-LM head.
+    """A student with half of the teacher's layers, or `layers` of them.
 
-    Unsaid, the family is modernbert of such a teacher and distilbert of any other. How texts are
-    pooled is kept; next sentences are not learned. A DistilBERT has no segments: the vector of
-    segment 0 goes into the positions, not into the words, because the masked-LM head reads the
-    words' table. With all layers kept the student computes what the teacher does.
+    The default family is modernbert for such a teacher and distilbert for any other. The pooling is
+    kept; the next-sentence head is dropped. A DistilBERT has no token types: the vector of type 0
+    is added to the positions, not to the words, because the masked-LM head shares the word
+    embeddings. With all layers, the student computes the same as the teacher.
     """
-    shape = plan_student(teacher.config, teacher.heads, layers=layers, family=family)
-    # no head reads a pooler, and raw text does not teach it
-    parts = {"pooler": False} if shape.config.family == "bert" else {}
-    module = build_on_meta(shape.config, shape.heads, **parts)
+    plan = plan_student(teacher.config, teacher.heads, layers=layers, family=family)
+    # no head uses the pooler, and raw text does not train it
+    parts = {"pooler": False} if plan.config.family == "bert" else {}
+    module = build_on_meta(plan.config, plan.heads, **parts)
     theirs = teacher.module.state_dict()
-    weights = {name: theirs[_source(name, shape.kept)].clone() for name in module.state_dict()}
+    weights = {name: theirs[_source(name, plan.kept)].clone() for name in module.state_dict()}
     if SEGMENTS in theirs and SEGMENTS not in weights:
         weights["embeddings.position.weight"] += theirs[SEGMENTS][0]
     module.load_state_dict(weights, assign=True)
     return replace(
-        teacher, module=module.eval(), config=shape.config, task=None, report=LoadReport()
+        teacher, module=module.eval(), config=plan.config, task=None, report=LoadReport()
     )
 
 
@@ -60,67 +61,69 @@ def plan_student(
     layers: int | None = None,
     family: str | None = None,
 ) -> StudentPlan:
-    """The shape of a student, if the teacher can have such a one."""
-    if other := sorted(set(heads) - LEARNABLE):
+    """Choose the configuration and the layers of a student, or raise if that is impossible."""
+    if other := sorted(set(heads) - PRETRAINING_HEADS):
         raise InputError(
-            f"the teacher is fine-tuned (it has a {other[0]} head), and raw text does not teach "
-            "what it was fine-tuned for",
-            fix="distil the model it was fine-tuned from, then fine-tune the student",
+            f"the teacher is fine-tuned (it has a {other[0]} head), and distillation on raw text "
+            "does not train that head",
+            fix="distill the model it was fine-tuned from, then fine-tune the student",
         )
-    every, usual = 1, "distilbert"
+    every, default = 1, "distilbert"
     if isinstance(teacher, ModernBertConfig):
-        every, usual = teacher.global_attention_every, teacher.family
+        every, default = teacher.global_attention_every, teacher.family
     kept = choose_layers(teacher.num_layers, layers, every=every)
     return StudentPlan(
-        config=_config(teacher, family or usual, len(kept)),
+        config=_config(teacher, family or default, len(kept)),
         heads=("mlm",) if "mlm" in heads else (),
         kept=kept,
     )
 
 
 def choose_layers(of: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
-    """So many layers of a teacher, evenly spaced from the first to the last.
+    """Layers of a teacher, evenly spaced from the first to the last.
 
-    Of twelve half are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script. Where one layer of
-    `every` looks at all of a text, layers are kept that do so, or do not, at their new places, as
-    near to the even ones as there are: of 22, one of three, half are 0, 2 … 14, 17, 18, 20.
+    Half of twelve are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script. If one layer of
+    `every` has global attention, layers are chosen that are global, or local, at their new index,
+    as near to the evenly spaced ones as possible: half of 22 with one of three global are 0, 2 …
+    14, 17, 18, 20.
     """
     if layers is None and of == 1:
         raise ConfigError(
-            "the teacher has a single layer, which cannot be halved",
-            fix="take a deeper teacher, or keep the layer with --layers 1",
+            "the teacher has only one layer, which cannot be halved",
+            fix="use a deeper teacher, or keep the layer with --layers 1",
         )
     wanted = of // 2 if layers is None else layers
     if not 1 <= wanted <= of:
         raise ConfigError(
-            f"a student of {wanted} layers from a teacher of {of}", fix=f"use 1 to {of} layers"
+            f"the student has {wanted} layers, but the teacher has {of}",
+            fix=f"use 1 to {of} layers",
         )
-    even = tuple(round(place) for place in np.linspace(0, of - 1, wanted))
-    return even if every == 1 else _of_their_kind(even, of, every)
+    even = tuple(round(index) for index in np.linspace(0, of - 1, wanted))
+    return even if every == 1 else _match_attention_kind(even, of, every)
 
 
-def _of_their_kind(even: Sequence[int], of: int, every: int) -> tuple[int, ...]:
-    """The layers nearest to these, rising, of which each is global where its place is.
+def _match_attention_kind(even: Sequence[int], of: int, every: int) -> tuple[int, ...]:
+    """The ascending layers nearest to these that are global where their new index is.
 
-    For each layer that a place can take, the best choice that ends with it; the first so many
-    layers fit always. The sum of the squares tells what is near.
+    Dynamic programming over the indices: for each possible layer the best choice that ends with it,
+    by the sum of squared distances.
     """
     best: dict[int, tuple[int, tuple[int, ...]]] = {-1: (0, ())}
-    for place, wanted in enumerate(even):
+    for index, wanted in enumerate(even):
         best = {
             layer: min(
                 (cost + (layer - wanted) ** 2, (*kept, layer))
                 for last, (cost, kept) in best.items()
                 if last < layer
             )
-            for layer in range(place, of)
-            if (layer % every == 0) == (place % every == 0)
+            for layer in range(index, of)
+            if (layer % every == 0) == (index % every == 0)
         }
     return min(best.values())[1]
 
 
 def weights_digest(module: Encoder) -> str:
-    """A digest of all weights: a run goes on only with the teacher it began with."""
+    """A digest of all weights: a run is resumed only with the same teacher."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in sorted(module.state_dict().items()):
         digest.update(name.encode())
@@ -131,30 +134,30 @@ def weights_digest(module: Encoder) -> str:
 def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
     if family != teacher.family and "modernbert" in (family, teacher.family):
         raise ConfigError(
-            f"a {teacher.family} teacher, and the student a {family}, which reads places otherwise",
+            f"a {teacher.family} teacher cannot have a {family} student: their positions differ",
             fix="leave --family out",
         )
     if getattr(teacher, "is_causal", False):
         raise ConfigError(
-            "the teacher reads left to right, and a student learns masked words",
-            fix="take a teacher that sees both sides",
+            "the teacher is causal, but distillation needs a masked-language model",
+            fix="use a bidirectional teacher",
         )
     if family == teacher.family:
         return replace(teacher, num_layers=layers)
     if family == "bert":
         raise ConfigError(
-            f"a {teacher.family} teacher has no segments to give a BERT",
+            f"a {teacher.family} teacher has no token types for a BERT student",
             fix="leave --family out: the student is a distilbert too",
         )
     if teacher.norm_eps != NORM_EPS:
         raise ConfigError(
-            f"the teacher's norms use {teacher.norm_eps}, and a DistilBERT's always {NORM_EPS}",
-            fix="keep the teacher's family with --family bert",
+            f"the teacher has norm_eps {teacher.norm_eps}, but a DistilBERT has {NORM_EPS}",
+            fix="use the family of the teacher: --family bert",
         )
-    shape = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
-    return FAMILIES[family].config_class(**{**shape, "num_layers": layers})
+    plan = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
+    return FAMILIES[family].config_class(**{**plan, "num_layers": layers})
 
 
 def _source(name: str, kept: Sequence[int]) -> str:
-    """The teacher's name for one of the student's weights."""
+    """The name in the teacher of a weight of the student."""
     return re.sub(r"^blocks\.(\d+)", lambda found: f"blocks.{kept[int(found[1])]}", name)

@@ -160,6 +160,7 @@ def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:
 def _open_base(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
     """The model to start from, if it is large enough for the recipe."""
     if not isinstance(model, Model):
-        model = load(model, device=resolve_device(recipe.run.device), quiet=True)
+        device = resolve_device(recipe.run.device)
+        model = load(model, device=device, quiet=True, kind="encoder")
     recipe.check_for(layers=len(model.module.blocks), positions=model.config.max_positions)
     return model

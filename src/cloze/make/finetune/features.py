@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.reader import new_reader
+from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample

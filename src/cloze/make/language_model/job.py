@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloze.checkpoint.language import NeuralModel, open_language
-from cloze.checkpoint.words import Vocabulary
+from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.data.sources import Source
+from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.files import PathLike, write_json
 from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
@@ -30,6 +30,7 @@ from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, sta
 from cloze.make.sources import check_can_reread, name_sources, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
+from cloze.models.language import Vocabulary
 from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
@@ -67,7 +68,7 @@ def pretrain_language(
     check_extras(recipe.run)
     texts = resolve_sources(sources, recipe.data.sources)
     data = replace(recipe.data, sources=name_sources(texts), dev=name_sources(recipe.data.dev))
-    base = open_base(recipe, open_language)
+    base = open_base(recipe)
     made = with_absolute_base(replace(recipe, data=data))
     resolve_device(made.run.device)
     vocabulary = made.vocabulary.folder
@@ -94,7 +95,7 @@ def resume_language(
     check_extras(recipe.run)
     texts = resolve_sources(sources, recipe.data.sources)
     check_can_reread(texts)
-    base = open_base(recipe, open_language)
+    base = open_base(recipe)
     with lock_folder(Path(out)):
         lines = read_lines(texts, recipe.data)
         return _train(lines, Path(out), recipe, base, callbacks or Callbacks())
@@ -104,7 +105,7 @@ def _train(
     lines: Lines,
     out: Path,
     recipe: LanguageModelRecipe,
-    base: NeuralModel | None,
+    base: Model | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
@@ -115,7 +116,7 @@ def _train(
     model.module.to(resolve_device(recipe.run.device))
     batches = _batches(text, recipe, model)
     callbacks.log(
-        f"{len(text.ids):,} training tokens, {len(model.words):,} words, "
+        f"{len(text.ids):,} training tokens, {model.config.vocab_size:,} words, "
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
     module, rows = model.module, recipe.run.batch_size
@@ -153,13 +154,14 @@ def _train(
 class _Evaluation:
     """Perplexity of held-out lines."""
 
-    def __init__(self, model: NeuralModel, lines: Sequence[str]) -> None:
-        self._model, self._lines = model, lines
-        flat = [id_ for one in model.sequences(lines) for id_ in one] if lines else []
+    def __init__(self, model: Model, lines: Sequence[str]) -> None:
+        self._model, self._lines = language_model(model), lines
+        self._module = model.module
+        flat = [id_ for one in self._model.sequences(lines) for id_ in one] if lines else []
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
 
     def __call__(self) -> dict[str, float]:
-        with eval_mode(self._model.module):
+        with eval_mode(self._module):
             found = score_language(self._model, self._lines)
         loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
@@ -181,19 +183,17 @@ def _train_tokenizer(
     )
 
 
-def _build_model(
-    recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: RunningText
-) -> NeuralModel:
+def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: RunningText) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     words = len(Vocabulary(tokenizer).words)
     config = replace(recipe.model.new_config, vocab_size=words, bos_id=BOS)
-    made = NeuralModel.new(config, tokenizer, rng=rng)
+    made = Model.new(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 
 
 def _batches(
-    text: RunningText, recipe: LanguageModelRecipe, model: NeuralModel
+    text: RunningText, recipe: LanguageModelRecipe, model: Model
 ) -> ContextWindows | BPTTBatches:
     run, module = recipe.run, model.module
     if not isinstance(module, NNLM):

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.checkpoint.words import Vocabulary
 from cloze.data.sources import Source, read_rows
 from cloze.errors import InputError
 from cloze.make.recipe.data import LanguageModelData
 from cloze.make.sources import no_text_error
 from cloze.models.configs.ngram import EOS
+from cloze.models.language import Vocabulary
 from cloze.text.tokenizer import Tokenizer
 
 _BATCH = 1000  # lines tokenized at once

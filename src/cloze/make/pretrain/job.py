@@ -253,7 +253,7 @@ def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
         baselines["unigram"] = unigram_baseline(setup.corpus.train, targets)
     labels = np.concatenate([batch.labels for batch in batches])
     if (majority := majority_baseline(labels)) is not None:
-        baselines["commoner"] = majority
+        baselines["majority"] = majority
 
     def evaluate() -> dict[str, float]:
         means = evaluate_objective(state, evaluated)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cloze.checkpoint.load import open_folder
+from cloze.checkpoint.contents import read_folder
 from cloze.data.corpus import DESCRIPTION
 from cloze.data.input_files import find_files
 from cloze.data.prepare import check_place, get_segmenter
@@ -22,6 +22,7 @@ from cloze.make.run_folder import (
     lock_folder,
     write_recipe,
 )
+from cloze.models.build import build_on_meta
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
@@ -97,8 +98,9 @@ def _check_recipe(recipe: EncoderRecipe, out: Path, distributed: DistributedCont
         check_place(Path(recipe.data.folder))
     if (start := recipe.init_from) is not None:
         check_separate(out, start)
-        base = open_folder(start)
-        _check_base(recipe, base.published.config, base.module)
+        base = read_folder(start, kind="encoder")
+        module = build_on_meta(base.config, base.task_heads, **base.parts)
+        _check_base(recipe, base.config, module)
     if (folder := recipe.vocabulary.folder) is not None:
         check_separate(out, folder, what="vocabulary")
         Tokenizer.load(folder)

@@ -182,7 +182,11 @@ def open_setup(
     """
     taught, folder = recipe.distill, recipe.data.folder
     start = recipe.init_from
-    base = None if start is None else load(start, device="cpu", quiet=not distributed.is_first)
+    base = (
+        None
+        if start is None
+        else load(start, device="cpu", quiet=not distributed.is_first, kind="encoder")
+    )
     place = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:

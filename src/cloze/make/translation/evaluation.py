@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloze.checkpoint.translator import Translator, sentences
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import LOSS_NAME, ParallelText, TranslationBatches
 from cloze.files import write_json
 from cloze.make.translation.recipe import TranslationRecipe
@@ -12,6 +12,7 @@ from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.utils import eval_mode
 from cloze.tasks.translate import translate
+from cloze.text.joint_bpe import encode_sentences
 from cloze.train.evaluate import evaluate_objective
 from cloze.train.run_files import SAMPLES
 from cloze.train.state import TrainState
@@ -24,13 +25,15 @@ class TranslationEvaluation:
 
     def __init__(
         self,
-        model: Translator,
+        model: Model,
         dev: ParallelText,
         recipe: TranslationRecipe,
         state: TrainState,
     ) -> None:
         self._model, self._dev, self._run, self._state = model, dev, recipe.run, state
-        source, target = (sentences(model.tokenizer, side) for side in (dev.source, dev.target))
+        source, target = (
+            encode_sentences(model.tokenizer, side) for side in (dev.source, dev.target)
+        )
         fits = [n for n in range(len(dev)) if _fits(model, source[n], target[n])]
         self._batches = (
             TranslationBatches(
@@ -80,5 +83,6 @@ class TranslationEvaluation:
             write_json(out / SAMPLES, self._samples)
 
 
-def _fits(model: Translator, source: Sequence[int], target: Sequence[int]) -> bool:
-    return model.limit is None or max(len(source), len(target)) <= model.limit
+def _fits(model: Model, source: Sequence[int], target: Sequence[int]) -> bool:
+    limit = model.module.max_positions
+    return limit is None or max(len(source), len(target)) <= limit

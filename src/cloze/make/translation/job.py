@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.translator import Translator, learn_pieces, load_translator, sentences
+from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import (
     ParallelText,
     TranslationBatch,
@@ -35,6 +35,7 @@ from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import translation
 from cloze.report.page import write_report
+from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
@@ -76,7 +77,7 @@ def train_translator(
     data = replace(
         recipe.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
     )
-    base = open_base(recipe, load_translator)
+    base = open_base(recipe)
     made = with_absolute_base(replace(recipe, data=data))
     check_standard_input([*data.train, *data.dev])
     resolve_device(made.run.device)
@@ -106,7 +107,7 @@ def resume_translator(
         )
     check_standard_input([*data.train, *data.dev], resuming=True)
     dev = load_parallel_text(*data.dev) if data.dev else None
-    train, base = load_parallel_text(*data.train), open_base(recipe, load_translator)
+    train, base = load_parallel_text(*data.train), open_base(recipe)
     with lock_folder(Path(out)):
         return _train(train, dev, Path(out), recipe, base, callbacks or Callbacks())
 
@@ -116,7 +117,7 @@ def _train(
     dev: ParallelText | None,
     out: Path,
     recipe: TranslationRecipe,
-    base: Translator | None,
+    base: Model | None,
     callbacks: Callbacks,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
@@ -192,7 +193,7 @@ def _train_tokenizer(
     if table.folder is not None:
         return _load_vocabulary(table.folder)
     callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
-    return learn_pieces(
+    return learn_joint_bpe(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,
@@ -218,7 +219,7 @@ def _pairs(
     config: Any,  # noqa: ANN401 (of either family)
     callbacks: Callbacks,
 ) -> tuple[TranslationBatches, _Fitting]:
-    source, target = (sentences(tokenizer, side) for side in (data.source, data.target))
+    source, target = (encode_sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
     limit = recipe.data.max_length
     if getattr(config, "position_encoding", None) == "learned":
@@ -253,12 +254,13 @@ def _build_model(
     tokenizer: Tokenizer,
     config: Any,  # noqa: ANN401
     fitting: _Fitting,
-    base: Translator | None,
-) -> Translator:
+    base: Model | None,
+) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    made = base or Translator.new(config, tokenizer, rng=rng)
+    made = base or Model.new(config, tokenizer, rng=rng)
     move_to_device(made.module, resolve_device(recipe.run.device))
-    return replace(made, longest=max(fitting.longest, made.longest))
+    longest = max(fitting.longest, made.config.max_trained_length)
+    return replace(made, config=replace(made.config, max_trained_length=longest))
 
 
 def _write_outputs(out: Path, data: ParallelText, dev: ParallelText | None, left_out: int) -> None:

@@ -35,6 +35,7 @@ class ModelConfig(Config):
 
     family: ClassVar[str]
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size",)
+    MIN_VOCAB_SIZE: ClassVar[int] = 1
     MAX_VOCAB_SIZE: ClassVar[int] = 1 << 22
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -42,7 +43,8 @@ class ModelConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        in_range("vocab_size", self.vocab_size, 0, self.MAX_VOCAB_SIZE)
+        if self.vocab_size != 0:
+            in_range("vocab_size", self.vocab_size, self.MIN_VOCAB_SIZE, self.MAX_VOCAB_SIZE)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:  # noqa: ANN401

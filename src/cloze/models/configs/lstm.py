@@ -13,6 +13,7 @@ class LSTMConfig(ModelConfig):
     """The hyperparameters of a recurrent language model: LSTM, GRU or simple RNN."""
 
     family: ClassVar[str] = "lstm"
+    MIN_VOCAB_SIZE: ClassVar[int] = 2
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "bos_id")
 
     cell: Annotated[Literal["rnn", "lstm", "gru"], Help("Kind of recurrent cell")] = "lstm"

@@ -12,6 +12,7 @@ class NNLMConfig(ModelConfig):
     """The hyperparameters of an NNLM."""
 
     family: ClassVar[str] = "nnlm"
+    MIN_VOCAB_SIZE: ClassVar[int] = 2
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "bos_id")
 
     order: Annotated[

@@ -13,7 +13,10 @@ class Seq2SeqConfig(ModelConfig):
     """The hyperparameters of a recurrent translator; both languages share one vocabulary."""
 
     family: ClassVar[str] = "seq2seq"
-    FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "bos_id", "eos_id")
+    FROM_DATA: ClassVar[tuple[str, ...]] = (
+        *("vocab_size", "bos_id", "eos_id"),
+        "max_trained_length",
+    )
 
     cell: Annotated[Literal["rnn", "lstm", "gru"], Help("Kind of recurrent cell")] = "gru"
     hidden_size: Annotated[
@@ -39,6 +42,8 @@ class Seq2SeqConfig(ModelConfig):
     ] = "shared"
     bos_id: int = 0
     eos_id: int = 0
+    # tokens of the longest training sentence, its end included
+    max_trained_length: Annotated[int, Range(0, 1 << 30)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,10 @@ class TransformerConfig(ModelConfig):
     """The hyperparameters of a Transformer; the defaults are the paper's base model."""
 
     family: ClassVar[str] = "transformer"
-    FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "bos_id", "eos_id")
+    FROM_DATA: ClassVar[tuple[str, ...]] = (
+        *("vocab_size", "bos_id", "eos_id"),
+        "max_trained_length",
+    )
 
     hidden_size: Annotated[HiddenSize, Help("Width of the hidden states")] = 512
     num_layers: Annotated[NumLayers, Help("Number of encoder layers")] = 6
@@ -55,6 +58,8 @@ class TransformerConfig(ModelConfig):
     tie_embeddings: Annotated[bool, Help("The output shares the target embedding matrix")] = True
     bos_id: int = 0
     eos_id: int = 0
+    # tokens of the longest training sentence, its end included
+    max_trained_length: Annotated[int, Range(0, 1 << 30)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,9 +1,11 @@
 """The configuration of word vectors: word2vec (Mikolov et al. 2013) and its subword variant."""
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 from cloze.config import Help, Range, in_range
+from cloze.errors import ConfigError
 from cloze.models.configs.base import ModelConfig
 
 MAX_HIDDEN_SIZE = 1 << 16
@@ -48,9 +50,15 @@ class Word2VecConfig(ModelConfig):
     """The size of word vectors, and how a word is looked up."""
 
     family: ClassVar[str] = "word2vec"
-    FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "lowercase")
+    FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "lowercase", "training")
     MAX_VOCAB_SIZE: ClassVar[int] = 1 << 31
 
     hidden_size: Annotated[int, Range(1, MAX_HIDDEN_SIZE), Help("Width of the vectors")] = 300
     lowercase: bool = False  # words are looked up in lower case
     grams: Grams | None = None  # fastText's character n-grams
+    training: Mapping[str, Any] = field(default_factory=dict)  # the settings they were made with
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.training, Mapping):
+            raise ConfigError("training is not a table", fix="leave it out")

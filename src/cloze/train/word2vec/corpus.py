@@ -1,7 +1,7 @@
-"""Text as numbers on disk: four bytes a word, memory-mapped and read in chunks of sentences.
+"""A corpus of word ids on disk: four bytes per word, memory-mapped, read in chunks of sentences.
 
-A sentence is a row of the source, a line or a paragraph: windows do not reach beyond it. Words
-outside the vocabulary are left out, as if they were not there.
+A sentence is a row of the source (a line or a paragraph): windows do not cross its ends. Words
+outside the vocabulary are skipped.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from cloze.errors import InputError
 from cloze.progress import ProgressCallback
 from cloze.train.word2vec.settings import Word2VecVocabulary
-from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count
+from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count_words
 
 IDS, ENDS = "ids.i32", "ends.i64"
-CHUNK = 10_000  # words between two looks at the rate, as in gensim and word2vec.c
+CHUNK = 10_000  # words between two updates of the learning rate, as in gensim and word2vec.c
 _BUFFER = 1 << 20  # words between two writes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoded:
+class EncodedCorpus:
     """A corpus on disk."""
 
     vocabulary: Vocabulary
@@ -30,7 +30,7 @@ class Encoded:
     ends: NDArray[np.int64]
 
     def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int]]:
-        """Sentences first … last of about so many words each."""
+        """Ranges of sentences with about `size` words each."""
         first = 0
         while first < len(self.ends):
             begin = int(self.ends[first - 1]) if first else 0
@@ -39,29 +39,29 @@ class Encoded:
             first = last
 
     def read(self, first: int, last: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The words of sentences first … last, and where each ends."""
+        """The word ids of the sentences first … last − 1, and the end of each sentence."""
         begin = int(self.ends[first - 1]) if first else 0
         ends = np.array(self.ends[first:last], np.int64)
         return np.array(self.ids[begin : ends[-1]], np.int32), ends - begin
 
 
-def encode(
+def encode_corpus(
     texts: Texts,
     text: Word2VecVocabulary,
     folder: Path,
     *,
     progress: ProgressCallback | None = None,
-) -> Encoded:
+) -> EncodedCorpus:
     """Count the words and write the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = count(texts, text, progress)
+    vocabulary = count_words(texts, text, progress)
     if _write(texts, vocabulary, text, folder, progress) != vocabulary.counts.sum():
         raise InputError(
-            "the text was another when it was read again", fix="give files that stay as they are"
+            "the text has changed while it was read", fix="use files that do not change"
         )
     ids = np.memmap(folder / IDS, np.int32, "r")
     ends = np.memmap(folder / ENDS, np.int64, "r")
-    return Encoded(vocabulary=vocabulary, ids=ids, ends=ends)
+    return EncodedCorpus(vocabulary=vocabulary, ids=ids, ends=ends)
 
 
 def _write(
@@ -71,7 +71,7 @@ def _write(
     folder: Path,
     progress: ProgressCallback | None,
 ) -> int:
-    """How many words were written."""
+    """Write the corpus; returns the number of words."""
     split = vocabulary.splitter(text)
     number = {word: row for row, word in enumerate(vocabulary.words)}
     total, done, ids, ends = int(vocabulary.counts.sum()), 0, list[int](), list[int]()

@@ -1,20 +1,19 @@
-"""The inner loops of word2vec, compiled.  m inputs and n outputs of a window, d width.
+"""The inner loops of word2vec, compiled.  m inputs and n outputs of a window, d vector size.
 
 Every window is one small matrix product (Ji et al. 2016, "Parallelizing word2vec in shared and
 distributed memory"): its m inputs (skip-gram: the vectors of the context words; CBOW: one, their
-mean) are scored against the n outputs that the word in the middle asks for, and all of them learn
-from the same errors:
+mean) are multiplied with the n outputs of the centre word, and all are updated by the same errors:
 
-    S = I Oᵀ,   G = rate · (labels − σ(S − shifts)),   I += G O,   O += Gᵀ I
+    S = I Oᵀ,   G = lr · (labels − σ(S − shifts)),   I += G O,   O += Gᵀ I
 
-Objectives differ only in which outputs these are: the word and k negatives that the whole window
-shares, or the nodes on the word's path in the Huffman tree; NCE adds a shift. Rows are gathered
-into a scratch that stays in the first cache, and updates go straight back to the tables, which all
-threads write without locks (Hogwild, Niu et al. 2011). Windows of CBOW, of one input each, could
-share negatives too and be 1.4 times as fast; it was tried, and costs a fifth of the analogies.
+Objectives differ only in their outputs: the word and k negatives that the window shares, or the
+nodes on the word's path in the Huffman tree; NCE adds a shift. Rows are gathered into a buffer that
+fits the L1 cache, and updates are written to the tables by all threads without locks (Hogwild, Niu
+et al. 2011). Windows of CBOW, with one input each, could share negatives too and be 1.4 times as
+fast, but that costs a fifth of the analogies.
 
-An input that is a mean of rows hands its error to each of them whole, as word2vec.c and fastText
-do; the gradient proper would be divided by their number.
+An input that is a mean of rows passes its full error to each of them, as in word2vec.c and
+fastText; the exact gradient would be divided by their number.
 """
 
 import math
@@ -35,20 +34,20 @@ ZERO, ONE, LIMIT = np.float32(0), np.float32(1), np.float32(30)
 
 
 class Tables(NamedTuple):
-    """What is learned: by all threads at once."""
+    """The parameters, updated by all threads."""
 
-    inputs: Floats  # v d, or v + buckets d; what is kept: the embedding
-    outputs: Floats  # v d; of words, or of inner nodes of the tree: the context
+    inputs: Floats  # v d, or v + buckets d: the embeddings, which are kept
+    outputs: Floats  # v d: context vectors of words, or of inner nodes of the tree
     shifts: Floats  # v; log(k q(w)) − bias of w for NCE, else zeros
 
 
 class Rules(NamedTuple):
-    """What a word asks for; arrays that an objective has no use for are empty."""
+    """Lookup tables by word; those that an objective does not use are empty."""
 
-    keep: NDArray[np.uint32]  # v; a word stays where 32 random bits are below
-    bars: NDArray[np.uint32]  # v; the alias table of the noise
+    keep: NDArray[np.uint32]  # v; a word is kept if 32 random bits are below
+    bars: NDArray[np.uint32]  # v; the alias table of the noise distribution
     aliases: NDArray[np.int32]  # v
-    path_starts: NDArray[np.int64]  # v + 1; the Huffman tree: a word's nodes, and its turns there
+    path_starts: NDArray[np.int64]  # v + 1; the Huffman tree: nodes and labels of a word's path
     path_nodes: NDArray[np.int32]
     path_labels: Floats
     gram_starts: NDArray[np.int64]  # v + 1; rows of a word's character n-grams
@@ -56,31 +55,31 @@ class Rules(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How a window is made."""
+    """The settings of a window."""
 
     window: int
     negatives: int  # 0: the Huffman tree
-    longest: int  # outputs of a window, at most
+    longest: int  # maximum number of outputs of a window
     cbow: bool
     nce: bool
 
 
 class Corpus(NamedTuple):
-    """Some sentences."""
+    """A chunk of sentences."""
 
     ids: NDArray[np.int32]
     ends: NDArray[np.int64]  # where in `ids` each sentence ends
 
 
 def compiled(function: F) -> F:
-    """The same function as machine code, which leaves Python's lock to others."""
+    """Compile a function with numba; it releases the GIL."""
     made: Any = njit(nogil=True, fastmath=True, cache=True, error_model="numpy")(function)
     return made
 
 
 @compiled
 def random_bits(state: Bits) -> np.uint64:
-    """The next 64 bits (xorshift64*, Vigna 2016) of a state held in an array of one."""
+    """The next 64 bits (xorshift64*, Vigna 2016) of a state in an array of length one."""
     x = state[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -91,13 +90,13 @@ def random_bits(state: Bits) -> np.uint64:
 
 @compiled
 def half(state: Bits) -> np.uint64:
-    """32 random bits, from the better half."""
+    """32 random bits, from the better half of 64."""
     return random_bits(state) >> np.uint64(32)
 
 
 @compiled
 def below(state: Bits, count: int) -> int:
-    """A whole number from 0 to count − 1."""
+    """A random integer from 0 to count − 1."""
     return int((half(state) * np.uint64(count)) >> np.uint64(32))
 
 
@@ -117,7 +116,7 @@ def add(table: Floats, row: int, weight: np.float32, others: Floats, place: int)
 def add_weighted(
     table: Floats, row: int, weights: Floats, column: int, others: Floats, count: int
 ) -> None:
-    """A row += Σ weights · others, three at a time: `others` is padded, so three are there."""
+    """A row += Σ weights · others, three at a time: `others` is padded to a multiple of three."""
     for o in range(0, count, 3):
         a, b, c = weights[column, o], weights[column, o + 1], weights[column, o + 2]
         for j in range(table.shape[1]):
@@ -126,7 +125,7 @@ def add_weighted(
 
 @compiled
 def score(inputs: Floats, outputs: Floats, m: int, n: int, scores: Floats) -> None:
-    """S = I Oᵀ, a tile of 2 × 3 at a time, so that a number once loaded is used more than once."""
+    """S = I Oᵀ, a tile of 2 × 3 at a time, so that loaded values are reused."""
     for i in range(0, m, 2):
         for o in range(0, n, 3):
             a0 = a1 = a2 = b0 = b1 = b2 = ZERO
@@ -145,7 +144,7 @@ def score(inputs: Floats, outputs: Floats, m: int, n: int, scores: Floats) -> No
 
 @compiled
 def score_one(inputs: Floats, table: Floats, targets: Ints, n: int, scores: Floats) -> None:
-    """The same for a single input, against rows where they lie, three at a time."""
+    """The same for a single input, with rows of the table, three at a time."""
     for o in range(0, n, 3):
         p, q, r = targets[o], targets[o + 1], targets[o + 2]
         a = b = c = ZERO
@@ -170,10 +169,10 @@ def step_one(step: Floats, scores: Floats, table: Floats, targets: Ints, n: int)
 
 
 @compiled
-def error(score: np.float32, label: np.float32, rate: np.float32) -> np.float32:
-    """The rate times (label − σ(score)); beyond ±30 σ is 0 or 1 in float32."""
+def error(score: np.float32, label: np.float32, lr: np.float32) -> np.float32:
+    """Lr · (label − σ(score)); beyond ±30 σ is 0 or 1 in float32."""
     bounded = min(max(score, -LIMIT), LIMIT)
-    return rate * (label - ONE / (ONE + np.float32(math.exp(-bounded))))
+    return lr * (label - ONE / (ONE + np.float32(math.exp(-bounded))))
 
 
 @compiled
@@ -205,7 +204,7 @@ def compose(
 def spread(
     steps: Floats, place: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
 ) -> None:
-    """What an input learned, to every row that it was made of."""
+    """Add the update of an input to every row that it consists of."""
     for at in range(span[place, 0], span[place, 1]):
         if at == span[place, 2]:
             continue
@@ -220,7 +219,7 @@ def spread(
 def negatives_of(
     state: Bits, bars: NDArray[np.uint32], aliases: Ints, targets: Ints, first: int, last: int
 ) -> None:
-    """Words drawn from the noise by Walker's alias table."""
+    """Draw negatives from the noise distribution by Walker's alias table."""
     for o in range(first, last):
         word = below(state, len(bars))
         targets[o] = word if half(state) < bars[word] else aliases[word]
@@ -230,7 +229,7 @@ def negatives_of(
 def subsample(
     state: Bits, ids: Ints, start: int, end: int, keep: NDArray[np.uint32], kept: Ints
 ) -> int:
-    """Frequent words leave at random (Mikolov et al. 2013, §2.3, by word2vec.c's formula)."""
+    """Drop frequent words at random (Mikolov et al. 2013, §2.3, by word2vec.c's formula)."""
     length = 0
     for at in range(start, end):
         if half(state) < keep[ids[at]]:
@@ -241,10 +240,10 @@ def subsample(
 
 @compiled
 def train(
-    corpus: Corpus, tables: Tables, rules: Rules, shape: Shape, rate: np.float32, seed: np.uint64
+    corpus: Corpus, tables: Tables, rules: Rules, shape: Shape, lr: np.float32, seed: np.uint64
 ) -> int:
-    """Learn from sentences; how many words were learned from."""
-    # Out of their tuples once: what is taken out in a loop is counted in and out each time.
+    """Train on sentences, and return the number of words that were not dropped."""
+    # unpacked once: unpacking in the loop would update reference counts each time
     table, outs, shifts = tables.inputs, tables.outputs, tables.shifts
     bars, aliases, starts, grams = rules.bars, rules.aliases, rules.gram_starts, rules.gram_rows
     path_starts, path_nodes, path_labels = rules.path_starts, rules.path_nodes, rules.path_labels
@@ -255,7 +254,7 @@ def train(
 
     state = np.array([seed], np.uint64)
     kept = np.zeros(len(ids), np.int32)
-    span = np.zeros((most, 3), np.int64)  # an input's words: from, to, and the one left out
+    span = np.zeros((most, 3), np.int64)  # words of an input: first, last, and the excluded one
     inputs = np.zeros((most, width), np.float32)  # m d
     steps = np.zeros((most, width), np.float32)  # m d
     outputs = np.zeros((deepest, width), np.float32)  # n d
@@ -263,11 +262,11 @@ def train(
     turned = np.zeros((1, most), np.float32)
     targets = np.zeros(deepest, np.int32)
     labels = np.zeros(deepest, np.float32)
-    learned, start = 0, 0
+    trained, start = 0, 0
 
     for end in ends:
         length = subsample(state, ids, start, end, keep, kept)
-        learned += length
+        trained += length
         start = end
         for at in range(length):
             word = kept[at]
@@ -275,7 +274,7 @@ def train(
             low, high = max(at - reach, 0), min(at + reach + 1, length)
             if high - low == 1:
                 continue
-            # Inputs: each word of the context, or all of them as one.
+            # Inputs: each word of the context, or their mean.
             m = 0
             if cbow:
                 span[0, 0], span[0, 1], span[0, 2] = low, high, at
@@ -308,10 +307,10 @@ def train(
             for i in range(m):
                 for o in range(n):
                     x = scores[i, o] - shifts[targets[o]]
-                    # as in word2vec.c: a negative that is the word itself is let go
+                    # as in word2vec.c: a negative that equals the word is ignored
                     same = negatives > 0 and o > 0 and targets[o] == word
-                    scores[i, o] = ZERO if same else error(x, labels[o], rate)
-                for o in range(n, n + 2):  # of the last tile
+                    scores[i, o] = ZERO if same else error(x, labels[o], lr)
+                for o in range(n, n + 2):  # padding of the last tile
                     scores[i, o] = ZERO
 
             if m == 1:
@@ -338,4 +337,4 @@ def train(
                 for o in range(n):
                     for i in range(m):
                         shifts[targets[o]] -= scores[i, o]
-    return learned
+    return trained

@@ -1,4 +1,4 @@
-"""What the kernel looks up for each word, made from the counts.  v words."""
+"""Lookup tables of the kernel for each word, computed from the counts.  v words."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -17,32 +17,32 @@ Rows: TypeAlias = NDArray[np.int32]
 _ALL = (1 << 32) - 1
 
 
-def kept(counts: Counts, sample: float) -> Bars:
-    """How often a word stays, in 2⁻³²: (√(f/t) + 1) · t/f, as word2vec.c has it.
+def keep_thresholds(counts: Counts, sample: float) -> Bars:
+    """The probability of keeping a word, in units of 2⁻³²: (√(f/t) + 1) · t/f, as in word2vec.c.
 
-    The paper (Mikolov et al. 2013, eq. 5) says √(t/f); t is `sample`, f the word's share.
+    The paper (Mikolov et al. 2013, eq. 5) has √(t/f); t is `sample`, f the relative frequency.
     """
     if sample == 0:
         return np.full(len(counts), _ALL, np.uint32)
-    share = counts / counts.sum() / sample
-    stays = np.minimum((np.sqrt(share) + 1) / share, 1)
-    return (stays * _ALL).astype(np.uint32)
+    ratio = counts / counts.sum() / sample
+    keep = np.minimum((np.sqrt(ratio) + 1) / ratio, 1)
+    return (keep * _ALL).astype(np.uint32)
 
 
-def noise(counts: Counts, power: float) -> Floats:
-    """The distribution that negatives are drawn from."""
+def noise_distribution(counts: Counts, power: float) -> Floats:
+    """The distribution of negatives: counts to a power, normalised."""
     weights = counts.astype(np.float64) ** power
     return weights / weights.sum()
 
 
-def alias_table(chances: Floats) -> tuple[Bars, Rows]:
-    """Walker's (1974), built as Vose (1991) does: each place holds one word and part of another."""
-    size = len(chances)
-    filled = (chances * size).tolist()
+def build_alias_table(probabilities: Floats) -> tuple[Bars, Rows]:
+    """The alias table of Walker (1974), built as by Vose (1991): two words share each slot."""
+    size = len(probabilities)
+    filled = (probabilities * size).tolist()
     bars = np.ones(size)
     aliases = np.arange(size, dtype=np.int32)
-    small = [place for place in range(size) if filled[place] < 1]
-    large = [place for place in range(size) if filled[place] >= 1]
+    small = [slot for slot in range(size) if filled[slot] < 1]
+    large = [slot for slot in range(size) if filled[slot] >= 1]
     while small and large:
         low, high = small.pop(), large[-1]
         bars[low], aliases[low] = filled[low], high
@@ -52,15 +52,18 @@ def alias_table(chances: Floats) -> tuple[Bars, Rows]:
     return (bars * _ALL).astype(np.uint32), aliases
 
 
-def huffman(counts: Counts) -> tuple[Starts, Rows, NDArray[np.float32]]:
-    """Every word's path from the root: nodes, and labels 1 (left) or 0, as word2vec.c codes them.
+def build_huffman_paths(counts: Counts) -> tuple[Starts, Rows, NDArray[np.float32]]:
+    """The path of each word from the root: inner nodes, and labels 1 (left) or 0 as in word2vec.c.
 
-    Where words of a path begin, the inner nodes on it, the label at each. `counts` fall.
+    Returns the start of each path, the nodes and the labels. `counts` are in descending order.
     """
     size = len(counts)
     weights = [*counts.tolist(), *[0] * (size - 1)]
     parents, right = [0] * (2 * size - 1), [False] * (2 * size - 1)
-    leaf, inner = size - 1, size  # the lightest word, and the lightest inner node, not yet taken
+    leaf, inner = (
+        size - 1,
+        size,
+    )  # the rarest word and the lightest inner node that are not used yet
     for node in range(size, 2 * size - 1):
         for turn in (False, True):
             if leaf >= 0 and (inner >= node or weights[leaf] < weights[inner]):
@@ -84,8 +87,8 @@ def huffman(counts: Counts) -> tuple[Starts, Rows, NDArray[np.float32]]:
     return np.array(starts, np.int64), np.array(nodes, np.int32), np.array(labels, np.float32)
 
 
-def gram_rows(words: Sequence[str], grams: Grams | None) -> tuple[Starts, Rows]:
-    """The rows of each word's n-grams, which lie behind those of the words."""
+def ngram_rows(words: Sequence[str], grams: Grams | None) -> tuple[Starts, Rows]:
+    """The rows of each word's character n-grams, which follow the rows of the words."""
     if grams is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
     found = [grams.of(word) for word in words]

@@ -1,4 +1,4 @@
-"""Learn word vectors from an encoded corpus, on all threads at once.  v words, d width."""
+"""Train word vectors on an encoded corpus with several threads.  v words, d vector size."""
 
 import threading
 from collections.abc import Iterator
@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 from cloze.errors import InputError, MissingExtraError
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.progress import ProgressCallback
-from cloze.train.word2vec.corpus import Encoded
-from cloze.train.word2vec.rules import alias_table, gram_rows, huffman, kept, noise
+from cloze.train.word2vec.corpus import EncodedCorpus
+from cloze.train.word2vec.rules import (
+    build_alias_table,
+    build_huffman_paths,
+    keep_thresholds,
+    ngram_rows,
+    noise_distribution,
+)
 from cloze.train.word2vec.settings import Word2VecRun
 
 if TYPE_CHECKING:
@@ -21,24 +27,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
-    """The embedding; the context is thrown away."""
+class TrainedVectors:
+    """The embeddings; the context vectors are discarded."""
 
     vectors: NDArray[np.float32]  # v d
     gram_vectors: NDArray[np.float32] | None  # buckets d
-    trained: int  # words learned from, those left out by `sample` not counted
+    trained: int  # words trained on, without those dropped by `sample`
 
 
-def learn(
-    corpus: Encoded,
+def train_vectors(
+    corpus: EncodedCorpus,
     settings: Word2VecRun,
     config: Word2VecConfig,
     progress: ProgressCallback | None = None,
-) -> Learned:
+) -> TrainedVectors:
     """Every epoch goes over the corpus in its order, in chunks that free threads take.
 
-    The rate falls with the words read. What is random in a chunk follows from (seed, epoch, chunk),
-    so one thread always learns the same; several write over one another now and then.
+    The learning rate decreases with the words read. Random numbers are keyed by (seed, epoch,
+    chunk), so one thread is deterministic; several threads may overwrite each other's updates.
     """
     run = _Run(corpus, settings, config, progress)
     threads = [threading.Thread(target=run.work) for _ in range(settings.threads)]
@@ -55,17 +61,17 @@ def learn(
     rows = len(corpus.vocabulary.words)
     table = run.tables.inputs
     if not np.isfinite(table).all():
-        raise InputError("the vectors grew beyond all numbers", fix="use a smaller rate")
-    vectors = _composed(table, run.rules) if config.grams else table
-    return Learned(
+        raise InputError("training diverged: the vectors are not finite", fix="use a lower --lr")
+    vectors = _compose_vectors(table, run.rules) if config.grams else table
+    return TrainedVectors(
         vectors=vectors,
         gram_vectors=table[rows:] if config.grams else None,
         trained=run.trained,
     )
 
 
-def need_kernel() -> None:
-    """Say what is missing before the work, not in the middle of it."""
+def require_numba() -> None:
+    """Raise early if numba is not installed."""
     try:
         import numba  # noqa: F401
     except ImportError:
@@ -73,18 +79,18 @@ def need_kernel() -> None:
 
 
 class _Run:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(
         self,
-        corpus: Encoded,
+        corpus: EncodedCorpus,
         settings: Word2VecRun,
         config: Word2VecConfig,
         progress: ProgressCallback | None,
     ) -> None:
         self.corpus, self.settings, self.progress = corpus, settings, progress
-        self.rules, self.shape = make_rules(corpus, settings, config)
-        self.tables = fresh_tables(corpus, settings, config)
+        self.rules, self.shape = build_rules(corpus, settings, config)
+        self.tables = init_tables(corpus, settings, config)
         self.trained = 0
         self.failure: BaseException | None = None
         self._seen = 0
@@ -101,15 +107,15 @@ class _Run:
             self._chunks = iter(())
 
     def work(self) -> None:
-        """Take chunks until there are none."""
+        """Train on chunks until there are none left."""
         try:
-            while self._one():
+            while self._train_chunk():
                 pass
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the main thread
             self.failure = error
             self.stop()
 
-    def _one(self) -> bool:
+    def _train_chunk(self) -> bool:
         from cloze.train.word2vec import kernel
 
         settings = self.settings
@@ -120,11 +126,11 @@ class _Run:
                 return False
             epoch, number, first, last = chunk
             ids, ends = self.corpus.read(first, last)
-            share = self._seen / total
+            done = self._seen / total
             self._seen += len(ids)
             if self.progress:
                 self.progress("words trained on", self._seen, total)
-        rate = settings.initial_lr + (settings.min_lr - settings.initial_lr) * share
+        lr = settings.initial_lr + (settings.min_lr - settings.initial_lr) * done
         (seed,) = np.random.SeedSequence([settings.seed, epoch, number]).generate_state(
             1, np.uint64
         )
@@ -133,36 +139,36 @@ class _Run:
             self.tables,
             self.rules,
             self.shape,
-            np.float32(rate),
-            seed | np.uint64(1),  # the generator never leaves zero
+            np.float32(lr),
+            seed | np.uint64(1),  # zero is a fixed point of the generator
         )
         with self._lock:
             self.trained += int(trained)
         return True
 
 
-def make_rules(
-    corpus: Encoded, settings: Word2VecRun, config: Word2VecConfig
+def build_rules(
+    corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecConfig
 ) -> "tuple[Rules, Shape]":
     """What the kernel looks up, by the settings."""
-    need_kernel()
+    require_numba()
     from cloze.train.word2vec.kernel import Rules, Shape
 
     counts, words = corpus.vocabulary.counts, corpus.vocabulary.words
     none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
     tree = settings.objective == "hierarchical"
-    paths = huffman(counts) if tree else none
+    paths = build_huffman_paths(counts) if tree else none
     bars = none[1].astype(np.uint32), none[1]
     if not tree:
-        bars = alias_table(noise(counts, settings.negative_exponent))
+        bars = build_alias_table(noise_distribution(counts, settings.negative_exponent))
     starts, nodes, labels = paths
     rules = Rules(
-        kept(counts, settings.subsampling_threshold),
+        keep_thresholds(counts, settings.subsampling_threshold),
         *bars,
         starts,
         nodes,
         labels,
-        *gram_rows(words, config.grams),
+        *ngram_rows(words, config.grams),
     )
     shape = Shape(
         window=settings.window,
@@ -174,11 +180,11 @@ def make_rules(
     return rules, shape
 
 
-def fresh_tables(corpus: Encoded, settings: Word2VecRun, config: Word2VecConfig) -> "Tables":
+def init_tables(corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecConfig) -> "Tables":
     """Inputs uniform in ±1/2d, outputs zero, as in word2vec.c.
 
-    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) a word's score has a bias b, at first
-    the log of its share p(w), and is held against the noise: σ(v'·v + b − log k q(w)).
+    For NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012) the score of a word has a bias b, at
+    first the log of its frequency p(w), and is compared with the noise: σ(v'·v + b − log k q(w)).
     """
     from cloze.train.word2vec.kernel import Tables
 
@@ -190,13 +196,13 @@ def fresh_tables(corpus: Encoded, settings: Word2VecRun, config: Word2VecConfig)
     inputs /= config.hidden_size
     shifts = np.zeros(len(counts), np.float32)
     if settings.objective == "nce":
-        expected = settings.num_negatives * noise(counts, settings.negative_exponent)
+        expected = settings.num_negatives * noise_distribution(counts, settings.negative_exponent)
         shifts += np.log(expected) - np.log(counts / counts.sum())
     return Tables(inputs, np.zeros((len(counts), config.hidden_size), np.float32), shifts)
 
 
-def _composed(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
-    """The vector of each word: the mean of its own row and of its n-grams'."""
+def _compose_vectors(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
+    """The vector of each word: the mean of its own row and those of its n-grams."""
     starts, rows = rules.gram_starts, rules.gram_rows
     return np.stack(
         [

@@ -1,4 +1,4 @@
-"""The words of a text, the phrases among them, and how often each occurs.
+"""The words and phrases of a text, and their counts.
 
 A word is a run of letters and digits, with apostrophes inside it ("don't"); every ideograph is one
 of its own. Text that is split already is taken as it is: `kind="spaced"`.
@@ -21,21 +21,21 @@ from cloze.text.words import IDEOGRAPHS
 from cloze.train.word2vec.settings import Word2VecVocabulary
 
 _WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
-_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same where all is ASCII, and faster
-MOST = 10_000_000  # different words, or pairs of words, held while counting
+_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same for ASCII text, and faster
+MAX_COUNTED = 10_000_000  # distinct words or pairs of words in memory while counting
 JOIN = "_"
 
 Split = Callable[[str], list[str]]
-Texts = Callable[[], Iterable[str]]  # from the start, each time it is called
+Texts = Callable[[], Iterable[str]]  # starts from the beginning each time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Words by falling count, and how a text is split into them."""
+    """Words by descending count, and the phrases among them."""
 
     words: tuple[str, ...]
     counts: NDArray[np.int64]
-    phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins: "new york"
+    phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins, such as "new york"
 
     def splitter(self, text: Word2VecVocabulary) -> Split:
         """Text to words and phrases."""
@@ -53,14 +53,14 @@ def split_text(
     else:
         words = (_PLAIN if line.isascii() else _WORD).findall(line)
     for pairs in phrases:
-        words = join(words, pairs)
+        words = join_phrases(words, pairs)
     return words
 
 
-def join(words: list[str], pairs: frozenset[str]) -> list[str]:
-    """Neighbours that are a phrase as one word, from the left."""
+def join_phrases(words: list[str], pairs: frozenset[str]) -> list[str]:
+    """Join neighbouring words that are a phrase, from the left."""
     joined: list[str] = []
-    free = False  # whether the last word may still become half of a phrase
+    free = False  # whether the last word may still be part of a phrase
     for word in words:
         if free and f"{joined[-1]} {word}" in pairs:
             joined[-1] = f"{joined[-1]}{JOIN}{word}"
@@ -71,24 +71,24 @@ def join(words: list[str], pairs: frozenset[str]) -> list[str]:
     return joined
 
 
-def count(
+def count_words(
     texts: Texts, text: Word2VecVocabulary, progress: ProgressCallback | None = None
 ) -> Vocabulary:
     """Count words in one pass over the texts; before it, one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
     for _ in range(text.phrases):
         split = partial(split_text, text=text, phrases=tuple(phrases))
-        both = count_chunks(texts(), partial(_with_pairs, split), max_words=MOST)
+        both = count_chunks(texts(), partial(_with_pairs, split), max_words=MAX_COUNTED)
         phrases.append(find_phrases(both, text))
     split = partial(split_text, text=text, phrases=tuple(phrases))
-    counts = count_chunks(texts(), split, max_words=MOST, progress=progress)
+    counts = count_chunks(texts(), split, max_words=MAX_COUNTED, progress=progress)
     frequent = sorted(
         ((word, times) for word, times in counts.items() if times >= text.min_count),
         key=lambda entry: (-entry[1], entry[0]),
     )[: text.size]
     if len(frequent) < 2:  # noqa: PLR2004
         raise InputError(
-            f"only {len(frequent)} words occur {text.min_count} times or more",
+            f"only {len(frequent)} words occur at least {text.min_count} times (min_count)",
             fix="give more text, or lower min_count",
         )
     words, times = zip(*frequent, strict=True)

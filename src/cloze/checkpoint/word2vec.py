@@ -8,95 +8,82 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cloze.checkpoint.own import CONFIG, Saved, read_settings, write_settings
-from cloze.checkpoint.weights import SINGLE, check, file_weights, read_table
-from cloze.config import from_mapping, in_range, to_mapping
+from cloze.checkpoint.contents import FolderContents, read_folder
+from cloze.checkpoint.model import Model
+from cloze.checkpoint.weights import SINGLE, check, read_table
 from cloze.data.input_files import open_binary, split_endings
-from cloze.errors import ConfigError, FolderError, InputError
+from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, atomic_file, expand_user
-from cloze.interop.word2vec import (
-    LONGEST,
-    WIDEST,
-    looks_like_vectors,
-    read_vectors,
-    write_vectors,
-)
-from cloze.models.configs.word2vec import Grams
+from cloze.interop.word2vec import LONGEST, WIDEST, looks_like_vectors, read_vectors
+from cloze.interop.word2vec import write_vectors as write_word2vec
+from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 
-if TYPE_CHECKING:
-    import torch
-
-FAMILY = "word2vec"
 ENDINGS = (".txt", ".vec", ".bin")  # of others' files, which may be packed
 VOCABULARY = "vocabulary.tsv"
-MOST = 1 << 31  # words
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # as of WordVectors
-class WordModel(WordVectors, Saved):
-    """Word vectors that can be saved: what a folder or a file holds, and what training makes."""
-
-    def _write(self, work: Path) -> None:
-        config = {
-            "vocab_size": len(self.words),
-            "hidden_size": self.width,
-            "lowercase": self.lowercase,
-            "grams": None if self.grams is None else to_mapping(self.grams),
-            "training": self.training,
-        }
-        tensors = {"vectors": np.ascontiguousarray(self.vectors, np.float32)}
-        if self.gram_vectors is not None:
-            tensors["grams"] = np.ascontiguousarray(self.gram_vectors, np.float32)
-        write_settings(work, FAMILY, config)
-        (work / VOCABULARY).write_bytes("".join(map(_line, *_columns(self))).encode())
-        save_file(tensors, work / SINGLE, metadata={"format": "np"})
-
-
-def open_vectors(folder: PathLike, *, device: "str | torch.device | None" = None) -> WordModel:  # noqa: ARG001 (they stay with the processor)
-    """The word vectors in a folder of ours."""
-    place = Path(folder)
-    config = _config(place)
-    size, width, grams = config["vocab_size"], config["hidden_size"], config["grams"]
-    words, counts = _vocabulary(place / VOCABULARY, size)
-    if not (place / SINGLE).is_file():
-        raise FolderError(f"{place} has no {SINGLE}", fix="is this the folder of a model?")
-    stored = file_weights(place / SINGLE)
-    wanted = {"vectors": (size, width)} | ({"grams": (grams.buckets, width)} if grams else {})
+def open_vectors(contents: FolderContents) -> WordVectors:
+    """The word vectors of a folder."""
+    config, stored = contents.config, contents.stored
+    words, counts = _read_vocabulary(contents.body / VOCABULARY, config.vocab_size)
+    wanted = {"vectors": (config.vocab_size, config.hidden_size)}
+    if config.grams is not None:
+        wanted["grams"] = (config.grams.buckets, config.hidden_size)
     for name, shape in wanted.items():
         if name not in stored:
-            raise FolderError(f"{SINGLE} holds no {name}", fix="fetch or save the folder again")
+            raise FolderError(f"{SINGLE} has no {name}", fix="fetch or save the folder again")
         check(name, stored[name], shape)
     tables = {name: read_table(name, stored[name]) for name in wanted}
-    return WordModel(
+    return WordVectors(
         words=words,
         vectors=tables["vectors"],
         counts=counts,
-        grams=grams,
+        grams=config.grams,
         gram_vectors=tables.get("grams"),
-        lowercase=config["lowercase"],
-        training=config["training"],
+        lowercase=config.lowercase,
     )
 
 
-def is_vectors(path: PathLike) -> bool:
-    """Whether this is a file that its name lets be one of vectors; a .txt may be any text."""
-    return split_endings(path)[0] in ENDINGS and os.path.isfile(expand_user(path))  # noqa: PTH113 - never raises
+def write_vectors(model: Model[WordVectors, Word2VecConfig], folder: Path) -> None:
+    """The vectors, and the words with their counts."""
+    vectors = model.module
+    tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
+    if vectors.gram_vectors is not None:
+        tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
+    (folder / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
+    save_file(tensors, folder / SINGLE, metadata={"format": "np"})
+
+
+def make_model(
+    vectors: WordVectors, training: Mapping[str, Any] | None = None
+) -> Model[WordVectors, Word2VecConfig]:
+    """Word vectors as a model, with the settings they were trained with."""
+    config = Word2VecConfig(
+        vocab_size=len(vectors),
+        hidden_size=vectors.width,
+        lowercase=vectors.lowercase,
+        grams=vectors.grams,
+        training=training or {},
+    )
+    return Model(module=vectors, config=config)
 
 
 def begins_vectors(path: PathLike) -> bool:
-    """The same, and a .txt begins as vectors do."""
-    if not is_vectors(path):
+    """Whether this is a file of word vectors: by its name, and a .txt by its first line too."""
+    suffix = split_endings(path)[0]
+    if suffix not in ENDINGS or not os.path.isfile(expand_user(path)):  # noqa: PTH113 - never raises
         return False
-    if split_endings(path)[0] != ".txt":
+    if suffix != ".txt":
         return True
     with open_binary(expand_user(path)) as stream:
         return looks_like_vectors(stream.readline(WIDEST))
@@ -107,7 +94,7 @@ def import_vectors(
     *,
     header: bool | None = None,
     limit: int | None = None,
-) -> WordModel:
+) -> Model[WordVectors, Word2VecConfig]:
     """Vectors from a file of word2vec, GloVe or fastText (.vec), which may be packed.
 
     Args:
@@ -140,24 +127,25 @@ def export_vectors(vectors: WordVectors, path: PathLike, *, header: bool = True)
             "binary files begin with a header, always", fix="write text: a name not ending in .bin"
         )
     with atomic_file(place) as stream:
-        write_vectors(stream, vectors.words, vectors.vectors, binary=binary, header=header)
+        write_word2vec(stream, vectors.words, vectors.vectors, binary=binary, header=header)
     return place
 
 
 def load_vectors(
     source: PathLike, *, limit: int | None = None, header: bool | None = None
-) -> WordModel:
-    """Word vectors from a folder of ours, or from a file of others (see `import_vectors`)."""
+) -> Model[WordVectors, Word2VecConfig]:
+    """Word vectors from a folder, or from a file of another program (see `import_vectors`)."""
     place = Path(source)
     if not place.is_dir():
         return import_vectors(place, limit=limit, header=header)
-    vectors = open_vectors(place)
-    if limit is None:
-        return vectors
-    counts = None if vectors.counts is None else vectors.counts[:limit]
-    return replace(
-        vectors, words=vectors.words[:limit], vectors=vectors.vectors[:limit], counts=counts
-    )
+    contents = read_folder(place, kind="word_vectors")
+    found = open_vectors(contents)
+    if limit is not None:
+        counts = None if found.counts is None else found.counts[:limit]
+        found = replace(
+            found, words=found.words[:limit], vectors=found.vectors[:limit], counts=counts
+        )
+    return make_model(found, contents.config.training)
 
 
 def _imported(
@@ -166,7 +154,7 @@ def _imported(
     ending: str,
     header: bool | None,
     limit: int | None,
-) -> WordModel:
+) -> Model[WordVectors, Word2VecConfig]:
     words, vectors = read_vectors(
         stream,
         os.fstat(stream.fileno()).st_size,
@@ -175,29 +163,10 @@ def _imported(
         header=header,
         limit=limit,
     )
-    return WordModel(words=words, vectors=vectors)
+    return make_model(WordVectors(words=words, vectors=vectors))
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    _, values = read_settings(folder, (FAMILY,), "word vectors")
-    try:
-        in_range("vocab_size", values.get("vocab_size"), 1, MOST)
-        in_range("hidden_size", values.get("hidden_size"), 1, WIDEST)
-        grams = values.get("grams")
-        if not isinstance(grams, dict | None):
-            raise ConfigError("grams is not a table", fix="fetch or save the folder again")
-        made = None if grams is None else from_mapping(Grams, grams)
-    except ConfigError as error:
-        raise FolderError(f"{CONFIG}: {error.problem}", fix=error.fix) from None
-    training = values.get("training")
-    return values | {
-        "grams": made,
-        "lowercase": values.get("lowercase") is True,
-        "training": training if isinstance(training, dict) else {},
-    }
-
-
-def _vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+def _read_vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     if not path.is_file():
         raise FolderError(f"there is no {VOCABULARY}", fix="fetch or save the folder again")
     if path.stat().st_size > size * (LONGEST + 24):
@@ -205,7 +174,7 @@ def _vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int6
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     if len(lines) != size:
         raise FolderError(
-            f"{VOCABULARY} has {len(lines):,} words, {CONFIG} says {size:,}",
+            f"{VOCABULARY} has {len(lines):,} words, config.json says {size:,}",
             fix="fetch or save the folder again",
         )
     try:

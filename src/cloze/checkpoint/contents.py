@@ -1,0 +1,152 @@
+"""What a folder holds, read and checked before any weight is; without torch."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.task import TASK_FILE, Task, read_task, task_of_head
+from cloze.checkpoint.weights import CONFIG, Stored, stored_weights
+from cloze.errors import FolderError, InputError
+from cloze.files import read_json
+from cloze.interop.layout import Description, Layout
+from cloze.interop.sentence_transformers import Pooling, body_path, read_pooling
+from cloze.models.language import Vocabulary
+from cloze.models.registry import (
+    Contents,
+    Family,
+    Kind,
+    find_family,
+    list_families,
+    resolve,
+)
+from cloze.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderContents:
+    """What a folder says it holds."""
+
+    folder: Path
+    body: Path  # where config.json, weights and tokenizer are
+    family: Family
+    description: Description
+    stored: Mapping[str, Stored]
+    tokenizer: Tokenizer | None = None
+    pooling: Pooling | None = None
+    task: Task | None = None
+
+    @property
+    def config(self) -> Any:  # noqa: ANN401 (of any family)
+        return self.description.config
+
+    @property
+    def task_heads(self) -> tuple[str, ...]:
+        return self.description.task_heads
+
+    @property
+    def layout(self) -> Layout:
+        found: Layout = resolve(self.family.layout)
+        return found
+
+    @property
+    def parts(self) -> dict[str, bool]:
+        """Optional parts of the module, and whether the folder has them."""
+        return self.layout.find_parts(self.task_heads, self.stored)
+
+    @property
+    def capabilities(self) -> dict[str, str]:
+        """The functions that the model supports, each with what it returns."""
+        is_causal = bool(getattr(self.config, "is_causal", False))
+        contents = Contents(task_heads=self.task_heads, is_causal=is_causal)
+        return dict(self.family.capabilities(contents))
+
+
+def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> FolderContents:
+    """Read and check all of a folder but its weights; with `kind`, raise if it holds another."""
+    folder = find_folder(source)
+    body = find_body(folder)
+    values = read_optional_json(body, CONFIG)
+    if not isinstance(values, dict):
+        raise FolderError(
+            f"{folder} has no config.json with a model's settings",
+            fix="use the folder of a model, one of cloze's or in the Hugging Face layout",
+        )
+    family = find_family(values.get("model_type"))
+    if family is None:
+        raise FolderError(
+            f"model_type is {values.get('model_type')!r}, a family that cloze does not read",
+            fix=f"the families are {', '.join(list_families())}",
+        )
+    if kind is not None and family.kind != kind:
+        raise InputError(
+            f"{folder} holds {family.description}, not {_KINDS[kind]}",
+            fix=f"it can {', '.join(family.capabilities(Contents()))}; or use another model",
+        )
+    stored = stored_weights(body)
+    layout: Layout = resolve(family.layout)
+    description = layout.read_config(values, stored)
+    tokenizer = None if family.vocabulary == "none" else Tokenizer.load(body)
+    if tokenizer is not None:
+        _check_tokenizer(tokenizer, family, description.config)
+    pooling = read_pooling(lambda name: read_optional_json(folder, name))
+    if pooling and pooling.lowercase and tokenizer and not tokenizer.lowercase:
+        tokenizer = tokenizer.to_lowercase()
+    if (folder / TASK_FILE).is_file():
+        task: Task | None = read_task(read_json(folder / TASK_FILE))
+    else:
+        task = task_of_head(next(iter(description.task_heads), None))
+    return FolderContents(
+        folder=folder,
+        body=body,
+        family=family,
+        description=description,
+        stored=stored,
+        tokenizer=tokenizer,
+        pooling=pooling,
+        task=task,
+    )
+
+
+_KINDS: dict[Kind, str] = {
+    "encoder": "an encoder",
+    "language_model": "a language model",
+    "translator": "a translator",
+    "word_vectors": "word vectors",
+}
+
+
+def read_family(folder: Path) -> Family | None:
+    """The family that a folder's config.json names, if there is one that cloze reads."""
+    values = read_optional_json(folder, CONFIG)
+    return find_family(values.get("model_type")) if isinstance(values, dict) else None
+
+
+def find_body(folder: Path) -> Path:
+    """Where config.json, weights and tokenizer are: here, or where sentence-transformers says."""
+    return folder / body_path(lambda name: read_optional_json(folder, name))
+
+
+def read_optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
+    """The contents of a JSON file; None if there is no such file."""
+    return read_json(folder / name) if (folder / name).is_file() else None
+
+
+def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:  # noqa: ANN401
+    """Raise unless the tokenizer's vocabulary is the model's."""
+    words = family.vocabulary == "words"
+    size = len(Vocabulary(tokenizer).words) if words else tokenizer.vocab_size
+    if size > config.vocab_size or (words and size < config.vocab_size):
+        raise FolderError(
+            f"the tokenizer has {size:,} {'words' if words else 'tokens'}, "
+            f"config.json says {config.vocab_size:,}",
+            fix="the two are not of one model; take both from one folder",
+        )
+    eos_id = getattr(config, "eos_id", None)
+    if eos_id is not None and eos_id != tokenizer.eos_id:
+        raise FolderError(
+            f"the tokenizer's end-of-sequence id is {tokenizer.eos_id}, config.json says {eos_id}",
+            fix="the two are not of one model; take both from one folder",
+        )

@@ -1,0 +1,164 @@
+"""The folders of our own families: a config.json with a format version, weights under our names.
+
+Version 2 writes the fields of the configuration and the names of the module's parameters. Version
+1 used other names, which the tables translate.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from cloze.config import from_mapping, to_mapping
+from cloze.errors import ConfigError, FolderError
+from cloze.interop.layout import Description, Layout
+from cloze.models.configs.base import ModelConfig
+from cloze.models.registry import get_family
+
+FORMAT_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLayout(Layout):
+    """The layout of one of our own families."""
+
+    strict: ClassVar[bool] = True
+
+    family: str
+    required: tuple[str, ...] = ("vocab_size",)  # settings that every folder must have
+    # names in version 1 -> present names; a table's settings are named "table.setting"
+    version_1_settings: Mapping[str, str] = field(default_factory=dict)
+    # patterns of names in version 1 and what replaces them, one after another
+    version_1_weights: Sequence[tuple[str, str]] = ()
+
+    def read_config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Description:  # noqa: ARG002
+        """Nothing in it is trusted; what the data decide must be there."""
+        version = check_version(values.get("format_version"), "config.json", FORMAT_VERSION)
+        settings = self.rename_settings(values) if version == 1 else dict(values)
+        for name in ("model_type", "format_version"):
+            settings.pop(name, None)
+        kind = get_family(self.family).config_class
+        try:
+            for name in self.required:
+                if name not in settings:
+                    raise ConfigError(f"{name} is missing", fix="add it, with its value")
+            config = from_mapping(kind, settings)
+            config.check_complete()
+        except ConfigError as error:
+            raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
+        return Description(config=config, format_version=version)
+
+    def write_config(
+        self,
+        config: ModelConfig,
+        task_heads: Iterable[str] = (),  # noqa: ARG002
+        *,
+        dtype: str = "float32",  # noqa: ARG002
+        special_ids: Mapping[str, int | None] | None = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Every field of the configuration by its name."""
+        described = {"model_type": self.family, "format_version": FORMAT_VERSION}
+        return described | to_mapping(config)
+
+    def find_names(
+        self,
+        description: Description,
+        stored: Iterable[str],
+        wanted: Iterable[str],  # noqa: ARG002
+    ) -> dict[str, str]:
+        """By the table for version 1."""
+        renamed = self.version_1_weights if description.format_version == 1 else ()
+        found = {}
+        for name in stored:
+            present = name
+            for pattern, replacement in renamed:
+                present = re.sub(pattern, replacement, present)
+            found[present] = name
+        return found
+
+    def rename_settings(self, values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+        """The settings of version 1 by their present names."""
+        found = {}
+        for key, value in values.items():
+            path = f"{table}{key}"
+            if isinstance(value, Mapping):
+                value = self.rename_settings(value, f"{path}.")
+            found[self.version_1_settings.get(path, key)] = value
+        return found
+
+
+def check_version(version: object, file: str, newest: int) -> int:
+    """A format version that we read; one that a newer cloze wrote is an error."""
+    if not isinstance(version, int) or not 1 <= version <= newest:
+        raise FolderError(
+            f"{file} has format_version {version!r}; this version of cloze reads 1 to {newest}",
+            fix="update cloze, or make the folder again",
+        )
+    return version
+
+
+_RECURRENT = {"width": "hidden_size", "embedding": "embedding_size", "layers": "num_layers"}
+_LENGTH = {"longest_learned": "max_trained_length"}
+
+NGRAM = OwnLayout(family="ngram", required=("order", "vocab_size", "counts"))
+WORD2VEC = OwnLayout(family="word2vec", required=("vocab_size", "hidden_size"))
+NNLM = OwnLayout(
+    family="nnlm",
+    required=("vocab_size", "bos_id"),
+    version_1_settings={
+        "embedding": "embedding_size",
+        "hidden": "hidden_size",
+        "direct": "direct_connections",
+    },
+    version_1_weights=((r"^words\.", "embeddings."),),
+)
+LSTM = OwnLayout(
+    family="lstm",
+    required=("vocab_size", "bos_id"),
+    version_1_settings={
+        **_RECURRENT,
+        "tied": "tie_embeddings",
+        "variational": "variational_dropout",
+    },
+    version_1_weights=((r"^words\.", "embeddings."), (r"^stack\.", "rnn.")),
+)
+SEQ2SEQ = OwnLayout(
+    family="seq2seq",
+    required=("vocab_size", "bos_id", "eos_id"),
+    version_1_settings={
+        **_RECURRENT,
+        **_LENGTH,
+        "score": "attention_score",
+        "feeding": "input_feeding",
+    },
+    version_1_weights=(
+        (r"^(source|target)\.", r"\1_embeddings."),
+        (r"^cells\.", "decoder."),
+        (r"^mix\.", "combine."),
+        (r"^score\.sharpness$", "score.scale"),
+    ),
+)
+TRANSFORMER = OwnLayout(
+    family="transformer",
+    required=("vocab_size", "bos_id", "eos_id"),
+    version_1_settings={
+        **_LENGTH,
+        "width": "hidden_size",
+        "layers": "num_layers",
+        "decoder_layers": "num_decoder_layers",
+        "heads": "num_heads",
+        "hidden": "intermediate_size",
+        "positions": "position_encoding",
+        "longest": "max_positions",
+        "tied": "tie_embeddings",
+    },
+    version_1_weights=(
+        (r"^(source|target)\.", r"\1_embeddings."),
+        (r"^positions\.", "position_encoding."),
+        (r"_residual\.norm\.", "_norm."),
+        (r"\.cross(?=[._])", ".cross_attention"),
+        (r"\.feed_forward(?=[._])", ".ffn"),
+        (r"\.ffn\.inner\.", ".ffn.up."),
+        (r"\.ffn\.outer\.", ".ffn.down."),
+    ),
+)
