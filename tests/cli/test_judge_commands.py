@@ -98,7 +98,7 @@ def test_evaluate_tags_and_answers(run, place, tmp_path):
         "evaluate", place / "reader", place / "q.jsonl", "--predictions", tmp_path / "p.json",
         "--chinese",
     )  # fmt: skip
-    assert {"F1", "exact"} <= {line[0] for line in lines(ran)}
+    assert {"F1", "exact match"} <= {line[0] for line in lines(ran)}
     assert list(json.loads((tmp_path / "p.json").read_text())) == ["q1"]
     assert ["rules", "CMRC's"] in lines(ran)
 
@@ -198,7 +198,7 @@ def test_vectors_on_scored_pairs(run, place, tmp_path):
     ran = run("evaluate", place / "bare", place / "scored.tsv", "--predictions", out)
     made = cloze.evaluate(cloze.load(place / "bare", device="cpu"), place / "scored.tsv")
     found = dict(line for line in lines(ran) if len(line) == 2)
-    assert found["Spearman"] == f"{made.scores['spearman']:.4f}"
+    assert found["Spearman correlation"] == f"{made.scores['spearman']:.4f}"
     rows = [line.split("\t") for line in out.read_text().splitlines()[1:]]
     told = [one.score for one in made.predictions]
     assert [float(row[4]) for row in rows] == pytest.approx(told, abs=1e-5)
