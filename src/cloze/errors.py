@@ -1,8 +1,8 @@
-"""One small tree of errors: each says what is wrong, then what to do about it."""
+"""The errors of this package: each has a problem and a fix."""
 
 
 class ClozeError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors of this package."""
 
     def __init__(self, problem: str, *, fix: str) -> None:
         super().__init__(f"{problem}\n  fix: {fix}")
@@ -14,27 +14,27 @@ class ClozeError(Exception):
             type(self),
             self.problem,
             self.fix,
-        )  # from worker processes they come pickled
+        )  # pickled by worker processes
 
 
 class ConfigError(ClozeError, ValueError):
-    """A setting is unknown, missing, out of range, or at odds with another."""
+    """A setting is unknown, missing, out of range, or inconsistent with another."""
 
 
 class InputError(ClozeError, ValueError):
-    """A text, a row or an argument cannot be worked with."""
+    """A text, a row or an argument is invalid."""
 
 
 class FolderError(ClozeError):
-    """A model folder is missing, broken, hostile, or of a kind we do not read."""
+    """A model folder is missing, damaged, malicious or of an unsupported kind."""
 
 
 class MissingExtraError(ClozeError, ImportError):
-    """An optional library is needed for what was asked."""
+    """An optional library is required but not installed."""
 
     def __init__(self, need: str, *, extra: str) -> None:
         super().__init__(
-            f"{need} needs a library that is not installed",
+            f"{need} requires a library that is not installed",
             fix=f"pip install 'cloze[{extra}]'",
         )
 

@@ -1,4 +1,4 @@
-"""One way to write files, whole or not at all, and one to read small ones, under a cap."""
+"""Atomic writing of files, reading of small files with a size limit, and output paths."""
 
 import io
 import json
@@ -18,53 +18,53 @@ from cloze.errors import FolderError, InputError
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # a system without such locks
+except ImportError:  # not available on Windows
     fcntl = None
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 LOCK_FILE = ".lock"  # locked by the process that writes to a folder
-MAX_BYTES = 16 << 20  # bytes; far more than any file of settings has
-_AGAIN = "fetch or write the file again, or mend it"
+MAX_BYTES = 16 << 20  # far more than any configuration file has
+_FIX = "download or write the file again, or fix it"
 
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A stream to a file that takes its name when all is written and the disk holds it.
+    """Open a file for writing that appears under its name when it is complete and synced to disk.
 
-    Until then, and after a failure, what was there before is there. A link stays one, and what is
-    no file, such as a pipe or /dev/null, is written to as it is.
+    Until then, and after a failure, the old file is unchanged. Symbolic links are followed, and
+    special files such as pipes or /dev/null are written to directly.
     """
-    named = Path(path)
-    if named.exists() and not named.is_file() and not named.is_dir():
-        with open_for_writing(named) as stream:
+    given = Path(path)
+    if given.exists() and not given.is_file() and not given.is_dir():
+        with open_for_writing(given) as stream:
             yield stream
         return
-    place = Path(os.path.realpath(named))
-    with temporary_sibling(place) as work:
-        with open_for_writing(work, name=named) as file:
+    target = Path(os.path.realpath(given))
+    with temporary_sibling(target) as temporary:
+        with open_for_writing(temporary, name=given) as file:
             yield file
             file.flush()
-            with name_in_errors(named):
+            with name_in_errors(given):
                 os.fsync(file.fileno())
-        work.replace(place)
-        sync_to_disk(place.parent)
+        temporary.replace(target)
+        sync_to_disk(target.parent)
 
 
 @contextmanager
-def temporary_sibling(place: Path, *, folder: bool = False) -> Iterator[Path]:
-    """A new file or folder beside a place, hidden, to write in; what is left of it is removed.
+def temporary_sibling(target: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Create a hidden temporary file or folder next to a path; it is removed at the end.
 
-    Whoever writes there holds a lock on it, which the system takes back when the process ends, in
-    whatever way. So a file or folder of such a name that nobody holds was left by a process that
-    was killed, and goes. Where a disk knows no locks, what was left stays.
+    The process holds a lock on it, which the system releases when the process ends. Temporary files
+    without a lock were left by a killed process and are removed. On file systems without locks they
+    stay.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(place)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(target)
     while True:
-        work = temporary_name(place)
+        work = temporary_name(target)
         work.mkdir() if folder else work.touch(exist_ok=False)
-        with suppress(FileNotFoundError):  # another process swept before we held it
+        with suppress(FileNotFoundError):  # another process removed it before it was locked
             handle = os.open(work, os.O_RDONLY)
             _lock(handle)
             if work.exists():
@@ -77,26 +77,26 @@ def temporary_sibling(place: Path, *, folder: bool = False) -> Iterator[Path]:
         os.close(handle)
 
 
-def temporary_name(place: Path) -> Path:
-    """A name beside a place that its next writing sweeps away, if it is left."""
-    return place.with_name(f".{place.name}.{secrets.token_hex(4)}.new")
+def temporary_name(target: Path) -> Path:
+    """A hidden name next to a path; leftovers are removed when the path is written again."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it, if it is there."""
+    """Remove a file or a folder with its contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _remove_leftovers(place: Path) -> None:
+def _remove_leftovers(target: Path) -> None:
     if fcntl is None:
         return
-    ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.new")
-    with suppress(OSError):  # a folder that may be written to but not listed
-        for left in [path for path in place.parent.iterdir() if ours.fullmatch(path.name)]:
-            with suppress(OSError):  # someone is at work in it, or it is not ours to remove
+    ours = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.new")
+    with suppress(OSError):  # a folder that may be written but not listed
+        for left in [path for path in target.parent.iterdir() if ours.fullmatch(path.name)]:
+            with suppress(OSError):  # in use, or no permission to remove it
                 handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,13 +107,13 @@ def _remove_leftovers(place: Path) -> None:
 
 def _lock(handle: int) -> None:
     if fcntl is not None:
-        with suppress(OSError):  # a disk without locks
+        with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 @contextmanager
 def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say of a failure which file it was about; the system does so only of opening one."""
+    """Add the file name to errors; the system does so only when opening files."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class _NamedFile(io.FileIO):
-    """A file whose failures name it."""
+    """A file whose errors contain its name."""
 
     def __init__(self, file: Path | int, name: str | os.PathLike[str]) -> None:
         super().__init__(file, "wb", closefd=not isinstance(file, int))
@@ -137,31 +137,31 @@ class _NamedFile(io.FileIO):
 def open_for_writing(
     file: Path | int, *, name: str | os.PathLike[str] | None = None
 ) -> io.BufferedWriter:
-    """A file, or what is open already, to write to; what goes wrong is told of it by this name."""
+    """Open a file (or a file descriptor) for writing; errors contain this name."""
     return io.BufferedWriter(_NamedFile(file, str(file) if name is None else name))
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
-    """The whole of the data under this name, or what was there before."""
+    """Write bytes atomically."""
     with atomic_file(path) as file:
         file.write(data)
     return Path(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """The same of a text, as UTF-8 and with its line ends as they are."""
+    """Write a text atomically, as UTF-8 and with its line ends unchanged."""
     return write_bytes(path, text.encode())
 
 
 def write_json(path: str | os.PathLike[str], value: object, *, indent: int | None = 1) -> Path:
-    """The same of what JSON can say."""
+    """Write a value as JSON atomically."""
     text = json.dumps(value, indent=indent, ensure_ascii=False) + "\n"
-    # half a surrogate pair, as in a file's name that is not UTF-8, has no bytes but an escape
+    # a lone surrogate, as in a file name that is not UTF-8, can only be written as an escape
     return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def replace_non_finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can say
-    """The same with None for every number that is none (NaN, infinite): JSON knows no such."""
+    """The same value with None for NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
         return {name: replace_non_finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -169,41 +169,41 @@ def replace_non_finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can s
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_text(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _AGAIN) -> str:
-    """A small file of UTF-8 with every line end as a newline, or an error that names it."""
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _FIX) -> str:
+    """Read a small UTF-8 file, with newlines as line ends; errors name the file."""
     try:
         size = path.stat().st_size
         if size > max_bytes:
             raise FolderError(
-                f"{path} has {size:,} bytes, far more than such a file needs", fix=fix
+                f"{path} has {size:,} bytes, more than the limit of {max_bytes:,}", fix=fix
             )
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FolderError(
-            f"{path} is not UTF-8 (at byte {error.start:,})", fix="save it as UTF-8"
+            f"{path} is not valid UTF-8 (at byte {error.start:,})", fix="save it as UTF-8"
         ) from None
     except FileNotFoundError:
-        raise FolderError(f"there is no file {path}", fix="check the path") from None
+        raise FolderError(f"{path} does not exist", fix="check the path") from None
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
 
 
-def read_json(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _AGAIN) -> Any:  # noqa: ANN401
-    """What a small JSON file holds, which is not to be trusted, or an error that names it."""
+def read_json(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _FIX) -> Any:  # noqa: ANN401
+    """Read a small, untrusted JSON file; errors name the file."""
     text = read_text(path, max_bytes=max_bytes, fix=fix)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FolderError(f"{path} is not JSON: {error}", fix=fix) from None
+        raise FolderError(f"{path} is not valid JSON: {error}", fix=fix) from None
 
 
 def expand_user(path: str | os.PathLike[str]) -> Path:
-    """The path with the home folder for its ~; that of a user who is not here stays as it is."""
+    """Replace ~ by the home folder; ~user of an unknown user is unchanged."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises a RuntimeError
 
 
 def sync_to_disk(path: Path) -> None:
-    """Have the disk itself hold what was written to a file, or a folder's list of names."""
+    """Sync a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -212,65 +212,65 @@ def sync_to_disk(path: Path) -> None:
 
 
 def absolute_path(path: PathLike) -> str:
-    """The same path or glob from wherever it is asked for; `-` stays what it is."""
+    """The absolute path or glob; `-` is unchanged."""
     name = os.fspath(path)
-    # Path would keep the dots and eat a glob's "./"
+    # Path would keep the dots and remove "./" from a glob
     return name if name == "-" else os.path.abspath(os.path.expanduser(name))  # noqa: PTH100, PTH111
 
 
 def check_output_path(path: PathLike, force: bool = False, *, file: bool = False) -> Path:
-    """A place to write a folder, or a file, that overwrites nothing unless told to.
+    """Check that a folder (or file) can be written, and that it does not exist unless `force`.
 
-    What stands in the way is told now, before the work that would be lost.
+    Problems are reported before the work, not after it.
     """
-    place = Path(path)
+    target = Path(path)
     try:
-        taken, other = _taken(place, file)
-    except OSError as error:  # a name too long, a folder we may not look into
-        raise _unwritable(place, error) from error
+        taken, other = _check_existing(target, file)
+    except OSError as error:  # a name that is too long, a folder without permission
+        raise _write_error(target, error) from error
     if other:
         what, wanted = ("folder", "file") if file else ("file", "folder")
         raise InputError(
-            f"{place} is a {what}, and a {wanted} is to be written", fix="choose another name"
+            f"{target} is a {what}, but a {wanted} will be written", fix="choose another name"
         )
     if taken and not force:
         raise InputError(
-            f"{place} exists already",
-            fix="choose another place, or overwrite it with --force (force=True in Python)",
+            f"{target} already exists",
+            fix="choose another path, or overwrite it with --force (force=True in Python)",
         )
-    if not file or place.is_file() or not place.exists():  # not a pipe, nor /dev/null
-        _check_writable(place)
-    return place
+    if not file or target.is_file() or not target.exists():  # not a pipe, nor /dev/null
+        _check_writable(target)
+    return target
 
 
-def _taken(place: Path, file: bool) -> tuple[bool, bool]:
-    """Whether something is there, and whether it is of another kind than is to be written."""
-    if place.is_dir():
-        return any(path.name != LOCK_FILE for path in place.iterdir()), file
-    return place.exists(), place.exists() and not file
+def _check_existing(target: Path, file: bool) -> tuple[bool, bool]:
+    """Whether something exists, and whether it is of another kind than will be written."""
+    if target.is_dir():
+        return any(path.name != LOCK_FILE for path in target.iterdir()), file
+    return target.exists(), target.exists() and not file
 
 
-def _check_writable(place: Path) -> None:
-    """Try to write where the place is or will be; rights alone do not tell, as of /proc."""
-    above = nearest_existing_folder(place)
+def _check_writable(target: Path) -> None:
+    """Try to write a temporary file: permissions alone are not sufficient, as in /proc."""
+    above = nearest_existing_folder(target)
     if not above.is_dir():
-        raise InputError(f"{place}: {above} is a file", fix="choose a place in a folder")
+        raise InputError(f"{target}: {above} is a file", fix="choose a path inside a folder")
     try:
         with tempfile.TemporaryFile(dir=above):
             pass
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise _write_error(target, error) from error
 
 
-def nearest_existing_folder(place: Path) -> Path:
-    """The folder itself, or what exists of the path above it; of a file the folder it is in."""
-    real = Path(os.path.realpath(place))  # a link is followed when it is written to
+def nearest_existing_folder(target: Path) -> Path:
+    """The folder itself or its nearest existing parent; of a file, the folder that contains it."""
+    real = Path(os.path.realpath(target))  # symbolic links are followed when writing
     inside = real.parent if real.is_file() else real
     return next(path for path in (inside, *inside.parents) if path.exists())
 
 
-def _unwritable(place: Path, error: OSError) -> InputError:
+def _write_error(target: Path, error: OSError) -> InputError:
     return InputError(
-        f"{str(place)[:200]} cannot be written: {error.strerror}",
-        fix="choose another place, or get leave to write there",
+        f"{str(target)[:200]} cannot be written: {error.strerror}",
+        fix="choose another path, or change the permissions",
     )

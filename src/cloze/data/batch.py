@@ -1,6 +1,6 @@
-"""What a model eats while it pre-trains: sequences one after another, with no padding between.
+"""Batches of packed sequences for pre-training, without padding.
 
-n tokens, b sequences, m chosen tokens.
+n tokens, b sequences, m masked tokens.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-IGNORE_INDEX = -100  # what cross-entropy passes over
+IGNORE_INDEX = -100  # target that cross-entropy ignores
 
 
 def _empty() -> Ints:
@@ -23,39 +23,44 @@ def _empty() -> Ints:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedBatch:
-    """A flat row of sequences, which must never attend to each other: `lengths` parts them."""
+    """Packed sequences of the given lengths, which do not attend to each other."""
 
     input_ids: Ints  # n
     token_type_ids: Ints  # n
     lengths: Ints  # b
     word_starts: Bools  # n
     maskable: Bools  # n, False for special tokens
-    labels: Ints  # b, of the pair: 0 as in the text, 1 not; NO_LABEL when there is none
+    labels: Ints  # b, of the pair: 0 in order, 1 not; IGNORE_INDEX if there is none
     sample_ids: Ints  # b
-    epoch: int  # with a sample id it names a sample among all there are
-    masked_positions: Ints = field(default_factory=_empty)  # m, of the chosen tokens
-    targets: Ints = field(default_factory=_empty)  # m, what stood there
+    epoch: int  # epoch and sample id identify a sample
+    masked_positions: Ints = field(default_factory=_empty)  # m
+    targets: Ints = field(default_factory=_empty)  # m, the original ids
 
     def __len__(self) -> int:
         """Number of sequences."""
         return len(self.lengths)
 
     @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return len(self.input_ids)
+
+    @property
     def starts(self) -> Ints:
-        """Where each sequence begins, and n."""
+        """Start of each sequence, and n."""
         return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many targets each loss has, known before anything is computed."""
+        """Number of targets of each loss."""
         return {"mlm": len(self.masked_positions), "nsp": int((self.labels != IGNORE_INDEX).sum())}
 
     def with_masks(self, input_ids: Ints, positions: Ints, targets: Ints) -> Self:
-        """The same batch with some tokens hidden."""
+        """The same batch with some tokens masked."""
         return replace(self, input_ids=input_ids, masked_positions=positions, targets=targets)
 
     def split(self, parts: int) -> list[Self]:
-        """The same sequences in up to `parts` batches of about as many tokens each."""
+        """Split into up to `parts` batches with about the same number of tokens."""
         starts = self.starts
         ideal = np.arange(1, parts) * len(self.input_ids) / parts
         after = np.searchsorted(starts, ideal)

@@ -1,8 +1,8 @@
-"""A corpus in the memory of the device that learns from it, and batches that are made there.
+"""A corpus in device memory, and batches that are assembled on the device.
 
-The program only says which stretches of the corpus a batch has; the device gathers the tokens, puts
-[CLS] and [SEP] between them and hides some. So a fast GPU is never kept waiting for data, and every
-batch has the same shapes. n places, s samples at most, m masked places.
+The host only sends which slices of the corpus a batch contains; the device gathers the tokens,
+inserts [CLS] and [SEP] and masks tokens. So a fast GPU never waits for data, and all batches have
+the same shapes. n token positions, s samples at most, m masked positions.
 """
 
 from collections.abc import Mapping
@@ -21,25 +21,25 @@ from cloze.data.packing import Batches, Epoch
 from cloze.errors import InputError
 from cloze.text.tokenizer import Tokenizer
 
-_AT_ONCE = 2**22  # tokens read from the disk
-_ROOM = 3  # samples in a batch, at most, by how many would fill it at full length
+_READ_TOKENS = 2**22  # tokens read from disk at once
+_MAX_SAMPLES = 3  # per sample of maximum length that would fit
 
 
 class DeviceCorpus:
-    """A corpus on a device."""
+    """The tokens of a corpus in the memory of a device."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, device: torch.device) -> None:
         if tokenizer.cls_id is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
             raise InputError(
                 "this tokenizer has no [CLS], [SEP] and [PAD]",
-                fix="use one of BERT's kind (wordpiece)",
+                fix="use a BERT tokenizer (wordpiece)",
             )
         self.device = device
         self.cls, self.sep, self.pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
         narrow = torch.int16 if corpus.vocabulary <= 1 << 15 else torch.int32
         self.ids = torch.empty(len(corpus), dtype=narrow, device=device)
-        for place in range(0, len(corpus), _AT_ONCE):
-            ids, _ = corpus.read(place, min(place + _AT_ONCE, len(corpus)))
+        for place in range(0, len(corpus), _READ_TOKENS):
+            ids, _ = corpus.read(place, min(place + _READ_TOKENS, len(corpus)))
             some = torch.from_numpy(ids.astype(np.int64))
             self.ids[place : place + len(some)] = some.to(device)
         special = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
@@ -49,33 +49,38 @@ class DeviceCorpus:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorpusSliceBatch:
-    """A batch as the stretches of the corpus that its samples are made of."""
+    """A batch given by the slices of the corpus that its samples consist of."""
 
-    source: DeviceCorpus
-    a: Ints  # s 2: first, and one after the last
-    b: Ints  # s 2
+    corpus: DeviceCorpus
+    a: Ints  # s 2: start and end of the first segment
+    b: Ints  # s 2, of the second segment
     labels: Ints  # s
     lengths: Ints  # s, tokens with [CLS] and [SEP]
     sample_ids: Ints  # s
     max_seqlen: int
     capacity: int  # n
-    max_masked: int  # m, places for masked tokens
-    num_masked: int  # how many of them are taken: less where the batch is not full
-    seed: int | None = None  # of masks that are the same every time, and hide all they choose
+    max_masked: int  # m, room for masked tokens
+    num_masked: int  # number of masked tokens: fewer if the batch is not full
+    seed: int | None = None  # for evaluation: fixed masks, all chosen tokens become [MASK]
 
     @classmethod
     def from_batch(cls, batch: "CorpusSliceBatch", **more: Any) -> Self:  # noqa: ANN401
-        """The same batch as one of this kind, with what else that kind has."""
+        """Convert a batch to this class, with its additional fields."""
         given = {each.name: getattr(batch, each.name) for each in fields(CorpusSliceBatch)}
         return cls(**given, **more)
 
     @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return int(self.lengths.sum())
+
+    @property
     def counts(self) -> Mapping[str, int]:
-        """How many targets each loss has."""
+        """Number of targets of each loss."""
         return {"mlm": self.num_masked, "nsp": int((self.labels != IGNORE_INDEX).sum())}
 
     def split(self, parts: int) -> list[Self]:
-        """The same samples in up to `parts` batches, each of its share of places."""
+        """Split into up to `parts` batches."""
         bounds = np.unique(np.linspace(0, len(self.labels), parts + 1).astype(int)).tolist()
         return [self._part(first, last) for first, last in pairwise(bounds)]
 
@@ -97,12 +102,12 @@ class CorpusSliceBatch:
 
     @cached_property
     def max_samples(self) -> int:
-        """Samples there is room for: the same number in every batch of a run."""
-        return max(_ROOM * self.capacity // self.max_seqlen, len(self.labels))
+        """Maximum number of samples: the same in every batch of a run."""
+        return max(_MAX_SAMPLES * self.capacity // self.max_seqlen, len(self.labels))
 
     def gather_tokens(self) -> "TokenRow":
-        """The tokens, laid one after another on the device."""
-        source, device = self.source, self.source.device
+        """Gather the tokens on the device."""
+        corpus, device = self.corpus, self.corpus.device
         table = np.zeros((6, self.max_samples), np.int64)
         table[:, : len(self.labels)] = *self.a.T, *self.b.T, self.lengths, self.labels
         table[5, len(self.labels) :] = IGNORE_INDEX
@@ -119,12 +124,12 @@ class CorpusSliceBatch:
         second = position > size + 1
         offset = torch.where(second, position - size - 2 + b[sample], position - 1 + a[sample])
         within = torch.where(second, b_end[sample], a_end[sample])
-        ids = source.ids[offset.clamp(0, len(source.ids) - 1)].long()
+        ids = corpus.ids[offset.clamp(0, len(corpus.ids) - 1)].long()
         text = real & (position > 0) & (offset < within)
-        ids = torch.where(text, ids, source.sep)
-        ids = torch.where(position == 0, source.cls, ids)
-        ids = torch.where(real, ids, source.pad)
-        # what is left over makes sequences of its own, none too long
+        ids = torch.where(text, ids, corpus.sep)
+        ids = torch.where(position == 0, corpus.cls, ids)
+        ids = torch.where(real, ids, corpus.pad)
+        # padding at the end forms sequences of its own, none longer than max_seqlen
         over = ends[-1] + torch.arange(0, self.capacity, self.max_seqlen, device=device)
         over = torch.cat([over, over.new_full((1,), self.capacity)]).clamp(max=self.capacity)
         return TokenRow(
@@ -135,41 +140,41 @@ class CorpusSliceBatch:
             sample_starts=(ends - lengths).clamp(max=self.capacity - 1),
             labels=labels,
             is_text=text,
-            maskable=real & ~source.special[ids],
+            maskable=real & ~corpus.special[ids],
         )
 
 
 class TokenRow(NamedTuple):
-    """A batch on the device, before anything is hidden."""
+    """A packed batch on the device, before masking."""
 
     ids: Tensor  # n
     token_type_ids: Tensor  # n
     positions: Tensor  # n, from 0 in every sequence
-    cu_seqlens: Tensor  # int32, where each sequence begins, padding among them, and n
-    sample_starts: Tensor  # s, where each sample begins
-    labels: Tensor  # s, NO_LABEL where there is no sample
-    is_text: Tensor  # n, whether a token is of the corpus: no [CLS], [SEP] or padding
+    cu_seqlens: Tensor  # int32, start of each sequence, including padding, and n
+    sample_starts: Tensor  # s
+    labels: Tensor  # s, IGNORE_INDEX where there is no sample
+    is_text: Tensor  # n, False for [CLS], [SEP] and padding
     maskable: Tensor  # n
 
 
 class CorpusSliceBatches:
-    """The batches of `Batches` as stretches of a resident corpus."""
+    """The batches of `Batches` as slices of a corpus on a device."""
 
     def __init__(
-        self, source: DeviceCorpus, batches: Batches, *, max_seqlen: int, mlm_probability: float
+        self, corpus: DeviceCorpus, batches: Batches, *, max_seqlen: int, mlm_probability: float
     ) -> None:
-        self._source, self._batches = source, batches
+        self._corpus, self._batches = corpus, batches
         self._longest, self._rate = max_seqlen, mlm_probability
 
     def step(self, number: int) -> list[CorpusSliceBatch]:
-        """The batches of a step."""
+        """The batches of a training step."""
         return [self._batch(one) for one in self._batches.numbers(number)]
 
     def _batch(self, number: int) -> CorpusSliceBatch:
-        number, place = self._batches.find(number)
-        epoch = self._batches.epoch(number)
-        self._batches.plan_ahead(number + 1)
-        return self.make_batch(epoch, place)
+        epoch, index = self._batches.find(number)
+        planned = self._batches.epoch(epoch)
+        self._batches.plan_ahead(epoch + 1)
+        return self.make_batch(planned, index)
 
     def make_batch(
         self,
@@ -179,12 +184,12 @@ class CorpusSliceBatches:
         seed: int | None = None,
         mlm_probability: float | None = None,
     ) -> CorpusSliceBatch:
-        """One batch of an epoch, of this corpus or another view of it."""
+        """A batch of an epoch, of this corpus or another split of it."""
         share = self._rate if mlm_probability is None else mlm_probability
         members, plan = epoch.packing[place], epoch.samples.plan
         lengths, capacity = plan.lengths[members], epoch.packing.capacity
         return CorpusSliceBatch(
-            source=self._source,
+            corpus=self._corpus,
             a=plan.a[members],
             b=plan.b[members],
             labels=plan.labels[members],

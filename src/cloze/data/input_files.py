@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from cloze.errors import InputError, MissingExtraError
 from cloze.files import PathLike
 
-# What a name's ending says about the rows inside.
+# File name endings and the format of the rows.
 TEXT_FORMATS: Mapping[str, str] = {
     ".txt": "lines",
     ".text": "lines",
@@ -26,24 +26,24 @@ TEXT_FORMATS: Mapping[str, str] = {
     ".parquet": "parquet",
 }
 
-# Endings of packed files; `cloze.data.input_files` knows how each is read.
+# Endings of compressed files.
 COMPRESSED_ENDINGS = (".gz", ".xz", ".bz2", ".zst")
 
-# Compressed bytes fed to a decoder at once, and the most that bzip2 and xz may answer with: the
-# densest data there is (zstd 1:32,000) then unfolds to 32 MiB at a time, whatever the file's size.
+# Compressed bytes decoded at once, and the maximum output of bzip2 and xz: the densest data (zstd
+# 1:32,000) then decompresses to 32 MiB at a time, whatever the size of the file.
 INPUT_BYTES = 2**10
 MAX_OUTPUT_BYTES = 2**20
-MAX_LINE_BYTES = 2**28  # bytes of one line, so that a file without line ends cannot fill the memory
+MAX_LINE_BYTES = 2**28  # so that a file without line ends cannot fill the memory
 
-_UNPACK = "give the name its ending (.txt.gz, …), or unpack it first"
+_DECOMPRESS = "add the ending to its name (.txt.gz, …), or decompress it first"
 _CONVERT = "convert the file: iconv -f UTF-16 -t UTF-8"
-# What files that are no text begin with, and what to do about each.
+# First bytes of files that are not text, and the fix for each.
 NOT_TEXT: Mapping[bytes, tuple[str, str]] = {
-    b"\x1f\x8b": ("gzip data", _UNPACK),
-    b"\xfd7zXZ": ("xz data", _UNPACK),
-    b"\x28\xb5\x2f\xfd": ("zstd data", _UNPACK),
-    b"PK\x03\x04": ("a zip archive", "unzip it, then read what was inside"),
-    b"PAR1": ("a parquet file", "let its name end in .parquet"),
+    b"\x1f\x8b": ("gzip data", _DECOMPRESS),
+    b"\xfd7zXZ": ("xz data", _DECOMPRESS),
+    b"\x28\xb5\x2f\xfd": ("zstd data", _DECOMPRESS),
+    b"PK\x03\x04": ("a zip archive", "unzip it and read the files inside"),
+    b"PAR1": ("a parquet file", "rename it to end in .parquet"),
     b"%PDF-": ("a PDF", "extract its text first"),
     codecs.BOM_UTF16_LE: ("UTF-16 text", _CONVERT),
     codecs.BOM_UTF16_BE: ("UTF-16 text", _CONVERT),
@@ -51,16 +51,16 @@ NOT_TEXT: Mapping[bytes, tuple[str, str]] = {
 
 
 def split_endings(path: PathLike) -> tuple[str, str]:
-    """The data's own ending and the packing's, lower-case: `(".txt", ".gz")` of `a.txt.gz`."""
+    """The ending of the data and of the compression, in lower case: `(".txt", ".gz")`."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    packing = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED_ENDINGS else ""
-    return (suffixes[-1] if suffixes else ""), packing
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED_ENDINGS else ""
+    return (suffixes[-1] if suffixes else ""), compression
 
 
 def file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS) -> str:
-    """How to read a file, told by its name; a pipe, which has no ending, is as a .txt file.
+    """The format of a file by its name; a named pipe without an ending is read as .txt.
 
-    An ending "*" of `kinds` stands for all others.
+    The ending "*" in `formats` matches all others.
     """
     ending, _ = split_endings(path)
     if ending in formats:
@@ -70,79 +70,81 @@ def file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS) -> st
     if ".txt" in formats and Path(path).is_fifo():
         return formats[".txt"]
     raise InputError(
-        f"{path}: files that end in {ending!r} are not read"
+        f"{path}: files ending in {ending!r} are not supported"
         if ending
-        else f"{path}: the name has no ending that says what is inside",
+        else f"{path}: the file name has no ending that shows its format",
         fix=f"rename it to end in one of {' '.join(formats)} "
         f"(each may be followed by {' '.join(COMPRESSED_ENDINGS)})"
-        + (", or pipe plain text in and read -" if formats is TEXT_FORMATS else ""),
+        + (", or pass plain text on standard input (-)" if formats is TEXT_FORMATS else ""),
     )
 
 
 def find_files(
     sources: PathLike | Iterable[PathLike], formats: Mapping[str, str] = TEXT_FORMATS
 ) -> list[Path]:
-    """The files that paths, folders and globs stand for, in an order that never changes.
+    """The files that paths, folders and globs name, in a fixed order.
 
-    A folder gives what lies in it at any depth, sorted, hidden files and other endings left out. A
-    file that is named, or matched by a glob, must have an ending of `kinds`.
+    A folder stands for its files at any depth, sorted, without hidden files and other endings.
+    A file that is named or matched by a glob must have an ending of `formats`.
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) else sources
     found: list[Path] = []
     for source in listed:
         try:
             name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would eat a glob's "./"
-            found += _found(name, formats)
+            found += _find(name, formats)
         except OSError as error:  # a folder we may not list, a name too long to be one
             raise InputError(
-                f"{str(source)[:200]}: {error.strerror}", fix="check the path and who may read it"
+                f"{str(source)[:200]}: {error.strerror}", fix="check the path and its permissions"
             ) from error
     return found
 
 
-def _found(source: str, kinds: Mapping[str, str]) -> list[Path]:
+def _find(source: str, formats: Mapping[str, str]) -> list[Path]:
     path = Path(source)
     if path.exists():
-        return _files(path, kinds)
+        return _files(path, formats)
     if not glob.has_magic(source):
         raise InputError(
-            f"{source}: there is no such file or folder",
-            fix=f"check the spelling; relative paths start at {Path.cwd()}",
+            f"{source}: no such file or folder",
+            fix=f"check the spelling; relative paths are relative to {Path.cwd()}",
         )
     matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute ones
     if not matched:
-        raise InputError(f"{source}: no file matches", fix="check the pattern, ** crosses folders")
-    return [path for match in matched for path in _files(Path(match), kinds)]
+        raise InputError(
+            f"{source}: no file matches", fix="check the pattern; ** matches folders at any depth"
+        )
+    return [path for match in matched for path in _files(Path(match), formats)]
 
 
-def _files(path: Path, kinds: Mapping[str, str]) -> list[Path]:
+def _files(path: Path, formats: Mapping[str, str]) -> list[Path]:
     if not path.is_dir():
-        file_format(path, kinds)
+        file_format(path, formats)
         return [path]
-    inside = list(_inside(path, kinds, above=()))
+    inside = list(_walk(path, formats, above=()))
     if not inside:
         raise InputError(
-            f"{path}: no file in this folder ends in {' '.join(kinds)}",
-            fix=f"point at files of these kinds, plain or packed ({' '.join(COMPRESSED_ENDINGS)})",
+            f"{path}: no file in this folder ends in {' '.join(formats)}",
+            fix=f"pass such files, plain or compressed ({' '.join(COMPRESSED_ENDINGS)})",
         )
     return inside
 
 
-def _inside(folder: Path, kinds: Mapping[str, str], above: tuple[Path, ...]) -> Iterator[Path]:
+def _walk(folder: Path, formats: Mapping[str, str], above: tuple[Path, ...]) -> Iterator[Path]:
     here = folder.resolve()
-    if here in above:  # a link back to a folder we are in
+    if here in above:  # a link to a parent folder
         return
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _inside(path, kinds, (*above, here))
-        elif split_endings(path)[0] in kinds:
+            yield from _walk(path, formats, (*above, here))
+        elif split_endings(path)[0] in formats:
             yield path
 
 
 class Decoder(Protocol):
-    """What zlib, bz2, lzma and zstandard have in common."""
+    """The common interface of zlib, bz2, lzma and zstandard decoders."""
 
     @property
     def eof(self) -> bool: ...
@@ -153,11 +155,11 @@ class Decoder(Protocol):
 
 
 class Compression(NamedTuple):
-    """A way of compressing: its name, how to start decoding, and what to tell the decoder."""
+    """A compression format: its name, its decoder and the arguments of `decompress`."""
 
     name: str
-    start: Callable[[], Any]
-    limits: Mapping[str, int] = {}
+    make_decoder: Callable[[], Any]
+    options: Mapping[str, int] = {}
 
 
 def _zstd() -> Decoder:
@@ -165,12 +167,12 @@ def _zstd() -> Decoder:
         import zstandard
     except ImportError as error:
         raise MissingExtraError("reading .zst", extra="zstd") from error
-    # `zstd --long=31`, as large public corpora are packed, looks back two gigabytes.
+    # `zstd --long=31`, used for large public corpora, has a window of two gigabytes.
     decoder: Decoder = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
     return decoder
 
 
-DECODERS: Mapping[str, Compression] = {
+COMPRESSIONS: Mapping[str, Compression] = {
     ".gz": Compression("gzip", lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
     ".xz": Compression(
         "xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), {"max_length": MAX_OUTPUT_BYTES}
@@ -181,40 +183,41 @@ DECODERS: Mapping[str, Compression] = {
 
 
 def open_binary(path: PathLike) -> BinaryIO:
-    """The bytes of a file, unpacked as its name says; reading broken ones raises `OSError`."""
+    """Open a file for reading bytes, decompressed by its ending; broken data raise `OSError`."""
     try:
         raw = open(path, "rb")  # noqa: PTH123, SIM115 - whoever asked closes it
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be opened: {error.strerror}", fix="check the path and who may read it"
+            f"{path}: cannot open the file: {error.strerror}",
+            fix="check the path and its permissions",
         ) from error
-    _, packing = split_endings(path)
-    if not packing:
+    _, compression = split_endings(path)
+    if not compression:
         return raw
-    return io.BufferedReader(DecompressedFile(raw, DECODERS[packing]), buffer_size=2**16)
+    return io.BufferedReader(DecompressedFile(raw, COMPRESSIONS[compression]), buffer_size=2**16)
 
 
 def open_text(path: PathLike) -> io.TextIOWrapper:
-    """A file as a stream of UTF-8 text, unpacked, without a byte order mark.
+    """Open a file as UTF-8 text, decompressed, without a byte order mark.
 
-    Bytes that are broken or not UTF-8 raise an `InputError` with their line.
+    Broken data and bytes that are not UTF-8 raise an `InputError` with the line number.
     """
-    return _Text(path)
+    return _TextFile(path)
 
 
 class DecompressedFile(io.RawIOBase):
-    """The decoded bytes of a file made of one or more compressed streams.
+    """The decompressed bytes of a file of one or more compressed streams.
 
-    The standard library takes rubbish after the first bzip2 or xz stream for the end of the file,
-    and zstandard takes a cut file for a whole one. Here both are errors: text that cannot be read
-    is never passed over.
+    The standard library ignores invalid data after the first bzip2 or xz stream, and zstandard
+    accepts truncated files. Here both are errors: text that cannot be read is never skipped
+    silently.
     """
 
-    def __init__(self, raw: BinaryIO, packing: Compression) -> None:
+    def __init__(self, raw: BinaryIO, compression: Compression) -> None:
         self._raw = raw
-        self._packing = packing
+        self._compression = compression
         self._decoder: Decoder | None = None  # None between two streams
-        self._packed = b""
+        self._input = b""
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -234,46 +237,46 @@ class DecompressedFile(io.RawIOBase):
         return size
 
     def _refill(self) -> bool:
-        """Decode a little more; False at the end of the file."""
+        """Decode some more bytes; False at the end of the file."""
         if self._decoder is None:
             taken = self._take()
-            packed = taken.lstrip(b"\0")  # xz and tapes pad with zeros
-            if not packed:
+            compressed = taken.lstrip(b"\0")  # xz and tape archives pad with zeros
+            if not compressed:
                 return bool(taken)
-            self._decoder = self._packing.start()
+            self._decoder = self._compression.make_decoder()
         elif getattr(self._decoder, "needs_input", True):
-            packed = self._take()
-            if not packed:
-                raise OSError(f"the {self._packing.name} data is cut short")
+            compressed = self._take()
+            if not compressed:
+                raise OSError(f"the {self._compression.name} data is truncated")
         else:
-            packed = b""
-        self._ready = memoryview(self._decoded(self._decoder, packed))
+            compressed = b""
+        self._ready = memoryview(self._decode(self._decoder, compressed))
         if self._decoder.eof:
-            self._packed, self._decoder = self._decoder.unused_data, None
+            self._input, self._decoder = self._decoder.unused_data, None
         return True
 
     def _take(self) -> bytes:
-        packed, self._packed = self._packed or self._raw.read(INPUT_BYTES), b""
-        return packed
+        compressed, self._input = self._input or self._raw.read(INPUT_BYTES), b""
+        return compressed
 
-    def _decoded(self, decoder: Decoder, packed: bytes) -> bytes:
+    def _decode(self, decoder: Decoder, compressed: bytes) -> bytes:
         try:
-            return decoder.decompress(packed, **self._packing.limits)
+            return decoder.decompress(compressed, **self._compression.options)
         except MemoryError:
             raise
-        except Exception as error:  # each library has a class of its own, one of them optional
-            raise OSError(f"the {self._packing.name} data is broken ({error})") from error
+        except Exception as error:  # each library has its own exception, one of them optional
+            raise OSError(f"the {self._compression.name} data is broken ({error})") from error
 
 
 class UnreadableFileError(InputError):
-    """Nothing more can be read of this file, be there lines left or not."""
+    """The rest of the file cannot be read."""
 
 
 class TextLines(Iterator[str]):
-    """The lines of a stream as text, their endings kept, counted from 1 by `number`.
+    """The lines of a stream as text, with their line ends; `number` counts them from 1.
 
-    A line that is not text raises `InputError`, and the next call goes on behind it; where the
-    stream itself fails, `UnreadableError` is raised.
+    A line that is not text raises `InputError`, and the next call continues after it; an error of
+    the stream raises `UnreadableFileError`.
     """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
@@ -286,35 +289,35 @@ class TextLines(Iterator[str]):
             line = self._stream.readline(MAX_LINE_BYTES)
         except OSError as error:
             raise UnreadableFileError(
-                f"{self.file}:{self.number + 1}: {error}", fix="fetch or pack the file again"
+                f"{self.file}:{self.number + 1}: {error}", fix="download or compress the file again"
             ) from error
         self.number += 1
         if self.number == 1:
-            line = self._first(line)
+            line = self._check_first(line)
         if not line:
             raise StopIteration
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise UnreadableFileError(
                 f"{self.file}:{self.number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB",
-                fix="break it up, a paragraph per line",
+                fix="split it, one paragraph per line",
             )
-        return self._decoded(line)
+        return self._decode(line)
 
-    def _first(self, line: bytes) -> bytes:
+    def _check_first(self, line: bytes) -> bytes:
         for magic, (what, fix) in NOT_TEXT.items():
             if line.startswith(magic):
                 raise UnreadableFileError(f"{self.file}:1: this is {what}, not UTF-8 text", fix=fix)
         if b"\0" in line:
             raise UnreadableFileError(
-                f"{self.file}:1: this is a binary file (it holds NUL bytes), not UTF-8 text",
+                f"{self.file}:1: this is a binary file (it contains NUL bytes), not UTF-8 text",
                 fix="leave it out, or extract its text first",
             )
         return line.removeprefix(codecs.BOM_UTF8)
 
-    def _decoded(self, line: bytes) -> str:
+    def _decode(self, line: bytes) -> str:
         if b"\0" in line:
             raise InputError(
-                f"{self.file}:{self.number}: the line holds a NUL byte",
+                f"{self.file}:{self.number}: the line contains a NUL byte",
                 fix="remove it (tr -d '\\000'), or check that the file is text",
             )
         try:
@@ -327,8 +330,8 @@ class TextLines(Iterator[str]):
             ) from error
 
 
-class _Text(io.TextIOWrapper):
-    """Text whose errors name the file and the line."""
+class _TextFile(io.TextIOWrapper):
+    """A text file whose errors name the file and the line."""
 
     def __init__(self, path: PathLike) -> None:
         super().__init__(open_binary(path), encoding="utf-8-sig")
@@ -338,19 +341,21 @@ class _Text(io.TextIOWrapper):
         try:
             return super().read(size)
         except (UnicodeDecodeError, OSError) as error:
-            raise self._located(error) from error
+            raise self._locate_error(error) from error
 
     def readline(self, size: int = -1) -> str:  # type: ignore[override]
         try:
             return super().readline(size)
         except (UnicodeDecodeError, OSError) as error:
-            raise self._located(error) from error
+            raise self._locate_error(error) from error
 
-    def _located(self, error: Exception) -> InputError:
-        """The same error with its line, which only a second, slower reading tells."""
+    def _locate_error(self, error: Exception) -> InputError:
+        """The same error with its line number, found by reading the file again line by line."""
         with open_binary(self._path) as stream:
             try:
                 deque(TextLines(stream, os.fspath(self._path)), maxlen=0)
             except InputError as located:
                 return located
-        return InputError(f"{self._path}: {error}", fix="read it again: it changed meanwhile")
+        return InputError(
+            f"{self._path}: {error}", fix="read it again: it has changed in the meantime"
+        )

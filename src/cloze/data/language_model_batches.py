@@ -1,6 +1,6 @@
-"""Running text as language models read it: windows that slide over it, or strips side by side.
+"""Batches for language models: context windows (NNLM) and consecutive segments (BPTT).
 
-b rows, t tokens of each, n order.
+b rows, t tokens per row, n order.
 """
 
 from collections.abc import Mapping
@@ -13,32 +13,37 @@ from numpy.typing import NDArray
 from cloze.data.batch import Ints
 from cloze.data.randomness import Purpose, make_generator
 
-LOSS_NAME = "lm"  # of the loss
+LOSS_NAME = "lm"
 
 Stored = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LanguageModelBatch:
-    """Words to foretell, and the words they are foretold from; all batches of a run are alike."""
+    """Input tokens and the tokens to predict; all batches of a run have the same shape."""
 
     inputs: Ints  # b t
-    targets: Ints  # b, the word after each window; or b t, the word after each
-    sample_ids: Ints  # b; places in the text, or numbers of the strips
-    keep_state: NDArray[np.float32]  # b, of what a strip remembers: 1, or 0 where it begins anew
+    targets: Ints  # b, the token after each window; or b t, the token after each token
+    sample_ids: Ints  # b; positions in the text, or row numbers
+    keep_state: NDArray[np.float32]  # b, factor of the carried state: 1, or 0 to reset it
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many words are foretold."""
+        """Number of tokens to predict."""
         return {LOSS_NAME: self.targets.size}
 
     @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return self.targets.size
+
+    @property
     def lengths(self) -> Ints:
-        """Words that each row foretells."""
+        """Number of tokens to predict in each row."""
         return np.full(len(self.targets), self.targets[0].size)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """All that an objective reads."""
+        """The arrays that an objective reads."""
         return {
             "inputs": self.inputs,
             "targets": self.targets,
@@ -47,18 +52,19 @@ class LanguageModelBatch:
         }
 
     def split(self, parts: int) -> list[Self]:
-        """The same rows in up to `parts` batches."""
+        """Split into up to `parts` batches."""
         names = ("inputs", "targets", "sample_ids", "keep_state")
-        places = np.array_split(np.arange(len(self.inputs)), min(parts, len(self.inputs)))
+        positions = np.array_split(np.arange(len(self.inputs)), min(parts, len(self.inputs)))
         return [
-            replace(self, **{name: getattr(self, name)[some] for name in names}) for some in places
+            replace(self, **{name: getattr(self, name)[some] for name in names})
+            for some in positions
         ]
 
 
 class ContextWindows:
-    """Every word once in an epoch, in another order each time, with the n−1 words before it.
+    """Every token once per epoch, in random order, with the n−1 tokens before it.
 
-    A window does not look past the end of the sentence before: there it sees the begin symbol.
+    A window does not cross the end of a sentence: positions before it contain the BOS token.
     """
 
     def __init__(
@@ -66,7 +72,7 @@ class ContextWindows:
     ) -> None:
         self._ids, self._reach, self._bos = ids, order - 1, bos
         self._batch, self._seed = batch, seed
-        self._before = _before(ids, end, self._reach)
+        self._context_lengths = _context_lengths(ids, end, self._reach)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
         self.per_epoch = max(1, len(ids) // batch)
 
@@ -77,28 +83,28 @@ class ContextWindows:
             rng = make_generator(self._seed, epoch, Purpose.ORDER)
             self._epoch, self._order = epoch, rng.permutation(len(self._ids))
         chosen = np.arange(at * self._batch, (at + 1) * self._batch)
-        return self._at(self._order[chosen % len(self._order)])
+        return self._make_batch(self._order[chosen % len(self._order)])
 
-    def _at(self, places: Ints) -> LanguageModelBatch:
+    def _make_batch(self, positions: Ints) -> LanguageModelBatch:
         back = np.arange(self._reach, 0, -1)  # t
-        inside = back <= self._before[places][:, None]  # b t
-        words = self._ids[np.where(inside, places[:, None] - back, 0)]
+        inside = back <= self._context_lengths[positions][:, None]  # b t
+        words = self._ids[np.where(inside, positions[:, None] - back, 0)]
         return LanguageModelBatch(
             inputs=np.where(inside, words, self._bos).astype(np.int64),
-            targets=self._ids[places].astype(np.int64),
-            sample_ids=places,
-            keep_state=np.ones(len(places), np.float32),
+            targets=self._ids[positions].astype(np.int64),
+            sample_ids=positions,
+            keep_state=np.ones(len(positions), np.float32),
         )
 
 
 class BPTTBatches:
-    """The text cut into b strips that are read side by side, t words of each at a time.
+    """The text split into b rows that are read in parallel, t tokens at a time.
 
-    Where a batch ends the next one goes on, so that what a model remembers is carried over
-    (truncated backpropagation through time). The text is a circle: each epoch begins at another
-    place of it, so that it is never cut twice at the same words, and leaves out another rest. A
-    share `reset` of the strips forgets before each batch, as in the code of Merity et al. 2018: a
-    model that has always read for hours would be lost at the start of a text.
+    Each batch continues where the previous one ended, so that the state of the model is carried
+    over (truncated backpropagation through time). The text is circular: each epoch begins at a
+    random position, so that the splits and the remainder that is left out differ. The state of each
+    row is reset before a batch with probability `reset_prob`, as in the code of Merity et al. 2018:
+    otherwise a model never learns to begin a text without context.
     """
 
     def __init__(
@@ -112,22 +118,22 @@ class BPTTBatches:
         """The batch of a step."""
         epoch, at = divmod(step, self.per_epoch)
         begin = make_generator(self._seed, epoch, Purpose.ORDER).integers(len(self._ids))
-        forgets = make_generator(self._seed, epoch, Purpose.ORDER, at + 1).random(len(self._starts))
+        draws = make_generator(self._seed, epoch, Purpose.ORDER, at + 1).random(len(self._starts))
         first = begin + self._starts + at * self._length
-        places = first[:, None] + np.arange(self._length + 1)  # b (t+1)
-        words = self._ids[places % len(self._ids)].astype(np.int64)
+        positions = first[:, None] + np.arange(self._length + 1)  # b (t+1)
+        words = self._ids[positions % len(self._ids)].astype(np.int64)
         return LanguageModelBatch(
             inputs=np.ascontiguousarray(words[:, :-1]),
             targets=np.ascontiguousarray(words[:, 1:]),
             sample_ids=np.arange(len(first)),
-            keep_state=((forgets >= self._reset) & (at > 0)).astype(np.float32),
+            keep_state=((draws >= self._reset) & (at > 0)).astype(np.float32),
         )
 
 
-def _before(ids: Stored, end: int, most: int) -> NDArray[np.int16]:
-    """How many words of its own sentence stand before each word, up to so many."""
-    places = np.arange(len(ids))
+def _context_lengths(ids: Stored, end: int, most: int) -> NDArray[np.int16]:
+    """Number of tokens before each token in its sentence, at most `most`."""
+    positions = np.arange(len(ids))
     begins = np.concatenate([[0], np.flatnonzero(ids[:-1] == end) + 1])  # of sentences
     first = np.zeros(len(ids), np.int64)
     first[begins] = begins
-    return np.minimum(places - np.maximum.accumulate(first), most).astype(np.int16)
+    return np.minimum(positions - np.maximum.accumulate(first), most).astype(np.int16)

@@ -1,6 +1,6 @@
-"""Aligned texts: line by line a sentence and its translation; and batches of them.
+"""Parallel text: sentences and their translations, line by line, and batches of them.
 
-b sentences, s source tokens, t target tokens, n and m all of them in flat rows.
+b sentences, s source tokens, t target tokens, n and m tokens of all sentences.
 """
 
 import os
@@ -22,12 +22,12 @@ from cloze.data.sources import read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
 
-LOSS_NAME = "translate"  # of the loss
-SIZE_MULTIPLE = 8  # rows and columns of rectangles whose shapes should come again
+LOSS_NAME = "translate"
+SIZE_MULTIPLE = 8  # of padded rows and columns, so that few shapes occur
 
 
 def read_lines_of_file(path: PathLike) -> list[Row]:
-    """Every line of a file, blank ones too; packed files are told by their ending, no other is.
+    """Every line of a file, including blank ones; compressed files are recognized by their ending.
 
     `-` is standard input.
     """
@@ -35,7 +35,7 @@ def read_lines_of_file(path: PathLike) -> list[Row]:
         return list(read_rows("-"))
     place = Path(path)
     if not place.exists():
-        raise InputError(f"{path}: there is no such file", fix="check the spelling")
+        raise InputError(f"{path}: no such file", fix="check the path")
     found: list[Row] = []
     with open_binary(place) as stream:
         for row in read_plain_text(TextLines(stream, str(path))):
@@ -51,7 +51,7 @@ class ParallelText:
 
     source: Sequence[str]
     target: Sequence[str]
-    num_blank: int = 0  # pairs that were left out, for one side said nothing
+    num_blank: int = 0  # pairs that were left out because one side is blank
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -59,7 +59,7 @@ class ParallelText:
 
     @property
     def fingerprint(self) -> list[int]:
-        """What data these are."""
+        """Number of pairs and a checksum."""
         digest = 0
         for pair in zip(self.source, self.target, strict=True):
             digest = zlib.crc32("\0".join(pair).encode("utf-8", "surrogatepass"), digest)
@@ -69,7 +69,7 @@ class ParallelText:
 def load_parallel_text(
     source: PathLike | Sequence[str], target: PathLike | Sequence[str]
 ) -> ParallelText:
-    """Pairs from two files, or from two lists, that go together line by line."""
+    """Load parallel text from two files or two lists, line by line."""
     names = [
         str(side) if isinstance(side, str | os.PathLike) else what
         for side, what in ((source, "the source"), (target, "the target"))
@@ -83,22 +83,25 @@ def load_parallel_text(
     first, second = map(len, sides)
     if first != second:
         raise InputError(
-            f"{names[0]} has {first:,} lines and {names[1]} {second:,}",
-            fix="line n of one must be the translation of line n of the other",
+            f"{names[0]} has {first:,} lines, {names[1]} has {second:,}",
+            fix="line n of one file must be the translation of line n of the other",
         )
-    said = [pair for pair in zip(*sides, strict=True) if pair[0].strip() and pair[1].strip()]
-    if not said:
-        raise InputError(f"there is no pair in {names[0]} and {names[1]}", fix="are they empty?")
+    pairs = [pair for pair in zip(*sides, strict=True) if pair[0].strip() and pair[1].strip()]
+    if not pairs:
+        raise InputError(
+            f"there are no sentence pairs in {names[0]} and {names[1]}",
+            fix="check that the files are not empty",
+        )
     return ParallelText(
-        source=[one for one, _ in said],
-        target=[other for _, other in said],
-        num_blank=first - len(said),
+        source=[one for one, _ in pairs],
+        target=[other for _, other in pairs],
+        num_blank=first - len(pairs),
     )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TranslationBatch:
-    """Two flat rows of sentences, each with its end; `lengths` of both part them."""
+    """Packed source and target sentences, each with its EOS token."""
 
     source: Ints  # n
     target: Ints  # m
@@ -106,7 +109,7 @@ class TranslationBatch:
     target_lengths: Ints  # b
     sample_ids: Ints  # b
     scheduled_sampling_prob: float = (
-        0.0  # share of the words before that are the model's own (scheduled sampling)
+        0.0  # probability that an input token is the model's own prediction
     )
 
     def __len__(self) -> int:
@@ -119,24 +122,29 @@ class TranslationBatch:
         return self.source_lengths + self.target_lengths
 
     @property
+    def size(self) -> int:
+        """Number of source and target tokens."""
+        return len(self.source) + len(self.target)
+
+    @property
     def counts(self) -> Mapping[str, int]:
-        """How many words there are to say."""
+        """Number of target tokens."""
         return {LOSS_NAME: len(self.target)}
 
     def arrays(self, multiple: int = SIZE_MULTIPLE) -> dict[str, NDArray[Any]]:
-        """Source ids (b s) and which are real; target ids (b t), NO_LABEL where there is none.
+        """Padded source ids (b s), their attention mask, and target ids (b t).
 
-        Rows and columns are filled up to a multiple, so that few shapes occur. A row too many has
-        one source token, for who may look at nothing is NaN, and no target.
+        Rows and columns are padded to a multiple, so that few shapes occur. A padding row has one
+        source token, because attention over no token is NaN, and no target (IGNORE_INDEX).
         """
-        rows = _rounded(len(self), multiple)
-        real = _real(self.source_lengths, rows, multiple)
-        told = _real(self.target_lengths, rows, multiple)
+        rows = _round_up(len(self), multiple)
+        real = _padding_mask(self.source_lengths, rows, multiple)
+        has_target = _padding_mask(self.target_lengths, rows, multiple)
         source, targets = (
             np.zeros(real.shape, np.int64),
-            np.full(told.shape, IGNORE_INDEX, np.int64),
+            np.full(has_target.shape, IGNORE_INDEX, np.int64),
         )
-        source[real], targets[told] = self.source, self.target
+        source[real], targets[has_target] = self.source, self.target
         real[len(self) :, 0] = True
         found: dict[str, NDArray[Any]] = {
             "source": source,
@@ -150,11 +158,11 @@ class TranslationBatch:
         )
 
     def split(self, parts: int) -> list[Self]:
-        """The same pairs in up to `parts` batches of about as many tokens each."""
+        """Split into up to `parts` batches with about the same number of tokens."""
         ends = self.lengths.cumsum()
         ideal = np.arange(1, parts) * ends[-1] / parts
-        cuts = np.unique([0, *np.searchsorted(ends, ideal), len(self)]).tolist()
-        return [self._part(slice(first, last)) for first, last in pairwise(cuts)]
+        starts = np.unique([0, *np.searchsorted(ends, ideal), len(self)]).tolist()
+        return [self._part(slice(first, last)) for first, last in pairwise(starts)]
 
     def _part(self, chosen: slice) -> Self:
         rows = {}
@@ -167,12 +175,11 @@ class TranslationBatch:
 
 
 class TranslationBatches:
-    """Encoded pairs, and in which batch of which epoch each of them comes.
+    """Batches of encoded pairs.
 
-    Pairs of about one length lie in a batch of at most so many padded tokens a side, counted in
-    rectangles of few shapes. The lengths in their order are the same every epoch, so that a step's
-    epoch follows from its number; which of several equally long pairs go together, and the order
-    of the batches, is drawn anew.
+    Pairs of similar length are in a batch of at most `batch_tokens` padded tokens per side. The
+    sorted lengths are the same in every epoch, so that the epoch of a step follows from its number;
+    which of several equally long pairs are in a batch, and the order of the batches, is random.
     """
 
     def __init__(
@@ -187,12 +194,12 @@ class TranslationBatches:
         self._seed = seed
         both = zip(source, target, strict=True)
         self._sizes = np.array([max(len(one), len(other)) for one, other in both], np.int64)
-        self._cuts = list(pairwise(_cuts(np.sort(self._sizes), batch_tokens)))
-        self._epoch, self._order, self._turns = -1, self._sizes, self._sizes
+        self._bounds = list(pairwise(_batch_starts(np.sort(self._sizes), batch_tokens)))
+        self._epoch, self._order, self._batch_order = -1, self._sizes, self._sizes
 
     @property
     def per_epoch(self) -> int:
-        return len(self._cuts)
+        return len(self._bounds)
 
     def batch(self, step: int, scheduled_sampling_prob: float = 0.0) -> TranslationBatch:
         """The batch of a step."""
@@ -201,16 +208,16 @@ class TranslationBatches:
             rng = make_generator(self._seed, epoch, Purpose.ORDER)
             ties = rng.permutation(len(self._sizes))
             self._order = np.lexsort([ties, self._sizes])
-            self._turns, self._epoch = rng.permutation(self.per_epoch), epoch
-        first, last = self._cuts[self._turns[at]]
-        return self._made(self._order[first:last], scheduled_sampling_prob)
+            self._batch_order, self._epoch = rng.permutation(self.per_epoch), epoch
+        first, last = self._bounds[self._batch_order[at]]
+        return self._make_batch(self._order[first:last], scheduled_sampling_prob)
 
     def batches(self) -> list[TranslationBatch]:
-        """All of them once, by length."""
+        """All batches once, by length."""
         order = np.argsort(self._sizes, kind="stable")
-        return [self._made(order[first:last]) for first, last in self._cuts]
+        return [self._make_batch(order[first:last]) for first, last in self._bounds]
 
-    def _made(self, chosen: Ints, own: float = 0.0) -> TranslationBatch:
+    def _make_batch(self, chosen: Ints, own: float = 0.0) -> TranslationBatch:
         source, target = ([side[n] for n in chosen] for side in (self._source, self._target))
         return TranslationBatch(
             source=np.concatenate(source).astype(np.int64),
@@ -222,24 +229,24 @@ class TranslationBatches:
         )
 
 
-def _cuts(sizes: Ints, batch_tokens: int) -> list[int]:
-    """Where batches begin among pairs in the order of their sizes, and the end."""
-    cuts = [0]
-    for at, size in enumerate(_rounded(sizes, SIZE_MULTIPLE).tolist()):
-        if at > cuts[-1] and (at - cuts[-1] + 1) * size > batch_tokens:
-            cuts.append(at)
-    return [*cuts, len(sizes)]
+def _batch_starts(sizes: Ints, batch_tokens: int) -> list[int]:
+    """The start of each batch in the pairs sorted by size, and the end."""
+    starts = [0]
+    for at, size in enumerate(_round_up(sizes, SIZE_MULTIPLE).tolist()):
+        if at > starts[-1] and (at - starts[-1] + 1) * size > batch_tokens:
+            starts.append(at)
+    return [*starts, len(sizes)]
 
 
-def _real(lengths: Ints, rows: int, multiple: int) -> Bools:
-    """Which places of the rectangle are real, in rows and columns: as many as there must be."""
+def _padding_mask(lengths: Ints, rows: int, multiple: int) -> Bools:
+    """The mask of real tokens in a padded array with so many rows."""
     filled = np.zeros((rows, 1), np.int64)
     filled[: len(lengths), 0] = lengths
-    return np.arange(_rounded(int(lengths.max()), multiple)) < filled
+    return np.arange(_round_up(int(lengths.max()), multiple)) < filled
 
 
 N = TypeVar("N", int, Ints)
 
 
-def _rounded(number: N, multiple: int) -> N:
+def _round_up(number: N, multiple: int) -> N:
     return -(-number // multiple) * multiple

@@ -1,6 +1,6 @@
-"""Text that every Python carries: the language reference's topics and the library's docstrings.
+"""Text that comes with Python: the topics of the language reference and the docstrings.
 
-A corpus of about two megabytes that needs no download. Modules are parsed, never imported.
+A corpus of about two megabytes without a download. Modules are parsed, not imported.
 """
 
 import ast
@@ -10,25 +10,25 @@ from inspect import cleandoc
 from pathlib import Path
 from pydoc_data.topics import topics
 
-_LEFT_OUT = {"test", "tests", "idlelib", "site-packages", "dist-packages", "lib2to3", "turtledemo"}
-_SHORTEST = 40  # characters: below that a docstring is a label, not text
+_EXCLUDED = {"test", "tests", "idlelib", "site-packages", "dist-packages", "lib2to3", "turtledemo"}
+_MIN_LENGTH = 40  # characters of a docstring
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def read_documents() -> Iterator[str]:
-    """One document per topic and per module, in a fixed order; paragraphs apart by blank lines."""
+    """One document per topic and module, in a fixed order; blank lines separate paragraphs."""
     for name in sorted(topics):
         yield topics[name]
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
-        if not _LEFT_OUT & set(path.relative_to(library).parts):
+        if not _EXCLUDED & set(path.relative_to(library).parts):
             text = "\n\n".join(_docstrings(path))
             if text:
                 yield text
 
 
 def split_paragraphs(document: str) -> list[str]:
-    """The paragraphs of a document, each on one line; code and tables are left out."""
+    """The paragraphs of a document, each on one line, without code and tables."""
     found = []
     for block in document.split("\n\n"):
         lines = [line.strip() for line in block.splitlines()]
@@ -42,10 +42,10 @@ def split_paragraphs(document: str) -> list[str]:
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # the library ships a few files that are meant to be broken
+    except (SyntaxError, ValueError):  # the standard library contains invalid files for tests
         return
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED):
             text = ast.get_docstring(node, clean=False)
-            if text and len(text) >= _SHORTEST:
+            if text and len(text) >= _MIN_LENGTH:
                 yield cleandoc(text)

@@ -1,7 +1,7 @@
-"""One reader per kind of file: each turns it into rows of text, or into what is wrong with them.
+"""Readers of text files: one for each format, all yielding rows of text or errors.
 
-A reader yields `InputError` for a row it cannot read and goes on; it raises `UnreadableError` where
-going on would mean guessing.
+A reader yields an `InputError` for a row that it cannot read and continues; it raises
+`UnreadableFileError` if the rest of the file cannot be read reliably.
 """
 
 import csv
@@ -31,7 +31,7 @@ from cloze.data.labelled.columns import (
 )
 from cloze.errors import InputError, MissingExtraError
 
-# The text of a table whose column is not named is in the first of these it has, or its only one.
+# If no text column is given, it is the first of these that a table has, or its only column.
 TEXT_COLUMNS = (
     "text",
     "sentence",
@@ -42,35 +42,35 @@ TEXT_COLUMNS = (
     "passage",
     "paragraph",
 )
-BATCH = 1024  # parquet rows in memory at once
+BATCH = 1024  # Parquet rows in memory at once
 
 
 class Row(NamedTuple):
-    """A piece of text and where it came from."""
+    """A text and where it came from."""
 
     text: str
     file: str
-    line: int  # from 1; in parquet files and data sets the number of the row
+    line: int  # from 1; in Parquet files and data sets the row number
     is_document: bool = (
-        False  # a document by itself, as rows of tables are and lines of text are not
+        False  # a complete document, as rows of tables are and lines of text are not
     )
 
 
 RowOrError: TypeAlias = Row | InputError
-NumberedValue: TypeAlias = tuple[int, Any]  # the line, or the number of the row, and what it holds
+NumberedValue: TypeAlias = tuple[int, Any]  # the line or row number, and the value
 T = TypeVar("T")
 
 
 def read_file(path: Path, column: str | None) -> Iterator[RowOrError]:
-    """The rows of one file, read as its name says."""
+    """The rows of a file, in the format of its ending."""
     how = file_format(path)
     if how == "parquet":
-        return check_complete(_parquet(path, column), str(path))
-    return check_complete(_text_file(path, READERS[how], column), str(path))
+        return check_complete(_read_parquet_text(path, column), str(path))
+    return check_complete(_read_text_format(path, READERS[how], column), str(path))
 
 
 def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | InputError]:
-    """The same outcomes, and one more if the end was not reached or there was nothing before it."""
+    """The same outcomes, and an error if the file is empty or could not be read to its end."""
     empty = True
     try:
         for outcome in outcomes:
@@ -80,16 +80,16 @@ def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T 
         yield error
     else:
         if empty:
-            yield InputError(f"{file}: there is no text in it", fix="leave it out, or fill it")
+            yield InputError(f"{file}: the file is empty", fix="leave it out")
 
 
-def _text_file(path: Path, read: "Reader", column: str | None) -> Iterator[RowOrError]:
+def _read_text_format(path: Path, read: "Reader", column: str | None) -> Iterator[RowOrError]:
     with open_binary(path) as stream:
         yield from read(TextLines(stream, str(path)), column)
 
 
 def read_plain_text(lines: TextLines, _column: str | None = None) -> Iterator[RowOrError]:
-    """Plain text: a line is a row, blank ones included, for they part documents."""
+    """Plain text: a line is a row, including blank lines, which separate documents."""
     for line in iterate_lines(lines):
         if isinstance(line, InputError):
             yield line
@@ -98,12 +98,12 @@ def read_plain_text(lines: TextLines, _column: str | None = None) -> Iterator[Ro
 
 
 def read_jsonl(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
-    """A JSON object or string on every line."""
+    """One JSON object or string per line."""
     return extract_rows(parse_json_lines(lines), column, lines.file)
 
 
 def parse_json_lines(lines: TextLines) -> Iterator[NumberedValue | InputError]:
-    """The value on every line that is not blank."""
+    """The value of every line that is not blank."""
     for line in iterate_lines(lines):
         if isinstance(line, InputError):
             yield line
@@ -112,7 +112,7 @@ def parse_json_lines(lines: TextLines) -> Iterator[NumberedValue | InputError]:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
                 yield InputError(
-                    f"{lines.file}:{lines.number}: broken JSON: {error}",
+                    f"{lines.file}:{lines.number}: invalid JSON: {error}",
                     fix="write one JSON object per line (from an array: jq -c '.[]')",
                 )
             else:
@@ -120,19 +120,19 @@ def parse_json_lines(lines: TextLines) -> Iterator[NumberedValue | InputError]:
 
 
 def read_csv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
-    """Comma-separated fields; quoted ones may hold commas, quotes and newlines."""
-    return _table(parse_csv(lines), column, lines.file)
+    """Comma-separated fields; quoted fields may contain commas, quotes and newlines."""
+    return _read_table(parse_csv(lines), column, lines.file)
 
 
 def read_tsv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """Tab-separated fields."""
-    return _table(parse_tsv(lines), column, lines.file)
+    return _read_table(parse_tsv(lines), column, lines.file)
 
 
-def _table(
+def _read_table(
     records: Iterable[NumberedValue | InputError], column: str | None, file: str
 ) -> Iterator[RowOrError]:
-    """The first row is a header, unless a number is asked for and it looks like any other row."""
+    """The first row is a header, unless a column number is requested and it looks like data."""
     first: list[str] = []
     what = "the header"
     at = 0
@@ -157,27 +157,27 @@ def _table(
 def column_count_error(
     record: Sequence[str], first: Sequence[str], what: str, where: str
 ) -> InputError:
-    """What is wrong with a record that has more or fewer fields than the first."""
+    """The error for a record with more or fewer fields than the first."""
     return InputError(
-        f"{where}: {len(record)} columns where {what} has {len(first)}",
-        fix="quote fields that hold the separator, or repair the row",
+        f"{where}: {len(record)} columns, but {what} has {len(first)}",
+        fix="quote fields that contain the separator, or fix the row",
     )
 
 
 def parse_csv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
-    """The fields of every record of RFC 4180, with the line it begins on."""
-    # The limit belongs to the whole process. It is raised, never put back, so that readers in
-    # several threads cannot pull it from under one another.
+    """The fields of every record (RFC 4180), with the line where it begins."""
+    # The limit applies to the whole process. It is raised and never restored, so that readers in
+    # several threads do not affect each other.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    # strict: a quote that is never closed is an error, not a very long field
+    # strict: an unclosed quote is an error, not a very long field
     return _records(csv.reader(lines, strict=True), lines)
 
 
 def parse_tsv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
-    r"""The fields of every line; a quote is a character like any other.
+    r"""The fields of every line; quotes have no special meaning.
 
-    The registered format (text/tab-separated-values) has no quoting, and corpora rely on it (GLUE's
-    begin sentences with a lone quote, which a quoting reader takes for the start of many lines).
+    The registered format (text/tab-separated-values) has no quoting, and corpora rely on that:
+    sentences in GLUE begin with a single quote, after which a quoting reader would join many lines.
     """
     records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - outlives a raise
     return _records(records, lines)
@@ -197,12 +197,12 @@ def _records(
             raise
         except (InputError, csv.Error) as error:
             wrong = _table_error(error, f"{lines.file}:{start}")
-            if not width or lines.number > start:  # where the next record begins is anyone's guess
+            if not width or lines.number > start:  # the start of the next record is unknown
                 raise UnreadableFileError(wrong.problem, fix=wrong.fix) from error
             yield wrong
             continue
-        # A blank line is no row; but in a .tsv of one column it is an empty field, which has no
-        # other way to be written. A .csv says "" there, and has no field at all on a blank line.
+        # A blank line is not a row; but in a .tsv of one column it is an empty field, which has no
+        # other notation. In a .csv an empty field is "", and a blank line has no fields.
         if not record or (record == [""] and width != 1):
             continue
         width = width or len(record)
@@ -213,13 +213,14 @@ def _table_error(error: InputError | csv.Error, where: str) -> InputError:
     if isinstance(error, InputError):
         return error
     return InputError(
-        f"{where}: broken quoting: {error}", fix='close quotes, and double ("") inner ones'
+        f"{where}: invalid quoting: {error}",
+        fix='close quotes, and double ("") quotes inside a field',
     )
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[RowOrError]:
-    """Rows by record batches; `line` is the number of the row."""
-    chosen = partial(_only, column=column, where=f"{path}:1")
+def _read_parquet_text(path: Path, column: str | None) -> Iterator[RowOrError]:
+    """The rows of a Parquet file; `line` is the row number."""
+    chosen = partial(_choose_one, column=column, where=f"{path}:1")
     for found in read_parquet(path, chosen):
         if isinstance(found, InputError):
             yield found
@@ -228,14 +229,14 @@ def _parquet(path: Path, column: str | None) -> Iterator[RowOrError]:
             yield make_row(value, str(path), found[0])
 
 
-def _only(names: Sequence[str], column: str | None, where: str) -> list[str]:
+def _choose_one(names: Sequence[str], column: str | None, where: str) -> list[str]:
     return [choose_text_column(names, column, where)]
 
 
 def read_parquet(
     path: Path, pick: Callable[[Sequence[str]], Sequence[str]] = list
 ) -> Iterator[NumberedValue | InputError]:
-    """Every row as a mapping of the columns that `pick` takes from their names."""
+    """Every row as a mapping of the columns that `pick` selects from the column names."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -243,25 +244,26 @@ def read_parquet(
         raise MissingExtraError("reading .parquet", extra="parquet") from error
     number = 0
     try:
-        with _seekable(path) as stream:
-            # with a buffer a column is streamed, not read whole; checksums are checked if present
+        with _open_seekable(path) as stream:
+            # with a buffer, columns are streamed instead of read as a whole
             table = ParquetFile(stream, buffer_size=2**20, page_checksum_verification=True)
             names = pick(table.schema_arrow.names)
             for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
                 for scalars in zip(*(batch.column(name) for name in names), strict=True):
                     number += 1
-                    yield _python(names, scalars, number, path)
-            # a damaged page header can make the library pass over rows without a word
+                    yield _to_python(names, scalars, number, path)
+            # a damaged page header can make the library skip rows silently
             if number != table.metadata.num_rows:
-                raise OSError(f"it should hold {table.metadata.num_rows} rows, not {number}")
+                raise OSError(f"expected {table.metadata.num_rows} rows, found {number}")
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise UnreadableFileError(
-            f"{path}:{number + 1}: broken parquet: {reason}", fix="fetch or write the file again"
+            f"{path}:{number + 1}: invalid Parquet: {reason}",
+            fix="download or write the file again",
         ) from error
 
 
-def _python(
+def _to_python(
     names: Sequence[str], scalars: Sequence[Any], number: int, file: Path
 ) -> NumberedValue | InputError:
     try:
@@ -271,16 +273,16 @@ def _python(
 
 
 @contextmanager
-def _seekable(path: Path) -> Iterator[IO[bytes]]:
-    """Parquet is read from its end, so a packed file is unpacked to disk first."""
+def _open_seekable(path: Path) -> Iterator[IO[bytes]]:
+    """Open a Parquet file, which is read from its end: a compressed one is decompressed to disk."""
     with open_binary(path) as stream:
         if not split_endings(path)[1]:
             yield stream
             return
-        with tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(stream, unpacked)
-            unpacked.seek(0)
-            yield unpacked
+        with tempfile.TemporaryFile() as decompressed:
+            shutil.copyfileobj(stream, decompressed)
+            decompressed.seek(0)
+            yield decompressed
 
 
 Reader: TypeAlias = Callable[[TextLines, str | None], Iterator[RowOrError]]
@@ -295,9 +297,9 @@ READERS: Mapping[str, Reader] = {
 def extract_rows(
     found: Iterable[NumberedValue | InputError], column: str | None, file: str
 ) -> Iterator[RowOrError]:
-    """The text in every value: a string, a list of lines, or a mapping with one under a column.
+    """The text in every value: a string, a list of lines, or a mapping with a text column.
 
-    The column is chosen once, at the first mapping, so that no other one's text is taken for it.
+    The column is chosen once, at the first mapping, so that all texts come from the same column.
     """
     chosen: str | None = None
     for one in found:
@@ -319,7 +321,7 @@ def extract_rows(
 
 
 def make_row(value: object, file: str, line: int) -> RowOrError:
-    """A string, or a list of lines, as a row."""
+    """Make a row from a string or a list of lines."""
     try:
         return Row(as_text(value, f"{file}:{line}"), file, line, is_document=True)
     except InputError as error:
@@ -327,21 +329,21 @@ def make_row(value: object, file: str, line: int) -> RowOrError:
 
 
 def as_text(value: object, where: str) -> str:
-    """A string, or a list of lines as one, if a model can read it."""
+    """Convert a string or a list of lines to a text; raise if it is not valid text."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if not isinstance(value, str):
         wrong = f"{repr(value)[:40]} is not text"
     elif "\0" in value:
-        wrong = "the text holds a NUL"
-    elif not _encodes(value):
-        wrong = "the text holds half of a surrogate pair"
+        wrong = "the text contains a NUL character"
+    elif not _is_encodable(value):
+        wrong = "the text contains a lone surrogate"
     else:
         return value
-    raise InputError(f"{where}: {wrong}", fix="repair the row, or leave it out")
+    raise InputError(f"{where}: {wrong}", fix="fix the row, or leave it out")
 
 
-def _encodes(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -350,7 +352,7 @@ def _encodes(text: str) -> bool:
 
 
 def choose_text_column(names: Sequence[str], column: str | None, where: str) -> str:
-    """The column that holds the text: the one asked for, or found by its name, or the only one."""
+    """The text column: the requested one, one with a known name, or the only one."""
     column = find_column(names, column, where)
     if column is None:
         known = {str(name).strip().lower(): name for name in reversed(names)}
@@ -358,11 +360,11 @@ def choose_text_column(names: Sequence[str], column: str | None, where: str) -> 
         column = next(likely, names[0] if len(names) == 1 else None)
     if column is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {format_names(names)}",
-            fix="name it: --column NAME (column= in Python), or give its number, from 1",
+            f"{where}: the text column is unknown, the columns are {format_names(names)}",
+            fix="name it: --text-column NAME (column= in Python), or its 1-based number",
         )
     if names.count(column) > 1:
-        raise InputError(f"{where}: two columns are called {column!r}", fix="rename one")
+        raise InputError(f"{where}: two columns are named {column!r}", fix="rename one")
     return column
 
 

@@ -1,7 +1,7 @@
-"""Running text from anywhere, as one stream of rows: files, folders, globs, pipes, data sets.
+"""Rows of text from any source: files, folders, globs, pipes, data sets, Python iterables.
 
-Nothing is dropped silently. A row that cannot be read names its file, line and reason; whoever
-reads chooses whether that ends the reading or is noted and passed over.
+Nothing is dropped silently. The error of a row that cannot be read names its file, line and reason;
+the caller decides whether it stops the reading or the row is skipped.
 """
 
 import json
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 STDIN = "standard input"
-_FILL = "look at what comes before it in the pipe"
+_EMPTY_FIX = "check the command that writes to the pipe"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
 OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
@@ -47,27 +47,27 @@ T = TypeVar("T")
 
 
 def as_list(sources: Source | Sequence[Any]) -> list[Any]:
-    """One source, or several, as a list."""
+    """A list of sources, from one or several."""
     return list(sources) if isinstance(sources, list | tuple) else [sources]
 
 
 def check_rereadable(
     sources: Source | Sequence[Any], *, fix: str = "save it to a file and name that"
 ) -> None:
-    """Refuse text that is gone after one reading, where more than one is needed."""
+    """Raise if a source can be read only once, but must be read several times."""
     if any(map(is_stream, as_list(sources))):
         raise InputError(
-            "the text is read more than once, and a stream is gone after the first time", fix=fix
+            "the text must be read several times, but a stream can be read only once", fix=fix
         )
 
 
 def is_stream(source: Source) -> bool:
-    """Whether text is gone after one reading: standard input, a named pipe, an iterator."""
+    """Whether a source can be read only once: standard input, a named pipe, an iterator."""
     if not isinstance(source, str | os.PathLike):
         return isinstance(source, Iterator)
     try:
         return source == "-" or Path(source).is_fifo()
-    except OSError:  # told by whoever reads it
+    except OSError:  # reported when it is read
         return False
 
 
@@ -75,37 +75,37 @@ def is_stream(source: Source) -> bool:
 def store_streams(
     sources: list[Source], folder: Path, *, column: str | None = None, skip_broken: bool = False
 ) -> Iterator[list[Source]]:
-    """The same sources with files in the place of streams, in a folder that is gone in the end.
+    """The same sources with streams stored in files, in a temporary folder.
 
     Args:
-        sources: what `rows` reads.
-        folder: where there is room for the files.
-        column: where the text of a table is.
-        skip_broken: leave items of an iterator that cannot be read for whoever reads the file.
+        sources: sources as for `read_rows`.
+        folder: folder for the files.
+        column: text column of tables.
+        skip_broken: store items of an iterator that cannot be read as null instead of raising.
     """
     if not any(map(is_stream, sources)):
         yield sources
         return
     with tempfile.TemporaryDirectory(prefix=".text-", dir=folder) as place:
         yield [
-            _kept(source, Path(place) / str(number), column, skip_broken)
+            _store_stream(source, Path(place) / str(number), column, skip_broken)
             if is_stream(source)
             else source
             for number, source in enumerate(sources, 1)
         ]
 
 
-def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -> Path:
-    """What a stream holds, in a file that reads the same."""
+def _store_stream(source: Source, folder: Path, column: str | None, skip_broken: bool) -> Path:
+    """Store a stream in a file with the same contents."""
     folder.mkdir()
     if not isinstance(source, str | os.PathLike):
         path = folder / "rows.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            for row in _given(check_row_source(source), column):
+            for row in _read_iterable(check_row_source(source), column):
                 if isinstance(row, Row):
                     file.write(json.dumps(row.text) + "\n")
                 elif skip_broken:
-                    file.write("null\n")  # no text either, and counted as such
+                    file.write("null\n")  # not a text either, and counted as such
                 else:
                     raise row
         return path
@@ -118,7 +118,7 @@ def _kept(source: Source, folder: Path, column: str | None, skip_broken: bool) -
             with Path(source).open("rb") as stream:
                 shutil.copyfileobj(stream, file)
     if not path.stat().st_size:
-        raise InputError(f"{STDIN if source == '-' else source}: there is no text in it", fix=_FILL)
+        raise InputError(f"{STDIN if source == '-' else source}: there is no input", fix=_EMPTY_FIX)
     return path
 
 
@@ -128,31 +128,31 @@ def read_rows(
     column: str | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[Row]:
-    """Every row of every source, in order, read as it is asked for.
+    """Read the rows of all sources lazily, in order.
 
-    A missing file is noticed at once, not when its turn comes.
+    A missing file is reported immediately, not when it is reached.
 
     Args:
         sources: a path, folder, glob, or `-` for standard input; an iterable of texts or of
-            mappings, such as a `datasets` object; or a list of these. In a list strings are paths.
-        column: where the text of a table is, by name or by number from 1; found by name when left
-            out. A csv or tsv has a header, unless a number is given and its first row is like data.
-        on_error: what to do with what cannot be read: raise it, or hand it over and go on.
+            mappings, such as a `datasets` object; or a list of these. Strings in a list are paths.
+        column: text column of tables: name or 1-based number (default: auto-detected by name). A
+            csv or tsv has a header, unless a number is given and its first row looks like data.
+        on_error: "raise", or a function that is called with each error; reading then continues.
     """
     report = error_handler(on_error)
     streams: list[Iterator[RowOrError]] = []
     for source in as_list(sources):
         try:
-            streams += _streams(source, column)
+            streams += _open_source(source, column)
         except InputError as error:
             report(error)
-    return _sifted(streams, report)
+    return _read_streams(streams, report)
 
 
-def _sifted(
+def _read_streams(
     streams: list[Iterator[RowOrError]], report: Callable[[InputError], object]
 ) -> Iterator[Row]:
-    """The rows of all; a file in which an error ended the reading is closed at once."""
+    """The rows of all streams; files are closed immediately after an error."""
     try:
         yield from handle_errors(chain.from_iterable(streams), report)
     finally:
@@ -162,15 +162,15 @@ def _sifted(
 
 
 def fingerprint_files(sources: Source | list[Source]) -> list[list[str | int]] | None:
-    """Name, size and time of every file of the sources, or None if they are not all plain files.
+    """Name, size and modification time of every file, or None if some source is not a plain file.
 
-    Sources with the same inventory hold the same text, wherever their folder has been moved to.
+    Sources with the same fingerprint contain the same text, even if their folder has been moved.
     """
     every = as_list(sources)
     paths = [s for s in every if isinstance(s, str | os.PathLike) and s != "-"]
     try:
         files = find_files(paths)
-    except InputError:  # told by whoever reads, or passed over
+    except InputError:  # reported, or skipped, when it is read
         return None
     if not files or len(paths) < len(every) or not all(map(Path.is_file, files)):
         return None
@@ -181,31 +181,33 @@ def fingerprint_files(sources: Source | list[Source]) -> list[list[str | int]] |
     ]
 
 
-def _streams(source: Source, column: str | None) -> list[Iterator[RowOrError]]:
+def _open_source(source: Source, column: str | None) -> list[Iterator[RowOrError]]:
     if source == "-":
         return [check_complete(read_plain_text(TextLines(sys.stdin.buffer, STDIN)), STDIN)]
     if isinstance(source, str | os.PathLike):
         return [read_file(path, column) for path in find_files(source)]
-    return [_given(check_row_source(source), column)]
+    return [_read_iterable(check_row_source(source), column)]
 
 
 def check_row_source(source: Iterable[T]) -> Iterable[T]:
-    """The same source, if rows can come from it."""
-    if isinstance(source, Mapping) or hasattr(source, "columns"):  # splits, or a data frame
+    """Return the source if it is an iterable of rows; otherwise raise."""
+    if isinstance(source, Mapping) or hasattr(
+        source, "columns"
+    ):  # a dictionary of splits, or a data frame
         raise InputError(
-            f"a {type(source).__name__} is not a stream of rows",
-            fix="pass one part: its ['train'] of splits, its ['text'] of a table; "
-            "a list of rows goes inside another list",
+            f"a {type(source).__name__} is not an iterable of rows",
+            fix="pass one split (data['train']) or one column (table['text']); "
+            "put a list of rows inside another list",
         )
     return source
 
 
-def _given(source: Iterable[object], column: str | None) -> Iterator[RowOrError]:
+def _read_iterable(source: Iterable[object], column: str | None) -> Iterator[RowOrError]:
     return extract_rows(enumerate(source, 1), column, f"<{type(source).__name__}>")
 
 
 def error_handler(on_error: OnError) -> Callable[[InputError], object]:
-    """What to call with an error."""
+    """The function to call with each error."""
     return _raise if on_error == "raise" else on_error
 
 
@@ -216,7 +218,7 @@ def _raise(error: InputError) -> None:
 def handle_errors(
     outcomes: Iterable[T | InputError], report: Callable[[InputError], object]
 ) -> Iterator[T]:
-    """What could be read; the rest is reported."""
+    """Yield the values, and call `report` with the errors."""
     for outcome in outcomes:
         if isinstance(outcome, InputError):
             report(outcome)

@@ -1,6 +1,6 @@
-"""Vectors to a file, as they come: .npy, .jsonl or .parquet by the file's ending.
+"""Write embeddings to .npy, .jsonl or .parquet files as they are computed.
 
-The file takes its name when all is written; until then, and after a failure, nothing is there.
+The file appears under its name when it is complete; after a failure there is no file.
 """
 
 import json
@@ -23,7 +23,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingRecord:
-    """A text and its vector, or its tokens' vectors, or what was wrong with it."""
+    """A text with its embedding or the embeddings of its tokens, or the error."""
 
     text: str
     vectors: Vectors | None = None  # d; t d with an encoding
@@ -54,7 +54,7 @@ class EmbeddingRecord:
         }
 
     def columns(self) -> dict[str, Any]:
-        """The tokens' vectors as columns of a table."""
+        """The token embeddings as columns of a table."""
         if self.vectors is None or self.encoding is None:
             return {"text": self.text, **self._outcome()}
         starts, ends = zip(*self.encoding.offsets, strict=True)
@@ -73,7 +73,7 @@ class EmbeddingRecord:
 
 
 class RecordWriter(Protocol):
-    """Takes records in order."""
+    """Writes records in order."""
 
     def __call__(self, records: Sequence[EmbeddingRecord]) -> None: ...
 
@@ -82,22 +82,22 @@ VECTOR_FORMATS = (".npy", ".jsonl", ".parquet")
 
 
 def check_vector_format(path: Path, *, by_token: bool) -> None:
-    """Refuse early what could only fail at the end."""
+    """Raise if the format does not support the embeddings."""
     if path.suffix not in VECTOR_FORMATS:
         raise InputError(
-            f"{path.name} has no ending that says how to write vectors",
+            f"{path.name} does not end in a format for embeddings",
             fix=f"use one of {', '.join(VECTOR_FORMATS)}",
         )
     if by_token and path.suffix == ".npy":
         raise InputError(
-            "an .npy file is one array, and texts have different numbers of tokens",
-            fix="write tokens to .jsonl or .parquet",
+            "an .npy file contains one array, but texts have different numbers of tokens",
+            fix="write token embeddings to .jsonl or .parquet",
         )
 
 
 @contextmanager
 def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWriter]:
-    """A writer of records to `path`, which appears when all went well."""
+    """Open a writer of records; the file appears if there is no error."""
     check_vector_format(path, by_token=by_token)
     open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
     with atomic_file(path) as file, open_writer(file, by_token) as write:
@@ -106,7 +106,7 @@ def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWr
 
 @contextmanager
 def _npy(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
-    """One float32 array; a text that could not be read is a row of NaN."""
+    """One float32 array; a text with an error is a row of NaN."""
     rows, width = 0, 0
 
     def write(records: Sequence[EmbeddingRecord]) -> None:
@@ -121,7 +121,7 @@ def _npy(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
         rows += len(records)
 
     yield write
-    file.seek(0)  # the library pads its header so that the number of rows has room to grow
+    file.seek(0)  # numpy pads the header, so that the final number of rows fits
     npy.write_array_header_1_0(file, _header(rows, width))
 
 
@@ -131,7 +131,7 @@ def _header(rows: int, width: int) -> dict[str, Any]:
 
 @contextmanager
 def _jsonl(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
-    """One object a line."""
+    """One JSON object per line."""
 
     def write(records: Sequence[EmbeddingRecord]) -> None:
         for record in records:
@@ -139,8 +139,8 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
                 line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False)
             except ValueError:
                 raise InputError(
-                    f"the vector of {record.text[:60]!r} holds numbers that are none (NaN or ∞)",
-                    fix="look at the model's weights, or compute in float32",
+                    f"the embedding of {record.text[:60]!r} contains NaN or infinite values",
+                    fix="check the weights of the model, or use float32",
                 ) from None
             file.write(line.encode() + b"\n")
 

@@ -292,7 +292,7 @@ def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
         (
             "a.tsv",
             b"text\trelatedness_score\tentailment_label\na\t1\tx\n",
-            ("column", "label", "--label NAME"),
+            ("column", "label", "--label-column NAME"),
         ),
         ("a.tsv", b"text\tlabel\n", "a.tsv"),
         ("a.tsv", b"", "a.tsv"),

@@ -1,1 +1,1 @@
-"""Labelled data: records for each task, and readers of the files they come in."""
+"""Labelled data: examples of each task, and readers of their file formats."""

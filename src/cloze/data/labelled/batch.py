@@ -1,6 +1,6 @@
-"""Sequences, where a head reads them, and what it should find there; and batches of them.
+"""Encoded examples of labelled data, and batches of them.
 
-n tokens, b sequences, m places, g groups.
+n tokens, b sequences, m positions of the head, g groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,38 +13,38 @@ from numpy.typing import NDArray
 
 from cloze.data.batch import IGNORE_INDEX, Ints
 
-LENGTH_MULTIPLE = 16  # lengths of padded rows
+LENGTH_MULTIPLE = 16  # of padded rows, so that few shapes occur
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedExample:
-    """One sequence as a head reads it.
+    """A sequence and the positions that a task head reads.
 
-    `places` are tokens of the sequence: [CLS] alone for a label or a choice, the first piece of
-    every word for tags, all tokens for answers. `targets`: a class or a number for each place; for
-    answers the places of the first and the last token, (0, 0) where the context does not say.
+    `positions` are token indices: [CLS] for a label or a choice, the first token of every word for
+    tags, all tokens for answers. `targets` are a class or a number for each position; for answers,
+    the positions of the first and the last token, (0, 0) if there is no answer.
     """
 
     ids: Sequence[int]
     type_ids: Sequence[int]
     positions: Sequence[int] = (0,)
-    targets: Sequence[int | float] = ()  # empty where nothing is learned
-    example: int = 0  # the number of the example it was made from
+    targets: Sequence[int | float] = ()  # empty at inference
+    example: int = 0  # index of the example it was made from
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskBatch:
-    """A flat row of sequences, `lengths` parting them; a group of them shares one target."""
+    """Packed sequences; the sequences of a group share one target."""
 
     name: str  # of the loss
     input_ids: Ints  # n
     token_type_ids: Ints  # n
     lengths: Ints  # b
-    positions: Ints  # m, in the flat row
-    position_counts: Ints  # b, places of each sequence
-    group_sizes: Ints  # g, sequences of each group: the options of a question; else all are 1
-    targets: NDArray[Any]  # what the objective makes of them
-    target_counts: Ints  # g, targets of each group
+    positions: Ints  # m, in the packed sequences
+    position_counts: Ints  # b, positions of each sequence
+    group_sizes: Ints  # g, sequences per group: the options of a question; otherwise 1
+    targets: NDArray[Any]  # as the objective expects them
+    target_counts: Ints  # g, targets per group
     sample_ids: Ints  # b
 
     def __len__(self) -> int:
@@ -52,50 +52,57 @@ class TaskBatch:
         return len(self.lengths)
 
     @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return len(self.input_ids)
+
+    @property
     def counts(self) -> Mapping[str, int]:
-        """How many targets the loss has."""
+        """Number of targets of the loss."""
         return {self.name: len(self.targets)}
 
     @property
     def starts(self) -> Ints:
-        """Where each sequence begins, and n."""
+        """Start of each sequence, and n."""
         return np.concatenate([[0], self.lengths.cumsum()])  # b + 1
 
     def positions_by_sequence(self, width: int | None = None) -> Ints:
-        """The numbers of the places of each sequence, −1 where it has fewer than another (b t)."""
-        return _numbered(self.position_counts, width)
+        """Indices of the positions of each sequence, padded with −1 (b t)."""
+        return _number_rows(self.position_counts, width)
 
     def sequences_by_group(self) -> Ints:
-        """The numbers of the sequences of each group, −1 where it has fewer (g k)."""
-        return _numbered(self.group_sizes)
+        """Indices of the sequences of each group, padded with −1 (g k)."""
+        return _number_rows(self.group_sizes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The same in rectangles, padded so that few shapes occur: rows to a multiple of 16.
+        """Padded arrays with few distinct shapes: row lengths are multiples of 16.
 
-        `places` are among the b·t of the rows. Where sequences have several there are b·t of them,
-        those too many with the target NO_LABEL.
+        `positions` are indices of the b·t padded tokens. If sequences have several positions, there
+        are b·t of them, the additional ones with the target IGNORE_INDEX.
         """
         longest = -(-int(self.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         real = np.arange(longest) < self.lengths[:, None]  # b t
         ids, types = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
         ids[real], types[real] = self.input_ids, self.token_type_ids
-        places, targets = np.flatnonzero(real)[self.positions], self.targets
+        positions, targets = np.flatnonzero(real)[self.positions], self.targets
         if (self.position_counts != 1).any():
-            places = _filled(places, real.size, 0)
-            if np.array_equal(self.target_counts, self.position_counts):  # a target at every place
-                targets = _filled(targets, real.size, IGNORE_INDEX)
+            positions = _pad(positions, real.size, 0)
+            if np.array_equal(
+                self.target_counts, self.position_counts
+            ):  # a target for every position
+                targets = _pad(targets, real.size, IGNORE_INDEX)
         return {
             "ids": ids,
             "attention_mask": real,
             "token_type_ids": types,
-            "positions": places,
+            "positions": positions,
             "positions_by_sequence": self.positions_by_sequence(longest),
             "sequences_by_group": self.sequences_by_group(),
             "targets": targets,
         }
 
     def split(self, parts: int) -> list[Self]:
-        """The same groups in up to `parts` batches of about as many tokens each."""
+        """Split into up to `parts` batches with about the same number of tokens."""
         borders = self.starts[np.concatenate([[0], self.group_sizes.cumsum()])]  # g + 1
         ideal = np.arange(1, parts) * len(self.input_ids) / parts
         cuts = np.unique([0, *np.searchsorted(borders, ideal), len(self.group_sizes)]).tolist()
@@ -124,41 +131,41 @@ class TaskBatch:
 
 
 def collate_examples(name: str, groups: Sequence[Sequence[EncodedExample]]) -> TaskBatch:
-    """Groups of items as one batch; sequences of one length lie together where groups allow.
+    """Make a batch of groups of examples, sorted by length.
 
-    The targets of a group are those of its first item, if it has several.
+    The targets of a group are those of its first example.
     """
-    ordered = sorted(groups, key=lambda group: [len(item.ids) for item in group])
-    items = [item for group in ordered for item in group]
-    lengths = np.array([len(item.ids) for item in items], np.int64)
+    ordered = sorted(groups, key=lambda group: [len(example.ids) for example in group])
+    examples = [example for group in ordered for example in group]
+    lengths = np.array([len(example.ids) for example in examples], np.int64)
     starts = np.concatenate([[0], lengths.cumsum()])
-    pairs = zip(items, starts[:-1], strict=True)
+    pairs = zip(examples, starts[:-1], strict=True)
     targets = [group[0].targets for group in ordered]
     return TaskBatch(
         name=name,
-        input_ids=_flat([item.ids for item in items]),
-        token_type_ids=_flat([item.type_ids for item in items]),
+        input_ids=_concatenate([example.ids for example in examples]),
+        token_type_ids=_concatenate([example.type_ids for example in examples]),
         lengths=lengths,
-        positions=_flat([np.asarray(item.positions) + start for item, start in pairs]),
-        position_counts=np.array([len(item.positions) for item in items], np.int64),
+        positions=_concatenate([np.asarray(example.positions) + start for example, start in pairs]),
+        position_counts=np.array([len(example.positions) for example in examples], np.int64),
         group_sizes=np.array([len(group) for group in ordered], np.int64),
         targets=np.array([one for row in targets for one in row]),
         target_counts=np.array([len(row) for row in targets], np.int64),
-        sample_ids=np.array([item.example for item in items], np.int64),
+        sample_ids=np.array([example.example for example in examples], np.int64),
     )
 
 
-def _flat(rows: Sequence[Sequence[int] | Ints]) -> Ints:
+def _concatenate(rows: Sequence[Sequence[int] | Ints]) -> Ints:
     return np.concatenate([np.asarray(row, np.int64) for row in rows])
 
 
-def _numbered(sizes: Ints, width: int | None = None) -> Ints:
-    """0, 1, 2 … in rows of these sizes, each filled up with −1."""
+def _number_rows(sizes: Ints, width: int | None = None) -> Ints:
+    """0, 1, 2 … in rows of these sizes, padded with −1."""
     taken = np.arange(width or int(sizes.max())) < sizes[:, None]
     numbers = np.full(taken.shape, -1)
     numbers[taken] = np.arange(sizes.sum())
     return numbers
 
 
-def _filled(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
+def _pad(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
     return np.concatenate([array, np.full(size - len(array), value, array.dtype)])

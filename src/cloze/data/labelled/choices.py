@@ -1,8 +1,8 @@
-"""Multiple choice: DREAM's JSON, and rows of a text (a question) and options.
+"""Multiple choice: DREAM's JSON, and rows with a text, a question and options.
 
-Known under many names: SWAG has `startphrase`, `ending0` … `label`; RACE `article`, `question`,
-`options`, `answer`; CommonsenseQA `question`, `choices: {label, text}`, `answerKey`; COPA
-`premise`, `choice1`, `choice2`, `label`.
+Data sets use different names: SWAG has `startphrase`, `ending0` … `label`; RACE `article`,
+`question`, `options`, `answer`; CommonsenseQA `question`, `choices: {label, text}`, `answerKey`;
+COPA `premise`, `choice1`, `choice2`, `label`.
 """
 
 import re
@@ -24,17 +24,17 @@ QUESTIONS = ("question", "question_stem", "query")
 OPTIONS = ("options", "choices", "endings", "choice")
 LABELS = ("label", "answer", "answerKey", "answer_key", "gold", "correct")
 _NUMBERED = re.compile(r"(?:ending|choice|option|sol|answer)_?([0-9]|[A-Z])")
-MIN_OPTIONS = 2  # options
+MIN_OPTIONS = 2
 
 
 def read_choice_examples(
     sources: Source | list[Source], *, on_error: OnError = "raise"
 ) -> Iterator[ChoiceExample]:
-    """Every question of every source, in order.
+    """Read the questions of all sources lazily, in order.
 
-    The right option is told by its number from 0, by its letter, or by its own words; a label that
-    is missing, empty or -1 is not known. A question without a text is the text. In DREAM's files
-    `line` is the number of the question, and several about one dialogue are told apart by #1, #2.
+    The label is the index of the correct option from 0, its letter, or its text; a label that is
+    missing, empty or -1 is unknown. A question without a text is the text. In DREAM's files `line`
+    is the number of the question, and the questions about a dialogue are numbered #1, #2, ….
     """
     return read_inputs(sources, TABLE_FORMATS, _read, on_error)
 
@@ -75,8 +75,8 @@ def _example(record: Record, turns: object, name: str | None) -> ChoiceExample:
     asked = [value[name] for name in QUESTIONS if name in value]
     if not texts and not asked:
         raise InputError(
-            f"{where}: there is neither a text nor a question in it",
-            fix=f"name the text one of {', '.join(TEXTS)}",
+            f"{where}: there is neither a text nor a question",
+            fix=f"use one of these names for the text: {', '.join(TEXTS)}",
         )
     options, names = _options(value, where)
     return ChoiceExample(
@@ -89,7 +89,7 @@ def _example(record: Record, turns: object, name: str | None) -> ChoiceExample:
 
 
 def _options(value: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], Sequence[str]]:
-    """The options, and what they are called."""
+    """The options and their names."""
     listed = next((value[name] for name in OPTIONS if name in value), None)
     names: Sequence[str] = ()
     match listed:
@@ -100,8 +100,8 @@ def _options(value: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], Seq
             listed = [value[key] for key in numbered]
     if not isinstance(listed, list) or len(listed) < MIN_OPTIONS:
         raise InputError(
-            f"{where}: there are no options to choose from",
-            fix=f"list two or more under one of {', '.join(OPTIONS)}",
+            f"{where}: there are no options",
+            fix=f"add a list of two or more under one of {', '.join(OPTIONS)}",
         )
     options = tuple(as_text(option, where) for option in listed)
     return options, names or [chr(ord("A") + number) for number, _ in enumerate(options)]
@@ -121,8 +121,8 @@ def _label(
         readings |= {int(called)} & set(range(len(options)))
     if len(readings) != 1:
         raise InputError(
-            f"{where}: the label {repr(label)[:40]} names "
+            f"{where}: the label {repr(label)[:40]} matches "
             + ("several options" if readings else f"none of {len(options)} options"),
-            fix="give the number of the right option, from 0, its letter, or its words",
+            fix="use the index of the correct option, from 0, its letter, or its text",
         )
     return readings.pop()

@@ -1,4 +1,4 @@
-"""Which columns of a table hold the text, its pair and the label."""
+"""Find the columns of a table that contain the text, its pair and the label."""
 
 import re
 from collections.abc import Container, Sequence
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cloze.config import suggest
 from cloze.errors import InputError
 
-# Two texts to read together, in the order that published code gives them to BERT.
+# Pairs of texts, in the order of published code for BERT.
 PAIRS = (
     ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
     ("question", "sentence"), ("question", "passage"), ("query", "passage"), ("text_a", "text_b"),
@@ -19,7 +19,7 @@ TEXTS = (
     "query", "utterance", "message", "premise", "article", "passage", "paragraph",
     *(first for first, _ in PAIRS),
 )  # fmt: skip
-# The first group that a table has any of; where it has two of one, it must be asked for.
+# The first group of which a table has a column; if it has two of a group, the user must choose.
 LABELS = (
     ("label", "labels", "gold_label"),
     ("class", "category", "target", "quality", "is_duplicate", "sentiment", "intent", "topic"),
@@ -31,27 +31,27 @@ _KNOWN = {
     *(name for pair in PAIRS for name in pair),
     *(n for group in LABELS for n in group),
 }
-_MARK = re.compile(r"[*?#%]*")  # what linguists think of a sentence, in CoLA's third column
-_MANY = 100  # rows of which most have a label of their own: it is none
+_MARK = re.compile(r"[*?#%]*")  # acceptability marks, in CoLA's third column
+_MANY = 100  # if most of this many rows have different values, the column is not a label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Where a table has what: names, or numbers from 1 where it has no header."""
+    """The columns of a table: names, or 1-based numbers if it has no header."""
 
     text: str
     pair: str | None = None
     label: str | None = None
-    number: bool = False  # labels are numbers, not names of classes
+    number: bool = False  # labels are numbers instead of class names
 
 
 class RequestedColumns(NamedTuple):
-    """The columns someone named; None: to be found."""
+    """The columns requested by the user; None: auto-detect."""
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    labelled: bool = True  # False: no label is wanted, whatever the table has
+    labelled: bool = True  # False: ignore labels
 
     @property
     def columns(self) -> tuple[str | None, str | None, str | None]:
@@ -62,20 +62,20 @@ _COLA = Columns(text="4", label="2")
 
 
 def is_header(fields: Sequence[str], requested: RequestedColumns) -> bool:
-    """Whether the first row names columns: one is asked for, or one is known and none a number.
+    """Whether the first row is a header: a name is requested, or one is known and none is a number.
 
-    A number that is asked for and counts no column is a name, too: that of a year.
+    A requested number that is no valid column number is a name, too: that of a year.
     """
     if any(name is not None and not name.isdecimal() for name in requested.columns):
         return True
-    if not any(name in _KNOWN for name in _plain(fields)):
+    if not any(name in _KNOWN for name in _normalize(fields)):
         return False
     years = [name for name in requested.columns if name is not None and int(name) > len(fields)]
     return not any(is_number(field) and field not in years for field in fields)
 
 
 def is_number(value: object) -> bool:
-    """Whether a label can be read as a number; NaN and infinity are, to be refused as such."""
+    """Whether a label is a number, including NaN and infinity, which are rejected later."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     try:
@@ -86,11 +86,11 @@ def is_number(value: object) -> bool:
 
 
 def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, where: str) -> Columns:
-    """Columns by their names, or as asked for."""
-    plain = _plain(names)
+    """The requested columns, or columns found by their names."""
+    plain = _normalize(names)
     text, pair, label = (find_column(names, column, where) for column in requested.columns)
     if label is None and requested.labelled:
-        label = _label([name for name in names if name not in (text, pair)], where)
+        label = _find_label([name for name in names if name not in (text, pair)], where)
     if text is None and pair is None:
         both = next((two for two in PAIRS if {*two} <= {*plain} and label not in two), None)
         if both:
@@ -101,29 +101,29 @@ def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, wher
         text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
     if text is None:
         raise InputError(
-            f"{where}: which column holds the text? there are {format_names(names)}",
-            fix="name it with --text (text=… in Python), and --pair if there are two; "
-            "a number counts columns from 1",
+            f"{where}: the text column is unknown, the columns are {format_names(names)}",
+            fix="name it with --text-column (text=… in Python), and --pair-column if there are two "
+            "texts, or use 1-based numbers",
         )
     for name in (text, pair, label):
         if name is not None and names.count(name) > 1:
-            raise InputError(f"{where}: two columns are called {name!r}", fix="rename one")
+            raise InputError(f"{where}: two columns are named {name!r}", fix="rename one")
     return Columns(text=text, pair=pair, label=label)
 
 
 def find_columns_by_content(
     rows: Sequence[Sequence[str]], requested: RequestedColumns, where: str
 ) -> Columns:
-    """Columns of a table without a header, told by its first rows, or as asked for.
+    """The requested columns, or those of a table without a header, found from its first rows.
 
-    One column is the text. Of two, and of three where two are a pair, the label is the last, unless
-    the first has fewer different values and the last are no numbers. Four are CoLA's (source,
-    label, mark, sentence) if the third is a linguist's mark, or empty.
+    A single column is the text. Of two columns, or three with a pair, the label is the last one,
+    unless the first has fewer distinct values and the last is not a number. Four columns are those
+    of CoLA (source, label, mark, sentence) if the third is an acceptability mark or empty.
     """
     names = [str(number) for number, _ in enumerate(rows[0], 1)]
     text, pair, label = (find_column(names, column, where) for column in requested.columns)
     if label is None:
-        label = _label_by_shape(rows, {text, pair})
+        label = _guess_label(rows, {text, pair})
         if text is None and label is not None and requested.labelled:
             _check_labels(rows, int(label) - 1, where)
     free = [name for name in names if name not in (text, pair, label)]
@@ -134,18 +134,18 @@ def find_columns_by_content(
         pair = second[0] if second and pair is None else pair
     if text is None:
         raise InputError(
-            f"{where}: which of {len(names)} columns holds the text? no header says it",
-            fix="give numbers, counted from 1: text=…, label=…; or write a header",
+            f"{where}: the text column is unknown: {len(names)} columns without a header",
+            fix="pass 1-based numbers (text=…, label=…), or add a header",
         )
     return Columns(text=text, pair=pair, label=label if requested.labelled else None)
 
 
-def _label_by_shape(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:
+def _guess_label(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:
     width = len(rows[0])
     if _is_cola(rows):
         likely = [_COLA.label]
     elif width in (2, 3):
-        likely = ["1", str(width)] if _leads(rows) else [str(width), "1"]
+        likely = ["1", str(width)] if _is_label_first(rows) else [str(width), "1"]
     else:
         likely = []
     return next((name for name in likely if name not in taken), None)
@@ -155,36 +155,36 @@ def _is_cola(rows: Sequence[Sequence[str]]) -> bool:
     return len(rows[0]) == 4 and all(_MARK.fullmatch(row[2].strip()) for row in rows)  # noqa: PLR2004
 
 
-def _leads(rows: Sequence[Sequence[str]]) -> bool:
+def _is_label_first(rows: Sequence[Sequence[str]]) -> bool:
     first, last = {row[0] for row in rows}, {row[-1] for row in rows}
     return len(first) < len(last) and not all(map(is_number, last))
 
 
 def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
-    """Refuse to guess: a translation has no labels, and a header may have names unknown here."""
+    """Raise if the label column is doubtful: a translation, or a header with unknown names."""
     first, *others = labels = [row[at] for row in rows]
     if len(rows) >= _MANY and len({*labels}) > len(rows) / 2 and not all(map(is_number, labels)):
         raise InputError(
-            f"{where}: is column {at + 1} the label? most rows have one of their own",
-            fix="give the numbers of the columns, from 1: text=…, label=…; or write a header",
+            f"{where}: column {at + 1} is probably not the label: most rows have different values",
+            fix="pass 1-based numbers (text=…, label=…), or add a header",
         )
     names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
     if names and others and first not in others:
         raise InputError(
-            f"{where}: is {format_names(rows[0])} a header? none of it is a name known here",
-            fix="if so, name the columns: --text, --label (text=… in Python); "
-            "if not, give their numbers, from 1",
+            f"{where}: {format_names(rows[0])} may be a header, but has no known names",
+            fix="if it is one, name the columns: --text-column, --label-column (text=…, label=… in "
+            "Python); if not, pass 1-based numbers",
         )
 
 
-def _label(names: Sequence[str], where: str) -> str | None:
-    plain = _plain(names)
+def _find_label(names: Sequence[str], where: str) -> str | None:
+    plain = _normalize(names)
     for group in LABELS:
         found = [names[plain.index(name)] for name in group if name in plain]
         if len(found) > 1:
             raise InputError(
-                f"{where}: which column holds the label? {format_names(found)} may",
-                fix="name it: --label NAME (label=… in Python)",
+                f"{where}: the label column is ambiguous: {format_names(found)}",
+                fix="name it: --label-column NAME (label=… in Python)",
             )
         if found:
             return found[0]
@@ -192,36 +192,36 @@ def _label(names: Sequence[str], where: str) -> str | None:
 
 
 def find_column(names: Sequence[str], column: str | None, where: str) -> str | None:
-    """The column someone asked for: by name, or by number from 1 where none has that name."""
+    """The requested column: by name, or by 1-based number if no column has that name."""
     if column is None:
         return None
     if column in names:
         return column
-    plain = _plain(names)
+    plain = _normalize(names)
     if plain.count(column.strip().lower()) == 1:
         return names[plain.index(column.strip().lower())]
     if column.isdecimal() and 1 <= int(column) <= len(names):
         return names[int(column) - 1]
     if column.isdecimal():
         raise InputError(
-            f"{where}: there is no column {column}, there are {len(names)}",
+            f"{where}: there is no column {column}, only {len(names)} columns",
             fix="count columns from 1",
         )
     raise missing_column_error(names, column, where)
 
 
 def missing_column_error(names: Sequence[str], column: str, where: str) -> InputError:
-    """What is wrong where no column has the name."""
+    """The error for a column name that does not exist."""
     return InputError(
-        f"{where}: no column is called {column!r}, there are {format_names(names)}",
+        f"{where}: no column is named {column!r}, the columns are {format_names(names)}",
         fix=suggest(column, names),
     )
 
 
-def _plain(names: Sequence[str]) -> list[str]:
+def _normalize(names: Sequence[str]) -> list[str]:
     return [str(name).strip().lower() for name in names]
 
 
 def format_names(names: Sequence[str]) -> str:
-    """The names, for a message."""
+    """The names for a message."""
     return ", ".join(repr(name)[:40] for name in names[:12]) or "none"

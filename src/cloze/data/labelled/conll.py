@@ -1,6 +1,7 @@
-"""Tagged sentences from lines: CoNLL columns, CoNLL-U, and words and tags on one line.
+"""Tagged sentences from text files: CoNLL columns, CoNLL-U, and words and tags on one line.
 
-What a file is, is told by what is in it, for names are of no help here (eng.train, dev.char.bmes).
+The format is detected from the contents, because file names do not show it (eng.train,
+dev.char.bmes).
 """
 
 import re
@@ -14,12 +15,11 @@ from cloze.errors import InputError
 from cloze.text.words import IDEOGRAPHS, WordSpans, join_words
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_ID = re.compile(
-    r"[0-9]{1,9}(?:[-.][0-9]{1,9})?"
-)  # of a word; with - of a range of them, with . of none
+# of a word (1), a range of words (1-2) or an empty node (1.1)
+_ID = re.compile(r"[0-9]{1,9}(?:[-.][0-9]{1,9})?")
 _NEW = re.compile(r"#\s*newdoc\b")
-# What words without blanks between them are told from a text by: of ten Chinese words nine have
-# one to three characters, and marks stand alone.
+# A cell with more ideographs than a word, or with punctuation, is a text: nine of ten Chinese words
+# have one to three characters, and punctuation marks are words of their own.
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 _MARK = re.compile("[，。！？；：、,!?;]")
 _MANY, _LONG = 4, 20
@@ -29,20 +29,20 @@ Row: TypeAlias = list[str]
 
 
 class Sentence(NamedTuple):
-    """A sentence as its file has it."""
+    """A sentence of a file."""
 
     line: int  # of its first word
     text: str
     words: WordSpans
     tags: tuple[str, ...] | None
-    document: int | None = None  # None: nothing says that it is part of one
+    document: int | None = None  # None: unknown
 
 
 Found: TypeAlias = Iterator[Sentence | InputError]
 
 
 def read_conll(source: TextLines, column: str | None) -> Found:
-    """The sentences of one file, a row that cannot be read as what is wrong with it."""
+    """The sentences of a file; a row that cannot be read becomes an error."""
     file = source.file
     lines: list[Line] = [
         (source.number, line if isinstance(line, InputError) else line.rstrip("\r\n"))
@@ -76,11 +76,11 @@ def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
             else:
                 yield InputError(
                     f"{file}:{number}: {len(words)} words and {len(tags)} tags",
-                    fix="write the words, a tab, and one tag for each word, parted by blanks",
+                    fix="write the words, a tab, and one tag per word, separated by spaces",
                 )
 
 
-# --- CoNLL: a word per line, a blank line behind each sentence
+# --- CoNLL: a word per line, a blank line after each sentence
 
 
 def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found:
@@ -94,12 +94,12 @@ def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found
         return None if row[0] and row[at] else _empty(where)
 
     for document, block in _blocks(lines, _is_start):
-        words, wrong = _checked(file, block, _fields, check)
-        yield from wrong
-        if words and not wrong:
-            text, places = join_words([row[0] for _, row in words])
+        words, errors = _check_rows(file, block, _fields, check)
+        yield from errors
+        if words and not errors:
+            text, spans = join_words([row[0] for _, row in words])
             tags = tuple(row[at] for _, row in words) if len(first) > 1 else None
-            yield Sentence(words[0][0], text, places, tags, document)
+            yield Sentence(words[0][0], text, spans, tags, document)
 
 
 def _column(row: Row, column: str | None, where: str) -> int:
@@ -107,12 +107,12 @@ def _column(row: Row, column: str | None, where: str) -> int:
         return len(row) - 1
     if not column.isdecimal():
         raise InputError(
-            f"{where}: columns have no names here, and {column!r} is no number",
-            fix=f"give the number of the column, 1 to {len(row)}",
+            f"{where}: the columns have no names, and {column!r} is not a number",
+            fix=f"use the number of the column, 1 to {len(row)}",
         )
     if not 1 <= int(column) <= len(row):
         raise InputError(
-            f"{where}: there is no column {column}, there are {len(row)}",
+            f"{where}: there is no column {column}, only {len(row)} columns",
             fix="count columns from 1",
         )
     return int(column) - 1
@@ -125,7 +125,7 @@ def _rows(lines: Iterable[Line]) -> Iterator[tuple[int, Row]]:
 
 
 def _check_words(file: str, lines: Iterable[Line]) -> None:
-    """Texts with a label each look like words with their tags, but for what is inside them.
+    """Raise if the file contains labelled texts, which look like words with tags.
 
     Some words look like a text too (New York, and many in Vietnamese; 中华人民共和国), most do not.
     """
@@ -137,15 +137,15 @@ def _check_words(file: str, lines: Iterable[Line]) -> None:
     if 2 * len(texts) > count:
         number, text = texts[0]
         raise InputError(
-            f"{file}:{number}: {text[:40]!r} is no word, nor are most in the first column; "
-            "this looks like texts with a label each",
-            fix="give a word and its tag on each line, and a blank line behind each sentence; "
-            "whole texts with a label are for classify (cloze finetune classify)",
+            f"{file}:{number}: {text[:40]!r} is not a word, like most of the first column; "
+            "this looks like texts with labels",
+            fix="write one word and its tag per line, and a blank line after each sentence; "
+            "use classify for labelled texts (cloze finetune classify)",
         )
 
 
 def _is_text(cell: str) -> bool:
-    """Whether it has several words: by its blanks, or where none are written by its characters."""
+    """Whether a cell has several words: by its spaces or, without spaces, by its characters."""
     if len(_split(cell)) > 1 or len(cell) > _LONG:
         return True
     ideographs = len(_IDEOGRAPH.findall(cell))
@@ -161,7 +161,7 @@ def _fields(line: str) -> Row:
 
 
 def _split(line: str) -> Row:
-    # at plain blanks only: an ideographic space is a character that can have a tag
+    # at plain spaces only: an ideographic space is a character that can have a tag
     return re.findall("[^ ]+", line)
 
 
@@ -169,35 +169,38 @@ def _split(line: str) -> Row:
 
 
 def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
-    """Universal Dependencies' format; ranges of words (1-2) and empty nodes (3.1) are no words."""
+    """The format of Universal Dependencies; ranges (1-2) and empty nodes (3.1) are not words."""
     at = _conllu_column(column, file)
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(CONLLU):
             return column_count_error(row, CONLLU, "CoNLL-U", where)
         if not _ID.fullmatch(row[0]):
-            return InputError(f"{where}: {row[0][:40]!r} numbers no word", fix="count from 1")
+            return InputError(
+                f"{where}: {row[0][:40]!r} is not a valid word id", fix="count from 1"
+            )
         return None if row[1] and row[at] else _empty(where)
 
     for document, block in _blocks(lines, lambda line: _NEW.match(line) is not None):
         real = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
-        rows, wrong = _checked(file, real, lambda line: line.split("\t"), check)
-        yield from wrong
+        rows, errors = _check_rows(file, real, lambda line: line.split("\t"), check)
+        yield from errors
         words = [(number, row) for number, row in rows if row[0].isdecimal()]
-        if words and not wrong:
-            text, places = join_words(
-                [row[1] for _, row in words], _glued([row for _, row in rows])
+        if words and not errors:
+            text, spans = join_words(
+                [row[1] for _, row in words], _find_no_space_after([row for _, row in rows])
             )
-            yield Sentence(words[0][0], text, places, tuple(row[at] for _, row in words), document)
+            yield Sentence(words[0][0], text, spans, tuple(row[at] for _, row in words), document)
 
 
-def _glued(rows: Sequence[Row]) -> set[int]:
-    """The words, counted from 0, that no blank follows.
+def _find_no_space_after(rows: Sequence[Row]) -> set[int]:
+    """Indices of the words, from 0, that no space follows.
 
-    Those of a range stand together if they spell it: do and n't are don't, de and le are not du.
+    The words of a range are written together if they spell it: do and n't are don't, de and le are
+    not du.
     """
     forms = [row[1] for row in rows if row[0].isdecimal()]
-    glued: set[int] = set()
+    no_space_after: set[int] = set()
     seen = 0
     for row in rows:
         last = seen
@@ -207,12 +210,12 @@ def _glued(rows: Sequence[Row]) -> set[int]:
             first, end = map(int, row[0].split("-"))
             last = min(seen + end - first, len(forms) - 1)
             if "".join(forms[seen : last + 1]) == row[1]:
-                glued |= set(range(seen, last))
+                no_space_after |= set(range(seen, last))
         else:
             continue
         if "SpaceAfter=No" in row[-1].split("|"):
-            glued.add(last)
-    return glued
+            no_space_after.add(last)
+    return no_space_after
 
 
 def _conllu_column(column: str | None, where: str) -> int:
@@ -231,7 +234,7 @@ def _conllu_column(column: str | None, where: str) -> int:
 def _blocks(
     lines: Sequence[Line], begins: Callable[[str], bool]
 ) -> Iterator[tuple[int | None, list[Line]]]:
-    """Lines up to a blank one or the beginning of a document, and the number of theirs."""
+    """Blocks of lines up to a blank line or the start of a document, with document numbers."""
     marked = any(isinstance(line, str) and begins(line) for _, line in lines)
     document = 0
     block: list[Line] = []
@@ -246,23 +249,23 @@ def _blocks(
         document += new
 
 
-def _checked(
+def _check_rows(
     file: str,
     block: Sequence[Line],
     split: Callable[[str], Row],
     check: Callable[[Row, str], InputError | None],
 ) -> tuple[list[tuple[int, Row]], list[InputError]]:
     rows: list[tuple[int, Row]] = []
-    wrong: list[InputError] = []
+    errors: list[InputError] = []
     for number, line in block:
         row = line if isinstance(line, InputError) else split(line)
         problem = row if isinstance(row, InputError) else check(row, f"{file}:{number}")
         if problem:
-            wrong.append(problem)
+            errors.append(problem)
         elif isinstance(row, list):
             rows.append((number, row))
-    return rows, wrong
+    return rows, errors
 
 
 def _empty(where: str) -> InputError:
-    return InputError(f"{where}: the word or its tag is empty", fix="fill it in")
+    return InputError(f"{where}: the word or its tag is empty", fix="add it")

@@ -1,4 +1,4 @@
-"""Labelled examples: one record for each task, and each knows the file and line it came from."""
+"""Labelled examples: one class for each task, with the file and line of every example."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an example stood, for whoever must name it."""
+    """The file and line of an example, for error messages."""
 
     file: str = ""
     line: int = 0
-    id: str | None = None  # its own name, where the data give one
+    id: str | None = None  # its id in the data, if there is one
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.file else f"example {self.line}"
@@ -21,35 +21,35 @@ UNKNOWN_ORIGIN = Origin()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextExample:
-    """A text, or a pair, and what it is: a class by name, or a number."""
+    """A text or a pair of texts with its label: the name of a class, or a number."""
 
     text: str
     pair: str | None = None
-    label: str | float | None = None  # None: not known
+    label: str | float | None = None  # None: unknown
     origin: Origin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedExample:
-    """A sentence with its words marked off, and a tag for each word.
+    """A sentence with its words and a tag for each word.
 
-    Tags of spans are IOB2, whatever the file had: O, B-PER, I-PER. Tags of another kind (parts of
-    speech) are as they are.
+    Span tags are IOB2 (O, B-PER, I-PER), whatever the scheme of the file. Other tags, such as parts
+    of speech, are unchanged.
     """
 
     text: str
     words: tuple[tuple[int, int], ...]  # characters of each word
     tags: tuple[str, ...] | None = None
-    document: int = 0  # sentences of one document follow each other and share this number
+    document: int = 0  # consecutive sentences of a document have the same number
     origin: Origin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A stretch of a context."""
+    """An answer span of a context."""
 
     text: str
-    start: int  # -1: the data say that the context has it in other words (CMRC 2018)
+    start: int  # -1: the context has it in other words, according to the data (CMRC 2018)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +58,18 @@ class QuestionExample:
 
     question: str
     context: str
-    answers: tuple[Answer, ...] | None = None  # (): the context does not say; None: not known
-    origin: Origin = UNKNOWN_ORIGIN  # its id is the question's
+    answers: tuple[Answer, ...] | None = None  # (): unanswerable; None: unknown
+    origin: Origin = UNKNOWN_ORIGIN  # with the id of the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceExample:
-    """Options, one of which goes best with a text (and a question about it)."""
+    """A multiple-choice example: a text, an optional question, and options."""
 
     text: str
     options: tuple[str, ...]
     question: str | None = None
-    label: int | None = None  # the number of the right one
+    label: int | None = None  # index of the correct option
     origin: Origin = UNKNOWN_ORIGIN
 
 

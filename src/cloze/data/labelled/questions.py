@@ -1,7 +1,7 @@
 """Questions about a context: SQuAD's JSON, 1.1 and 2.0, and the flat rows of data sets.
 
-CMRC 2018 and XQuAD have SQuAD's form. A flat row is `{"id", "question", "context", "answers":
-{"text": […], "answer_start": […]}}`.
+CMRC 2018 and XQuAD have the format of SQuAD. A flat row is `{"id", "question", "context",
+"answers": {"text": […], "answer_start": […]}}`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from cloze.data.readers import as_text
 from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
-NOT_IN_CONTEXT = -1  # as `answer_start`: the answer is right, but does not stand in the context
+NOT_IN_CONTEXT = -1  # as `answer_start`: a correct answer that is not in the context
 
 
 def read_question_examples(
     sources: Source | list[Source], *, on_error: OnError = "raise"
 ) -> Iterator[QuestionExample]:
-    """Every question of every source, in order.
+    """Read the questions of all sources lazily, in order.
 
-    An answer that is not where it is said to be is moved to where it stands nearest to that; one
-    that stands nowhere is an error, unless its `answer_start` is -1: CMRC 2018 has such answers
-    beside others, they count in scoring and come last. Their `start` stays -1. A question with an
-    empty list of answers has none in the context; without a list they are not known. In a file
-    that is one JSON value, `line` is the number of the question.
+    An answer that is not at its `answer_start` is moved to its nearest occurrence; an answer that
+    does not occur is an error, unless its `answer_start` is -1: CMRC 2018 has such answers in
+    addition to others; they count in scoring, come last, and their `start` stays -1. A question
+    with an empty list of answers is unanswerable; without a list, the answers are unknown. In a
+    file that is one JSON value, `line` is the number of the question.
     """
     return read_inputs(sources, JSON_FORMATS, _read, on_error)
 
@@ -65,7 +65,7 @@ def _example(context: object, record: Record) -> QuestionExample:
     value = record.value
     if context is None or not isinstance(value, Mapping) or "question" not in value:
         raise InputError(
-            f"{record.where}: {repr(value)[:40]} is not a question about a context",
+            f"{record.where}: {repr(value)[:40]} is not a question with a context",
             fix='write SQuAD\'s JSON, or rows {"id", "question", "context", "answers"}',
         )
     name = value.get("id")
@@ -86,21 +86,21 @@ def _answers(value: Mapping[str, Any], context: str, where: str) -> tuple[Answer
     found = [_answer(*pair, context, where) for pair in _pairs(given, where)]
     if found and value.get("is_impossible"):
         raise InputError(
-            f"{where}: it is said to be impossible, and has answers",
-            fix="take out the answers, or is_impossible",
+            f"{where}: is_impossible is true, but there are answers",
+            fix="remove the answers or is_impossible",
         )
     return tuple(sorted(found, key=lambda answer: answer.start == NOT_IN_CONTEXT))
 
 
 def _pairs(given: object, where: str) -> list[tuple[object, object]]:
-    """Texts and their starts, from a list of answers or from two lists."""
+    """Texts and their start positions, from a list of answers or from two lists."""
     match given:
         case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
             return list(zip(texts, starts, strict=True))
         case list() if all(isinstance(answer, Mapping) for answer in given):
             return [(answer.get("text"), answer.get("answer_start")) for answer in given]
     raise InputError(
-        f"{where}: {repr(given)[:40]} are no answers",
+        f"{where}: {repr(given)[:40]} is not a list of answers",
         fix='write [{"text": …, "answer_start": …}, …]',
     )
 
@@ -109,24 +109,24 @@ def _answer(text: object, start: object, context: str, where: str) -> Answer:
     clean = as_text(text, where)
     if not isinstance(start, int) or not clean:
         raise InputError(
-            f"{where}: the answer {clean[:40]!r} begins at {repr(start)[:40]}",
-            fix="give a text that is not empty and the number of its first character, from 0",
+            f"{where}: the answer {clean[:40]!r} with answer_start {repr(start)[:40]} is invalid",
+            fix="use a non-empty text and the index of its first character, from 0",
         )
     if context.startswith(clean, start) and start >= 0:
         return Answer(text=clean, start=start)
-    places = _places(clean, context)
-    if places:
-        return Answer(text=clean, start=min(places, key=lambda place: abs(place - start)))
+    positions = _occurrences(clean, context)
+    if positions:
+        return Answer(text=clean, start=min(positions, key=lambda position: abs(position - start)))
     if start == NOT_IN_CONTEXT:
         return Answer(text=clean, start=NOT_IN_CONTEXT)
     raise InputError(
-        f"{where}: the answer {clean[:40]!r} does not stand in the context",
-        fix="repair it, or leave the question out",
+        f"{where}: the answer {clean[:40]!r} does not occur in the context",
+        fix="fix it, or leave the question out",
     )
 
 
-def _places(text: str, context: str) -> Sequence[int]:
-    places = [context.find(text)]
-    while places[-1] >= 0:
-        places.append(context.find(text, places[-1] + 1))
-    return places[:-1]
+def _occurrences(text: str, context: str) -> Sequence[int]:
+    positions = [context.find(text)]
+    while positions[-1] >= 0:
+        positions.append(context.find(text, positions[-1] + 1))
+    return positions[:-1]

@@ -1,4 +1,4 @@
-"""Sources of labelled data as records: rows of tables, values of JSON, items of a data set."""
+"""Records of labelled data: rows of tables, values of JSON, items of data sets."""
 
 import io
 import json
@@ -44,9 +44,9 @@ from cloze.data.sources import (
 from cloze.errors import InputError
 from cloze.files import PathLike
 
-MAX_JSON_CHARS = 2**30  # characters of a JSON file, which is in memory as a whole
+MAX_JSON_CHARS = 2**30  # JSON files are loaded into memory as a whole
 
-# Endings and how they are read, for `cloze.data.input_files`.
+# File name endings and formats.
 JSON_FORMATS: Mapping[str, str] = {
     ".json": "json",
     ".jsonl": "jsonl",
@@ -54,30 +54,30 @@ JSON_FORMATS: Mapping[str, str] = {
     ".parquet": "parquet",
 }
 TABLE_FORMATS: Mapping[str, str] = {**JSON_FORMATS, ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}
-# An object, an array of objects, DREAM's of texts in arrays; laid out over several lines or not.
+# An object, an array of objects, or DREAM's nested arrays; on one or several lines.
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:(?:\[\s*)*\{\s*(?:"|$)|(?:\[\s*){2,}"|[\[\s]+$)')
 
 
 class Pipe:
-    """A source that can be read once; what was read to tell its kind is read again."""
+    """Standard input or a named pipe; the bytes read to detect its format are read again."""
 
     def __init__(self, source: PathLike) -> None:
         self.name = STDIN if source == "-" else os.fspath(source)
         self._path = None if source == "-" else Path(source)
         self._stream: BinaryIO | None = None
-        self._first = b""  # up to the first line that is not blank
+        self._first = b""  # up to the first non-blank line
 
-    def detect_format(self, kinds: Mapping[str, str]) -> str:
-        """How to read it: as an ending says, if it has one of `kinds`, else as it begins.
+    def detect_format(self, formats: Mapping[str, str]) -> str:
+        """The format: by its ending, if that is in `formats`, else by its first bytes.
 
-        What begins as JSON does is JSON, lines of it or a whole. Anything else are columns where
-        `kinds` has them, or a table: with tabs, or with commas and no tab.
+        JSON is recognized by how it begins. Anything else is in columns if `formats` has them, or a
+        table: with tabs, or with commas and no tab.
         """
         ending = "" if self._path is None else split_endings(self._path)[0]
-        if ending in kinds:
-            return kinds[ending]
+        if ending in formats:
+            return formats[ending]
         self._open()
-        known = set(kinds.values())
+        known = set(formats.values())
         if _JSON.match(self._first) or known.isdisjoint(("tsv", "columns")):
             return "json"
         if "columns" in known:
@@ -86,10 +86,10 @@ class Pipe:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Its bytes, from the first one."""
+        """Open the stream, from the first byte."""
         stream = self._open()
         try:
-            with io.BufferedReader(_Rejoined(self._first, stream)) as whole:
+            with io.BufferedReader(_JoinedStream(self._first, stream)) as whole:
                 yield whole
         finally:
             if self._path is not None:
@@ -103,8 +103,8 @@ class Pipe:
         return self._stream
 
 
-class _Rejoined(io.RawIOBase):
-    """What was taken from a stream, and what is left of it, as it comes."""
+class _JoinedStream(io.RawIOBase):
+    """The bytes already read from a stream, followed by the rest of it."""
 
     def __init__(self, first: bytes, rest: BinaryIO) -> None:
         self._first = first
@@ -117,21 +117,21 @@ class _Rejoined(io.RawIOBase):
         if self._first:
             taken, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
         else:
-            taken = self._rest.read1(len(buffer))  # type: ignore[attr-defined]  # of all that buffer
+            taken = self._rest.read1(len(buffer))  # type: ignore[attr-defined]  # of buffered streams
         buffer[: len(taken)] = taken
         return len(taken)
 
 
-DataInput: TypeAlias = Path | Pipe | Iterable[Any]  # one file, or an iterable of mappings
+DataInput: TypeAlias = Path | Pipe | Iterable[Any]  # a file, a pipe, or an iterable of mappings
 T = TypeVar("T")
 
 
 class Record(NamedTuple):
-    """A tuple of fields, or a value of JSON, and where it stood."""
+    """A tuple of fields or a JSON value, with its file and line."""
 
     value: Any
     file: str
-    line: int  # from 1; in parquet files, data sets and arrays the number of the row
+    line: int  # from 1; in Parquet files, data sets and arrays the row number
 
     @property
     def where(self) -> str:
@@ -143,19 +143,19 @@ class Record(NamedTuple):
 
 def read_inputs(
     sources: Source | list[Source],
-    kinds: Mapping[str, str],
+    formats: Mapping[str, str],
     read: Callable[[DataInput], Iterator[T | InputError]],
     on_error: OnError,
 ) -> Iterator[T]:
-    """What `read` makes of every part of every source, in order, when it is asked for.
+    """Apply `read` to every input of every source lazily, in order.
 
-    A missing file is noticed at once, not when its turn comes.
+    A missing file is reported immediately, not when it is reached.
     """
     report = error_handler(on_error)
     streams: list[Iterator[T | InputError]] = []
     for source in split_sources(sources):
         try:
-            parts = find_inputs(source, kinds)
+            parts = find_inputs(source, formats)
         except InputError as error:
             report(error)
         else:
@@ -164,48 +164,48 @@ def read_inputs(
 
 
 def split_sources(data: Source | list[Source]) -> list[Any]:
-    """One source, or several, as a list; a list of rows is one."""
+    """A list of sources, from one or several; a list of rows is one source."""
     rows = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping)
     return [data] if rows else as_list(data)
 
 
-def find_inputs(source: Source, kinds: Mapping[str, str]) -> list[DataInput]:
-    """The files a source stands for, or the rows it is."""
+def find_inputs(source: Source, formats: Mapping[str, str]) -> list[DataInput]:
+    """The files that a source names, or the source itself if it is an iterable of rows."""
     if not isinstance(source, str | os.PathLike):
         return [check_row_source(source)]
     if is_stream(source):
         return [Pipe(source)]
-    return [Pipe(path) if path.is_fifo() else path for path in find_files(source, kinds)]
+    return [Pipe(path) if path.is_fifo() else path for path in find_files(source, formats)]
 
 
 def input_name(part: DataInput) -> str:
-    """What errors call it."""
+    """The name of an input in error messages."""
     if isinstance(part, Pipe):
         return part.name
     return str(part) if isinstance(part, Path) else f"<{type(part).__name__}>"
 
 
-def input_format(part: Path | Pipe, kinds: Mapping[str, str]) -> str:
-    """How to read it."""
-    return part.detect_format(kinds) if isinstance(part, Pipe) else file_format(part, kinds)
+def input_format(part: Path | Pipe, formats: Mapping[str, str]) -> str:
+    """The format of an input."""
+    return part.detect_format(formats) if isinstance(part, Pipe) else file_format(part, formats)
 
 
 def open_input(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
-    """Its bytes."""
+    """Open an input for reading bytes."""
     return part.open() if isinstance(part, Pipe) else open_binary(part)
 
 
-def read_records(part: DataInput, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
-    """The records of one part, a row that cannot be read as what is wrong with it."""
+def read_records(part: DataInput, formats: Mapping[str, str]) -> Iterator[Record | InputError]:
+    """The records of an input; a row that cannot be read becomes an error."""
     name = input_name(part)
-    for found in _numbered(part, kinds):
+    for found in _read_values(part, formats):
         yield found if isinstance(found, InputError) else Record(found[1], name, found[0])
 
 
-def read_mappings(part: DataInput, kinds: Mapping[str, str]) -> Iterator[Record | InputError]:
-    """The same, the fields of csv and tsv under the names in their first row."""
+def read_mappings(part: DataInput, formats: Mapping[str, str]) -> Iterator[Record | InputError]:
+    """The same, with the fields of csv and tsv as mappings by the names in their header."""
     names: tuple[str, ...] = ()
-    for record in read_records(part, kinds):
+    for record in read_records(part, formats):
         if isinstance(record, InputError) or not isinstance(record.value, tuple):
             yield record
         elif not names:
@@ -217,36 +217,38 @@ def read_mappings(part: DataInput, kinds: Mapping[str, str]) -> Iterator[Record 
 
 
 def find_class_names(part: DataInput, column: str) -> list[str] | None:
-    """The names of classes that a `datasets` object writes as numbers."""
+    """The class names of a `datasets` column that contains class numbers."""
     features = getattr(part, "features", None)
     feature = features.get(column) if isinstance(features, Mapping) else None
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
-def _numbered(part: DataInput, kinds: Mapping[str, str]) -> Iterable[NumberedValue | InputError]:
+def _read_values(
+    part: DataInput, formats: Mapping[str, str]
+) -> Iterable[NumberedValue | InputError]:
     if not isinstance(part, Path | Pipe):
         return enumerate(part, 1)
-    how = input_format(part, kinds)
-    if how == "json":
-        return _json(part)
-    if how == "parquet":  # read from its end: that a pipe has none will be told
+    format_ = input_format(part, formats)
+    if format_ == "json":
+        return _read_json(part)
+    if format_ == "parquet":  # a pipe cannot be read from its end, and reports that
         return read_parquet(Path(input_name(part)))
-    return _lines(part, how)
+    return _read_lines(part, format_)
 
 
-def _lines(part: Path | Pipe, how: str) -> Iterator[NumberedValue | InputError]:
+def _read_lines(part: Path | Pipe, format_: str) -> Iterator[NumberedValue | InputError]:
     with open_input(part) as stream:
         lines = TextLines(stream, input_name(part))
-        if how == "jsonl":
+        if format_ == "jsonl":
             yield from parse_json_lines(lines)
             return
-        for found in parse_csv(lines) if how == "csv" else parse_tsv(lines):
+        for found in parse_csv(lines) if format_ == "csv" else parse_tsv(lines):
             yield found if isinstance(found, InputError) else (found[0], tuple(found[1]))
 
 
-def _json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
-    """The items of an array (SQuAD's stands under "data"), or JSON lines under this ending."""
-    name, text = input_name(part), _text(part)
+def _read_json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
+    """The items of an array (in SQuAD under "data"), or JSON lines with the ending .json."""
+    name, text = input_name(part), _read_whole_text(part)
     if not text.strip():
         return
     try:
@@ -254,8 +256,8 @@ def _json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
     except (ValueError, RecursionError) as error:
         if getattr(error, "msg", "") != "Extra data":
             raise UnreadableFileError(
-                f"{name}:{getattr(error, 'lineno', 1)}: broken JSON: {error}",
-                fix="fetch or write the file again",
+                f"{name}:{getattr(error, 'lineno', 1)}: invalid JSON: {error}",
+                fix="download or write the file again",
             ) from error
         yield from parse_json_lines(TextLines(io.BytesIO(text.encode()), name))
     else:
@@ -264,8 +266,8 @@ def _json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
         yield from enumerate(value if isinstance(value, list) else [value], 1)
 
 
-def _text(part: Path | Pipe) -> str:
-    """All of it; what came by a pipe cannot be read again to tell the line of an error."""
+def _read_whole_text(part: Path | Pipe) -> str:
+    """The whole text; a pipe cannot be read again to find the line of an error."""
     name, whole = input_name(part), io.BytesIO()
     if isinstance(part, Pipe):
         with part.open() as stream:
@@ -279,6 +281,6 @@ def _text(part: Path | Pipe) -> str:
     if size > MAX_JSON_CHARS:
         raise UnreadableFileError(
             f"{name}: the file is larger than {MAX_JSON_CHARS >> 20} MiB",
-            fix="write it as JSON lines (jq -c '.[]'), in a name that ends in .jsonl",
+            fix="convert it to JSON lines (jq -c '.[]') in a file that ends in .jsonl",
         )
     return text

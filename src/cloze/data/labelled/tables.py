@@ -1,8 +1,8 @@
-"""Labelled texts and pairs from tables: csv, tsv, JSON lines, parquet, data sets.
+"""Labelled texts and pairs of texts from tables: csv, tsv, JSON lines, Parquet, data sets.
 
-Whether a csv or tsv has a header is told from its first row: it is one if a name is asked for, or
-if some field of it is a name that texts and labels go by (`labelled/columns.py`) and no field is a
-number. So GLUE's headers are found, byte order mark or not, and CoLA's first row and that of
+The first row of a csv or tsv is a header if a column name is requested, or if one of its fields is
+a known name of a text or label column (`labelled/columns.py`) and none is a number. This detects
+the headers of GLUE, with or without a byte order mark; the first rows of CoLA and of
 `text TAB label` are examples.
 """
 
@@ -34,7 +34,7 @@ from cloze.data.readers import as_text, check_complete, column_count_error
 from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
-ROWS_INSPECTED = 1000  # rows that tell what a table is
+ROWS_INSPECTED = 1000  # rows from which the columns are detected
 
 
 def read_text_examples(
@@ -46,50 +46,52 @@ def read_text_examples(
     number: bool | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[TextExample]:
-    """Every example of every source, in order, read as it is asked for.
+    """Read the examples of all sources lazily, in order.
 
-    A .txt file is read as a .tsv, and quotes in both are characters like any other; a .csv follows
-    RFC 4180. A table in which the first thousand rows have no label (an empty one, none, or GLUE's
-    -1) has none, and neither has one without a column for it; in any other a row without a label
-    is an error. A text may be empty.
+    A .txt file is read like a .tsv, and quotes have no special meaning in both; a .csv follows RFC
+    4180. A table is unlabelled if it has no label column or no label in the first thousand rows
+    (empty, missing, or GLUE's -1); in any other table a row without a label is an error. A text may
+    be empty.
 
     Args:
         sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
             `datasets` object or a list; or a list of these.
-        text: the column of the text, by name or by number from 1; found when left out.
-        pair: that of the second text; found if `text` is left out too.
-        label: that of the label; found when left out, and then it may be missing. With False none
-            is read, and none can be wrong.
-        number: whether labels are numbers or names of classes. When left out they are numbers if
-            all in the first thousand rows of the first file are and some have a fractional part.
-        on_error: what to do with what cannot be read: raise it, or hand it over and go on.
+        text: text column: name or 1-based number (default: auto-detected).
+        pair: column of the second text (default: auto-detected if `text` is not given either).
+        label: label column (default: auto-detected, and it may be missing). False: do not read
+            labels.
+        number: whether labels are numbers instead of class names. By default they are if all in the
+            first thousand rows of the first file are numbers and some have a fractional part.
+        on_error: "raise", or a function that is called with each error; reading then continues.
     """
-    asked = _asked(text, pair, label)
+    requested = _request_columns(text, pair, label)
     numbers = number
 
     def read(part: DataInput) -> Iterator[TextExample | InputError]:
         nonlocal numbers
-        table = _Table(part, asked)
+        table = _Table(part, requested)
         if numbers is None and table.columns:
-            numbers = table.columns.number  # for all files: a short one may hold whole ones only
+            numbers = (
+                table.columns.number
+            )  # for all files: a short one may contain whole numbers only
         yield from table.examples(bool(numbers))
 
     return read_inputs(sources, TABLE_FORMATS, read, on_error)
 
 
 class _Table:
-    """One file or data set: its first rows, what they tell, and the rest."""
+    """A file or data set: its first rows, the columns detected from them, and the rest."""
 
-    def __init__(self, part: DataInput, asked: RequestedColumns) -> None:
+    def __init__(self, part: DataInput, requested: RequestedColumns) -> None:
         self._part = part
         self._rest = check_complete(read_records(part, TABLE_FORMATS), input_name(part))
         self._head = list(islice(self._rest, ROWS_INSPECTED))
-        self._names: tuple[str, ...] = ()  # of the columns of a csv or tsv
+        self._names: tuple[str, ...] = ()  # column names of a csv or tsv
         self._header: Record | None = None
-        self.columns = self._find([row for row in self._head if isinstance(row, Record)], asked)
+        self.columns = self._find([row for row in self._head if isinstance(row, Record)], requested)
 
     def fail(self) -> NoReturn:
-        """Raise what was wrong where no row could be read."""
+        """Raise the first error if no row could be read."""
         raise next(row for row in self._head if isinstance(row, InputError))
 
     def examples(self, number: bool) -> Iterator[TextExample | InputError]:
@@ -102,39 +104,43 @@ class _Table:
                 except InputError as error:
                     yield error
 
-    def _find(self, rows: Sequence[Record], asked: RequestedColumns) -> Columns | None:
-        """The columns, from the rows that could be read; what the labels are like, for later."""
+    def _find(self, rows: Sequence[Record], requested: RequestedColumns) -> Columns | None:
+        """Detect the columns and the type of the labels from the first rows."""
         if not rows:
             return None
         where = rows[0].where
         if isinstance(rows[0].value, tuple):
-            columns = self._find_in_fields(rows, asked)
+            columns = self._find_in_fields(rows, requested)
         else:
             seen = (row.value for row in rows if isinstance(row.value, Mapping))
             names = list(dict.fromkeys(str(name) for row in seen for name in row))
-            columns = find_columns_by_name(names, asked, where) if names else Columns(text="text")
+            columns = (
+                find_columns_by_name(names, requested, where) if names else Columns(text="text")
+            )
         self._classes = find_class_names(self._part, columns.label or "")
         labels = [] if columns.label is None else list(self._labels(rows, columns.label))
         known = [label for label in labels if not _is_empty(label)]
-        self._unlabelled = all(map(_is_minus_one, known))  # a test file of GLUE, or no label at all
+        self._unlabelled = all(
+            map(_is_minus_one, known)
+        )  # a test file of GLUE, or no labels at all
         real = not self._unlabelled and not self._classes and all(map(is_number, known))
         return replace(columns, number=real and any(map(_is_fractional, known)))
 
-    def _find_in_fields(self, rows: Sequence[Record], asked: RequestedColumns) -> Columns:
+    def _find_in_fields(self, rows: Sequence[Record], requested: RequestedColumns) -> Columns:
         first: tuple[str, ...] = rows[0].value
-        if is_header(first, asked):
+        if is_header(first, requested):
             self._names, self._header = first, rows[0]
-            return find_columns_by_name(first, asked, rows[0].where)
+            return find_columns_by_name(first, requested, rows[0].where)
         self._names = tuple(str(number) for number, _ in enumerate(first, 1))
         alike = [row.value for row in rows if len(row.value) == len(first)]
-        return find_columns_by_content(alike, asked, rows[0].where)
+        return find_columns_by_content(alike, requested, rows[0].where)
 
     def _labels(self, rows: Sequence[Record], column: str) -> Iterator[object]:
         for row in rows:
             if row is not self._header:
                 try:
                     yield self._mapping(row).get(column)
-                except InputError:  # told when its turn comes
+                except InputError:  # reported when the row is reached
                     continue
 
     def _mapping(self, row: Record) -> Mapping[str, Any]:
@@ -152,11 +158,11 @@ class _Table:
 
     def _example(self, row: Record, number: bool) -> TextExample:
         values, columns = self._mapping(row), self.columns
-        assert columns is not None  # there is a row
+        assert columns is not None  # there is at least one row
         texts = [name for name in (columns.text, columns.pair) if name is not None]
         for name in texts:
             if name not in values:
-                raise InputError(f"{row.where}: there is no {name!r} in it", fix="repair the row")
+                raise InputError(f"{row.where}: the column {name!r} is missing", fix="fix the row")
         text, *pair = (as_text(values[name], row.where) for name in texts)
         label = None if columns.label is None else values.get(columns.label)
         return TextExample(
@@ -170,15 +176,13 @@ class _Table:
         if self._unlabelled and (_is_empty(value) or _is_minus_one(value)):
             return None
         if _is_empty(value):
-            raise InputError(
-                f"{where}: the label is missing", fix="fill it in, or leave the row out"
-            )
+            raise InputError(f"{where}: the label is missing", fix="add it, or leave the row out")
         if self._classes and isinstance(value, int):
             return self._classes[value] if 0 <= value < len(self._classes) else None
-        return _number(value, where) if number else _name(value, where)
+        return _parse_number(value, where) if number else _parse_class_name(value, where)
 
 
-def _asked(
+def _request_columns(
     text: str | int | None, pair: str | int | None, label: str | int | Literal[False] | None
 ) -> RequestedColumns:
     wanted = None if label is False else label
@@ -201,11 +205,11 @@ def _is_fractional(label: object) -> bool:
     return math.isfinite(value) and not value.is_integer()
 
 
-def _number(value: object, where: str) -> float:
+def _parse_number(value: object, where: str) -> float:
     if not is_number(value):
         raise InputError(
             f"{where}: the label {repr(value)[:40]} is not a number",
-            fix="repair the row, or read labels as classes",
+            fix="fix the row, or read labels as class names",
         )
     number = float(value)  # type: ignore[arg-type]  # is_number
     if not math.isfinite(number):
@@ -213,14 +217,14 @@ def _number(value: object, where: str) -> float:
     return number
 
 
-def _name(value: object, where: str) -> str:
+def _parse_class_name(value: object, where: str) -> str:
     if isinstance(value, float):
-        # a column of whole numbers comes as floats where some were missing
-        number = _number(value, where)
+        # a column of whole numbers with missing values contains floats
+        number = _parse_number(value, where)
         return str(int(number)) if number.is_integer() else str(number)
     if isinstance(value, str | int):
         return str(value).strip()
     raise InputError(
-        f"{where}: the label {repr(value)[:40]} is not one name",
-        fix="give every example one label, as a text or a number",
+        f"{where}: the label {repr(value)[:40]} is not a class name",
+        fix="use one label per example, a string or a number",
     )

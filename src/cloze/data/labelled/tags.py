@@ -1,4 +1,9 @@
-"""Tagged sentences from files and data sets: CoNLL in its kinds, and JSON."""
+"""Tagged sentences from files and data sets: CoNLL formats, and JSON.
+
+JSON as written by annotation tools: `{"text": …, "spans": [{"start": 0, "end": 4, "label":
+"PER"}]}`, also under "entities" or "label" and as `[0, 4, "PER"]`; and as in data sets:
+`{"tokens": […], "ner_tags": […]}`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -31,7 +36,7 @@ from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 from cloze.text.words import WordSpans, find_words, join_words
 
-# In a folder these are read; a file that is named may end in anything.
+# Endings of the files that are read in a folder; a file that is named may have any ending.
 TAG_FORMATS: Mapping[str, str] = {
     **JSON_FORMATS,
     **dict.fromkeys(
@@ -48,19 +53,19 @@ def read_tagged_examples(
     scheme: str | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[TaggedExample]:
-    """Every sentence of every source, in order; a file is read as a whole when its turn comes.
+    """Read the sentences of all sources lazily, in order, one file at a time.
 
-    Tags of spans become IOB2. Sentences stand in one document up to the next -DOCSTART- or
-    `# newdoc`; in a file that has neither, each is a document of its own. A row that cannot be
-    read is an error by itself, and its sentence is left out.
+    Span tags are converted to IOB2. A document ends at the next -DOCSTART- or `# newdoc`; in a file
+    that has neither, every sentence is a document. A sentence with a row that cannot be read is
+    left out, and the row is reported as an error.
 
     Args:
         sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
             `datasets` object or a list; or a list of these.
-        column: where the tags are: a number from 1 (the last column when left out), a name of
-            CoNLL-U (upos when left out), or a key of JSON.
-        scheme: IOB1, IOB2, BIOES or plain; told from all tags of a file when left out.
-        on_error: what to do with what cannot be read: raise it, or hand it over and go on.
+        column: column of the tags: a 1-based number (default: the last column), a name of CoNLL-U
+            (default: upos), or a JSON key.
+        scheme: IOB1, IOB2, BIOES or plain (default: auto-detected from all tags of a file).
+        on_error: "raise", or a function that is called with each error; reading then continues.
     """
     how = None if scheme is None else parse_scheme(scheme)
     column = None if column is None else str(column)
@@ -68,7 +73,7 @@ def read_tagged_examples(
 
     def read(part: DataInput) -> Iterator[TaggedExample | InputError]:
         nonlocal document
-        found = list(check_complete(_sentences(part, column), input_name(part)))
+        found = list(check_complete(_read_sentences(part, column), input_name(part)))
         sentences = [one for one in found if isinstance(one, Sentence)]
         known = how or detect_tag_scheme([one.tags for one in sentences if one.tags is not None])
         last: int | None = None
@@ -89,14 +94,14 @@ def read_tagged_examples(
     return read_inputs(sources, TAG_FORMATS, read, on_error)
 
 
-def _sentences(part: DataInput, column: str | None) -> Found:
+def _read_sentences(part: DataInput, column: str | None) -> Found:
     if isinstance(part, Path | Pipe) and input_format(part, TAG_FORMATS) == "columns":
         with open_input(part) as stream:
             return read_conll(TextLines(stream, input_name(part)), column)
-    return _from_json(part, column)
+    return _read_json_sentences(part, column)
 
 
-def _from_json(part: DataInput, column: str | None) -> Found:
+def _read_json_sentences(part: DataInput, column: str | None) -> Found:
     for record in read_records(part, TAG_FORMATS):
         if isinstance(record, InputError):
             yield record
@@ -116,26 +121,26 @@ _SPANS = ("spans", "entities", "labels", "label")
 _START, _END = ("start", "start_offset"), ("end", "end_offset")
 _LABEL = ("label", "type", "entity_group", "entity", "tag")
 
-Tagged = tuple[str, WordSpans, tuple[str, ...] | None]  # text, words, tags if there are any
+Tagged = tuple[str, WordSpans, tuple[str, ...] | None]  # text, words, and tags if there are any
 
 
 def find_tags_key(value: object, column: str | None) -> str | None:
-    """Where a record with words of its own has its tags."""
-    if not isinstance(value, Mapping) or _first(value, _WORDS) is None:
+    """The key of the tags in a record with a list of words."""
+    if not isinstance(value, Mapping) or _first_key(value, _WORDS) is None:
         return None
-    return column if column is not None else _first(value, TAGS)
+    return column if column is not None else _first_key(value, TAGS)
 
 
 def parse_tagged_record(record: Record, column: str | None, names: Sequence[str] | None) -> Tagged:
-    """The sentence of a record; `names` are those of tags that are written as numbers."""
+    """The sentence of a record; `names` are the names of tags that are numbers."""
     value = record.value
-    if isinstance(value, Mapping) and (words := _first(value, _WORDS)) is not None:
+    if isinstance(value, Mapping) and (words := _first_key(value, _WORDS)) is not None:
         return _from_words(record, value[words], find_tags_key(value, column), names)
     if isinstance(value, Mapping) and "text" in value:
-        key = column if column is not None else _first(value, _SPANS)
+        key = column if column is not None else _first_key(value, _SPANS)
         return _from_spans(as_text(value["text"], record.where), record, key)
     raise InputError(
-        f"{record.where}: neither a text with spans nor words with tags",
+        f"{record.where}: expected a text with spans or words with tags",
         fix='write {"text": "…", "spans": [{"start": 0, "end": 4, "label": "PER"}]}',
     )
 
@@ -145,29 +150,27 @@ def _from_words(
 ) -> Tagged:
     where = record.where
     if not isinstance(words, Sequence) or isinstance(words, str) or not words:
-        raise InputError(f"{where}: the words are not a list", fix="write a list of texts")
+        raise InputError(f"{where}: the words are not a list", fix="use a list of strings")
     clean = [as_text(word, where) for word in words]
     if not all(clean):
-        raise InputError(f"{where}: a word is empty", fix="repair the row, or leave it out")
+        raise InputError(f"{where}: a word is empty", fix="fix the row, or leave it out")
     text, places = join_words(clean)
     if key is None or record.value.get(key) is None:
         return text, places, None
     tags = record.value[key]
     if not isinstance(tags, Sequence) or isinstance(tags, str) or len(tags) != len(words):
         count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
-        raise InputError(
-            f"{where}: {len(words)} words and {count}", fix="give one tag for each word"
-        )
-    return text, places, tuple(_tag(tag, names, where) for tag in tags)
+        raise InputError(f"{where}: {len(words)} words and {count}", fix="use one tag per word")
+    return text, places, tuple(_parse_tag(tag, names, where) for tag in tags)
 
 
-def _tag(tag: object, names: Sequence[str] | None, where: str) -> str:
+def _parse_tag(tag: object, names: Sequence[str] | None, where: str) -> str:
     if isinstance(tag, str) and tag.strip():
         return tag.strip()
     if isinstance(tag, int) and names and 0 <= tag < len(names):
         return names[tag]
     raise InputError(
-        f"{where}: the tag {repr(tag)[:40]} has no name", fix="write tags by name: B-PER, O"
+        f"{where}: the tag {repr(tag)[:40]} has no name", fix="use tag names: B-PER, O"
     )
 
 
@@ -176,42 +179,42 @@ def _from_spans(text: str, record: Record, key: str | None) -> Tagged:
         return text, find_words(text), None
     listed = record.value[key]
     if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise InputError(f"{record.where}: {key!r} is not a list of spans", fix="write […]")
-    spans = sorted({_span(span, len(text), record.where) for span in listed})
+        raise InputError(f"{record.where}: {key!r} is not a list of spans", fix="use a JSON array")
+    spans = sorted({_parse_span(span, len(text), record.where) for span in listed})
     for before, after in pairwise(spans):
         if after[0] < before[1]:
             raise InputError(
                 f"{record.where}: the spans {before} and {after} overlap",
-                fix="a word has one tag: leave one of them out",
+                fix="remove one of them: a word has one tag",
             )
     words = find_words(text, {border for span in spans for border in span[:2]})
     return (
         text,
         words,
-        spans_to_tags([_whole(span, words, record.where) for span in spans], len(words)),
+        spans_to_tags([_to_word_span(span, words, record.where) for span in spans], len(words)),
     )
 
 
-def _whole(span: tuple[int, int, str], words: WordSpans, where: str) -> tuple[int, int, str]:
+def _to_word_span(span: tuple[int, int, str], words: WordSpans, where: str) -> tuple[int, int, str]:
     start, end, label = span
     inside = [n for n, (first, last) in enumerate(words) if start <= first and last <= end]
     if not inside:
-        raise InputError(f"{where}: the span {span} covers no word", fix="move it, or leave it out")
+        raise InputError(f"{where}: the span {span} contains no word", fix="move it, or remove it")
     return inside[0], inside[-1] + 1, label
 
 
-def _span(value: Any, length: int, where: str) -> tuple[int, int, str]:  # noqa: ANN401
+def _parse_span(value: Any, length: int, where: str) -> tuple[int, int, str]:  # noqa: ANN401
     if isinstance(value, Mapping):
-        keys = [_first(value, names) for names in (_START, _END, _LABEL)]
+        keys = [_first_key(value, names) for names in (_START, _END, _LABEL)]
         value = [value.get(key) for key in keys]
     match value:
         case [int(start), int(end), str(label)] if 0 <= start < end <= length and label.strip():
             return start, end, label.strip()
     raise InputError(
-        f"{where}: {repr(value)[:60]} is not a span of a text of {length:,} characters",
-        fix="write its first character, the one behind its last, and its label",
+        f"{where}: {repr(value)[:60]} is not a valid span in a text of {length:,} characters",
+        fix="use the start, the end (exclusive) and the label",
     )
 
 
-def _first(value: Mapping[str, Any], names: Sequence[str]) -> str | None:
+def _first_key(value: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((name for name in names if name in value), None)
