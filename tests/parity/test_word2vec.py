@@ -47,14 +47,14 @@ def test_gensim_opens_ours(ours, tmp_path, binary):
     assert read.index_to_key == WORDS
     assert (read.vectors == ours.vectors).all()
     few = models.KeyedVectors.load_word2vec_format(str(path), binary=binary, limit=3)
-    assert (few.vectors == import_vectors(path, limit=3).vectors).all()
+    assert (few.vectors == import_vectors(path, limit=3).module.vectors).all()
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_ours_opens_gensims(ours, theirs, tmp_path, binary):
     path = tmp_path / ("words.bin" if binary else "words")
     theirs.save_word2vec_format(str(path), binary=binary)
-    read = import_vectors(path)
+    read = import_vectors(path).module
     assert list(read.words) == WORDS
     np.testing.assert_allclose(read.vectors, ours.vectors, rtol=1e-6)
 
@@ -62,7 +62,7 @@ def test_ours_opens_gensims(ours, theirs, tmp_path, binary):
 def test_glove_files_have_no_header(ours, theirs, tmp_path):
     path = tmp_path / "glove.txt"
     theirs.save_word2vec_format(str(path), write_header=False)
-    np.testing.assert_allclose(import_vectors(path).vectors, ours.vectors, rtol=1e-6)
+    np.testing.assert_allclose(import_vectors(path).module.vectors, ours.vectors, rtol=1e-6)
     export_vectors(ours, path, header=False)
     read = models.KeyedVectors.load_word2vec_format(str(path), no_header=True)
     assert (read.vectors == ours.vectors).all()

@@ -36,8 +36,8 @@ def test_word_vectors(text, tmp_path):
     ended = cloze.pretrain(
         [text], tmp_path / "words", family="word2vec", settings=settings, epochs=1, threads=1
     )
-    assert ended.scores["words"] == len(cloze.load(tmp_path / "words").words)
-    assert cloze.load(tmp_path / "words").vectors.shape[1] == 4
+    assert ended.scores["words"] == len(cloze.load(tmp_path / "words").module.words)
+    assert cloze.load(tmp_path / "words").module.vectors.shape[1] == 4
 
 
 def test_a_recipe_says_which_family(text, tmp_path):

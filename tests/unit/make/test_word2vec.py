@@ -38,11 +38,11 @@ def test_text_to_a_folder(source, tmp_path):
         progress=lambda stage, *_: stages.add(stage),
     )
     opened = cloze.load(tmp_path / "words")
-    assert (opened.vectors == made.vectors).all()
-    assert opened.words[0] == "the"
-    assert opened["The"].shape == (8,)
-    assert opened.training["run"]["epochs"] == 1
-    assert opened.training["vocabulary"]["min_count"] == 1
+    assert (opened.module.vectors == made.module.vectors).all()
+    assert opened.module.words[0] == "the"
+    assert opened.module["The"].shape == (8,)
+    assert opened.config.training["run"]["epochs"] == 1
+    assert opened.config.training["vocabulary"]["min_count"] == 1
     assert stages >= {"words written", "words trained on"}
     with raises(InputError, "exists"):
         train_word2vec(source, tmp_path / "words", **SMALL, text=ALL)
@@ -52,7 +52,7 @@ def test_text_to_a_folder(source, tmp_path):
 def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
     how = SMALL | {"config": Word2VecConfig(hidden_size=8, grams=Grams(buckets=100))}
     made = train_word2vec(source, tmp_path / "words", **how, text=ALL)
-    opened = cloze.load(tmp_path / "words")
+    made, opened = made.module, cloze.load(tmp_path / "words").module
     assert (opened["doggy"] == made["doggy"]).all()
     # a known word's vector is the mean of its own row and its n-grams', which is not theirs alone
     assert not np.allclose(made["dog"], made.gram_vectors[made.grams.of("dog")].mean(0))
@@ -63,7 +63,7 @@ def test_texts_in_memory_are_rows(tmp_path):
     from_file = tmp_path / "text.txt"
     from_file.write_text(LINES)
     same = train_word2vec(from_file, **SMALL, text=ALL)
-    assert (made.vectors == same.vectors).all()
+    assert (made.module.vectors == same.module.vectors).all()
 
 
 @pytest.mark.parametrize("stream", ["-", iter(["a b"])])

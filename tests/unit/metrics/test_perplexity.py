@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloze.decode.language import language_model
 from cloze.errors import InputError
 from cloze.metrics.perplexity import LanguageScore, perplexity, score_language
 from grams import text_model
@@ -48,7 +49,7 @@ def test_words_and_pieces_are_told_apart():
 
 
 def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
-    model = text_model(3)
+    model = language_model(text_model(3))
     seen = score_language(model, ["the cat sat on the mat"])
     other = score_language(model, ["mat the on sat cat the"])
     assert seen.perplexity < other.perplexity
@@ -56,7 +57,7 @@ def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
 
 
 def test_many_texts_are_scored_as_one_by_one():
-    model = text_model(3)
+    model = language_model(text_model(3))
     lines = ["the cat sat", "a dog"] * 700  # more than one batch
     one, two = (score_language(model, [line]).log_p for line in lines[:2])
     assert score_language(model, lines).log_p == pytest.approx(700 * (one + two))

@@ -1,7 +1,7 @@
 """The words and phrases of a text, and their counts.
 
-A word is a run of letters and digits, with apostrophes inside it ("don't"); every ideograph is one
-of its own. Text that is split already is taken as it is: `kind="spaced"`.
+A word is a sequence of letters and digits, with apostrophes inside it ("don't"); every ideograph is
+a word. Text that is tokenized already is split at spaces: `kind="spaced"`.
 """
 
 import re
@@ -38,14 +38,14 @@ class Vocabulary:
     phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins, such as "new york"
 
     def splitter(self, text: Word2VecVocabulary) -> Split:
-        """Text to words and phrases."""
+        """A function that splits text into words and phrases."""
         return partial(split_text, text=text, phrases=self.phrases)
 
 
 def split_text(
     line: str, *, text: Word2VecVocabulary, phrases: Sequence[frozenset[str]] = ()
 ) -> list[str]:
-    """The words of a line, those of a phrase joined by `_`."""
+    """The words of a line; the words of a phrase are joined by `_`."""
     if text.lowercase:
         line = line.lower()
     if text.kind == "spaced":
@@ -74,7 +74,7 @@ def join_phrases(words: list[str], pairs: frozenset[str]) -> list[str]:
 def count_words(
     texts: Texts, text: Word2VecVocabulary, progress: ProgressCallback | None = None
 ) -> Vocabulary:
-    """Count words in one pass over the texts; before it, one pass for each round of phrases."""
+    """Count words in one pass over the texts, after one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
     for _ in range(text.phrases):
         split = partial(split_text, text=text, phrases=tuple(phrases))
@@ -96,7 +96,7 @@ def count_words(
 
 
 def find_phrases(counts: Counter[str], text: Word2VecVocabulary) -> frozenset[str]:
-    """Pairs that occur together far more often than apart would explain.
+    """Pairs that occur together far more often than expected by chance.
 
     Mikolov et al. 2013, §4: (count(ab) − δ) / (count(a) · count(b)), δ = min_count, which
     word2phrase.c multiplies by the number of words.
