@@ -1,4 +1,4 @@
-"""Which words a translation came from: a heat map, and lines from word to word."""
+"""Word alignments of a translation: as a heatmap, and as lines between words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from cloze.plot.heatmap import Heatmap
 from cloze.plot.svg import MARGIN, NARROW, Element, Figure
 
 _GAP = 18.0  # between two words
-_TOP, _LINES = 48.0, 110.0  # where the first row of words stands, and the height of the lines
-_FAINT = 0.15  # the least a line is seen
+_TOP, _LINES = 48.0, 110.0  # top of the first row of words, and height of the lines
+_FAINT = 0.15  # minimum opacity of a line
 
 
 def alignment_heatmap(
@@ -23,7 +23,7 @@ def alignment_heatmap(
     title: str = "Alignment",
     note: str = "",
 ) -> Heatmap:
-    """How much of each source word went into each target word: a row sums to one."""
+    """Attention weights of each target word over the source words; each row sums to one."""
     return Heatmap(
         title=title,
         values=weights,
@@ -38,9 +38,9 @@ def alignment_heatmap(
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentLines(Figure):
-    """Two rows of words, and a line from each target word to the source word it looks at most.
+    """Two rows of words, and a line from each target word to the source word it attends to most.
 
-    The surer, the stronger the line.
+    The larger the weight, the more opaque the line.
     """
 
     title: str
@@ -55,12 +55,12 @@ class AlignmentLines(Figure):
             raise InputError(
                 f"alignment {self.title!r} has {len(self.target)} × {len(self.source)} words, and "
                 f"{len(self.weights)} rows of {' and '.join(map(str, sorted(sizes)))} weights",
-                fix="give each target word a weight for each source word",
+                fix="pass one weight per source word for each target word",
             )
 
     @property
     def links(self) -> list[tuple[int, int, float]]:
-        """Source word, target word and weight of each line."""
+        """Source index, target index and weight of each line."""
         found = []
         for at, row in enumerate(self.weights):
             if row:
@@ -70,7 +70,7 @@ class AlignmentLines(Figure):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Every line, exactly."""
+        """All values, unrounded."""
         return {
             "kind": "alignment",
             "title": self.title,
@@ -84,7 +84,7 @@ class AlignmentLines(Figure):
         return max(NARROW, _row_width(self.source), _row_width(self.target))
 
     def element(self) -> Element:
-        """The picture as part of a page."""
+        """The figure as part of a page."""
         note = [Element("figcaption", self.note)] if self.note else []
         return Element("figure", self.svg(), *note, class_="wide" if self.width > NARROW else None)
 
@@ -112,10 +112,10 @@ class AlignmentLines(Figure):
         self, first: Sequence[float], second: Sequence[float], bottom: float
     ) -> Iterator[Element]:
         for source, target, weight in self.links:
-            told = f"{self.source[source]} → {self.target[target]} – {format_percent(weight)}"
+            title = f"{self.source[source]} → {self.target[target]} – {format_percent(weight)}"
             yield Element(
                 "path",
-                Element("title", told),
+                Element("title", title),
                 d=f"M{first[source]:.1f} {_TOP + 6:.1f}L{second[target]:.1f} {bottom:.1f}",
                 class_="c0",
                 stroke_opacity=f"{max(_FAINT, min(weight, 1.0)):.3f}",
@@ -127,7 +127,7 @@ def _row_width(words: Sequence[str]) -> float:
 
 
 def _word_centers(words: Sequence[str], width: float) -> list[float]:
-    """The middle of each word, in a row in the middle of the picture."""
+    """The center of each word, in a centered row."""
     at = (width - _row_width(words)) / 2
     found = []
     for word in words:
@@ -137,5 +137,5 @@ def _word_centers(words: Sequence[str], width: float) -> list[float]:
     return found
 
 
-def _draw_words(words: Sequence[str], places: Sequence[float], y: float) -> list[Element]:
-    return [draw_text(word, x, y, class_="middle") for word, x in zip(words, places, strict=True)]
+def _draw_words(words: Sequence[str], centers: Sequence[float], y: float) -> list[Element]:
+    return [draw_text(word, x, y, class_="middle") for word, x in zip(words, centers, strict=True)]

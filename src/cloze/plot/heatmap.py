@@ -1,7 +1,8 @@
-"""Heat maps: a number in each cell, and a shade that grows with it.
+"""Heatmaps: a number in each cell, and a shade that grows with it.
 
-For a confusion matrix, for attention: whatever has words along both sides. One colour, from none
-to full, so that it reads the same for all eyes and in print; the ink stands out on every shade.
+For confusion matrices, attention weights and alignments. There is one color with varying opacity,
+so that the figure is readable in print and for color-blind people; the text contrasts with every
+shade.
 """
 
 import math
@@ -16,22 +17,22 @@ from cloze.plot.axes import FONT, draw_heading, draw_text, text_width
 from cloze.plot.format import format_number, format_percent
 from cloze.plot.svg import MARGIN, NARROW, WIDE, Element, Figure
 
-_LONGEST = 18  # letters of a name
-_CELL = (14.0, 180.0)  # width of a cell, at least and at most
+_LONGEST = 18  # characters of a name
+_CELL = (14.0, 180.0)  # minimum and maximum width of a cell
 _CELL_HEIGHT = (14.0, 72.0)
-_TIGHT = 30.0  # cells narrower than this ask for a wide picture
-_HEIGHT = 240.0  # of all rows, if cells may choose
-_SMALLEST = 7.0  # letters that can still be read
-_EASY = 10.0  # and those that are read with ease
+_TIGHT = 30.0  # narrower cells require a wide figure
+_HEIGHT = 240.0  # of all rows, if there are few
+_SMALLEST = 7.0  # minimum font size
+_EASY = 10.0  # font size that is easy to read
 _SLANT = math.sqrt(0.5)  # of 45°
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heatmap(Figure):
-    """Rows of numbers with a name for each row and each column.
+    """A matrix of numbers with a name for each row and column.
 
-    A number that is None or not finite leaves its cell empty. The shade of a cell is its number's
-    share of the largest, unless `shades` says otherwise, each from 0 to 1; below 0 there is none.
+    A number that is None or not finite leaves its cell empty. The shade of a cell, from 0 to 1, is
+    its number divided by the largest one, unless `shades` is given.
     """
 
     title: str
@@ -40,9 +41,9 @@ class Heatmap(Figure):
     columns: Sequence[str]
     row_title: str = ""
     column_title: str = ""
-    percent: bool = False  # values are shares of one
+    percent: bool = False  # values are fractions
     shades: Sequence[Sequence[float]] | None = None
-    shade_title: str = ""  # what a shade is a share of, for the reader who points at a cell
+    shade_title: str = ""  # what the shade is a fraction of, for the tooltip
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -52,14 +53,14 @@ class Heatmap(Figure):
             widths = {len(row) for row in matrix}
             if len(matrix) != len(self.rows) or widths - {len(self.columns)}:
                 raise InputError(
-                    f"heat map {self.title!r} has {len(self.rows)} × {len(self.columns)} names, "
+                    f"heatmap {self.title!r} has {len(self.rows)} × {len(self.columns)} names, "
                     f"and {len(matrix)} rows of {' and '.join(map(str, sorted(widths)))} {what}",
-                    fix="give each row and each column one name",
+                    fix="pass one name for each row and column",
                 )
 
     @property
     def data(self) -> dict[str, Any]:
-        """Every number, unrounded; None where there is none."""
+        """All values, unrounded; None where there is none."""
         return {
             "kind": "heat",
             "title": self.title,
@@ -76,11 +77,11 @@ class Heatmap(Figure):
 
     @property
     def wide(self) -> bool:
-        """Whether it needs all of a page's width."""
+        """Whether it needs the full width of a page."""
         return self.width > NARROW
 
     def element(self) -> Element:
-        """The map as part of a page."""
+        """The heatmap as part of a page."""
         note = [Element("figcaption", self.note)] if self.note else []
         return Element("figure", self.svg(), *note, class_="wide" if self.wide else None)
 
@@ -145,7 +146,7 @@ class Heatmap(Figure):
                     height=layout.cell_height,
                     fill_opacity=f"{shades[row][column]:.3f}",
                 )
-                # Where there is little room, cells of nothing would hide the others.
+                # If there is little space, zeros would hide the other numbers.
                 if size and value is not None and (value or size >= _EASY):
                     middle = y + layout.cell_height / 2 + 0.35 * size
                     css = "middle" if value else "middle zero"
@@ -174,7 +175,7 @@ class Heatmap(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """Where everything of a map lies."""
+    """Positions of all parts of a heatmap."""
 
     width: float
     height: float
@@ -185,31 +186,31 @@ class _Layout:
     right: float
     bottom: float
     slanted: bool
-    numbers: tuple[Callable[[float], str], float]  # how they are written, and how large; 0: not
+    numbers: tuple[Callable[[float], str], float]  # format and font size; 0: not shown
 
     @classmethod
-    def of(cls, heat: Heatmap) -> "_Layout":
-        left = 10 + _max_name_width(heat.rows) + (18 if heat.row_title else 0)
-        names = _max_name_width(heat.columns)
-        across, down = max(len(heat.columns), 1), max(len(heat.rows), 1)
+    def of(cls, heatmap: Heatmap) -> "_Layout":
+        left = 10 + _max_name_width(heatmap.rows) + (18 if heatmap.row_title else 0)
+        names = _max_name_width(heatmap.columns)
+        across, down = max(len(heatmap.columns), 1), max(len(heatmap.rows), 1)
 
         def cell(width: float) -> tuple[float, bool]:
-            """The width of cells in a picture of this width, and whether names must slant."""
+            """The width of cells in a figure of this width, and whether names must be slanted."""
             size = _clamp((width - left) / across, _CELL)
             if names + 6 <= size:
                 return size, False
-            # the last name leans out of the picture by what its cell does not cover
+            # the last slanted name extends beyond its cell
             return _clamp((width - left - _SLANT * names) / (across - 0.5), _CELL), True
 
         narrow = cell(NARROW)
         size, slanted = narrow if narrow[0] >= _TIGHT else cell(WIDE)
-        # Few rows: cells as high as look well beside their width. Many: about square.
+        # Few rows: higher cells. Many rows: about square.
         height = _clamp(max(_HEIGHT / down, min(size, 24.0)), _CELL_HEIGHT)
-        top = 34 + (18 if heat.column_title else 0) + (_SLANT * names + 6 if slanted else 12)
+        top = 34 + (18 if heatmap.column_title else 0) + (_SLANT * names + 6 if slanted else 12)
         right, bottom = left + size * across, top + height * down
-        leaning = right + _SLANT * names - size / 2 if slanted else right
+        slanted_right = right + _SLANT * names - size / 2 if slanted else right
         return cls(
-            width=max(NARROW if narrow[0] >= _TIGHT else WIDE, round(leaning)),
+            width=max(NARROW if narrow[0] >= _TIGHT else WIDE, round(slanted_right)),
             height=bottom,
             left=left,
             top=top,
@@ -218,18 +219,18 @@ class _Layout:
             cell_width=size,
             cell_height=height,
             slanted=slanted,
-            numbers=_choose_number_format(heat, size - 2, height - 2),
+            numbers=_choose_number_format(heatmap, size - 2, height - 2),
         )
 
 
 def _choose_number_format(
-    heat: Heatmap, width: float, height: float
+    heatmap: Heatmap, width: float, height: float
 ) -> tuple[Callable[[float], str], float]:
-    """The longest way to write the numbers that is easy to read in a cell, else the shortest."""
-    real = _known_values(heat.values)
+    """The most detailed format that is easy to read in a cell, else the shortest."""
+    real = _known_values(heatmap.values)
     ways = (
         (format_percent, _format_whole_percent)
-        if heat.percent
+        if heatmap.percent
         else (_format_plain, format_number, _format_brief)
     )
     size = 0.0
@@ -246,7 +247,7 @@ def _format_plain(value: float) -> str:
 
 
 def _format_brief(value: float) -> str:
-    """Two digits that matter: .52, 1.2k."""
+    """Two significant digits: .52, 1.2k."""
     if abs(value) >= 1000:  # noqa: PLR2004
         return f"{value / 1000:.2g}k" if abs(value) < 99_500 else format_number(value)  # noqa: PLR2004
     if value == round(value):
@@ -259,7 +260,7 @@ def _format_whole_percent(value: float) -> str:
 
 
 def _shorten(name: str) -> str:
-    """A name in the room of `_LONGEST` letters; Chinese ones count twice."""
+    """Shorten a name to `_LONGEST` characters; wide characters count twice."""
     room = float(_LONGEST)
     for number, letter in enumerate(name):
         room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
@@ -286,5 +287,5 @@ def _known_values(values: Sequence[Sequence[float | None]]) -> list[float]:
 
 
 def _finite(value: float | None) -> float | None:
-    """A plain number, which numpy's own kinds are not; None where there is none."""
+    """A Python float; None for None, NaN and infinity."""
     return None if value is None or not math.isfinite(value) else float(value)

@@ -1,6 +1,6 @@
-"""Vectors as rows of coloured cells: red near 2, white near 0, blue near −2.
+"""Vectors as rows of colored cells: red for positive, white for zero, blue for negative values.
 
-Words of one kind show the same columns. Beyond ±2, or another limit, a colour stays as it is.
+Similar words have similar columns. Beyond ±2, or another limit, the color is saturated.
 """
 
 import math
@@ -14,21 +14,21 @@ from cloze.plot.svg import MARGIN, WIDE, Element, Figure
 
 LIMIT = 2.0
 _BLUE, _WHITE, _RED = (33, 102, 172), (255, 255, 255), (178, 24, 43)
-_HEIGHT, _LOW = 26.0, 12.0  # of a row; where there are many
-_MANY = 20  # rows from which on they are low, and touch
+_HEIGHT, _LOW = 26.0, 12.0  # of a row; if there are many rows
+_MANY = 20  # from this number on, rows are lower and touch
 _TOP = 54.0
-_KEY = 160.0  # width of the key
+_KEY = 160.0  # width of the color scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorHeatmap(Figure):
-    """A name and its numbers in each row."""
+    """A row of cells for each name."""
 
     title: str
     rows: Sequence[str]
     values: Sequence[Sequence[float]]
-    limit: float = LIMIT  # where colours are full
-    unit: str = " deviations"
+    limit: float = LIMIT  # value of the most saturated color
+    unit: str = " standard deviations"
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.values}
@@ -36,7 +36,7 @@ class VectorHeatmap(Figure):
             raise InputError(
                 f"{len(self.rows)} names, and {len(self.values)} rows of "
                 f"{' and '.join(map(str, sorted(widths))) or 'no'} numbers",
-                fix="give each row one name and all rows the same number of numbers",
+                fix="pass one name per row, and rows of the same length",
             )
 
     @property
@@ -53,7 +53,7 @@ class VectorHeatmap(Figure):
         }
 
     def element(self) -> Element:
-        """The rows as part of a page."""
+        """The heatmap as part of a page."""
         return Element("figure", self.svg(), class_="wide")
 
     def svg(self, *children: Element) -> Element:
@@ -75,7 +75,7 @@ class VectorHeatmap(Figure):
         return _HEIGHT if len(self.rows) < _MANY else _LOW
 
     def _draw_cells(self) -> Iterator[Element]:
-        # one pixel higher where rows touch, for the same reason as below
+        # one pixel higher if rows touch, for the same reason as below
         tall, gap = self._height, 3 if self._height == _HEIGHT else -1
         left = 10 + max(map(text_width, self.rows))
         cell = (WIDE - left) / len(self.values[0])
@@ -83,7 +83,7 @@ class VectorHeatmap(Figure):
             top = _TOP + number * tall
             yield draw_text(name, left - 8, top + tall / 2 + 3, class_="end")
             for column, value in enumerate(values):
-                # one pixel wider than its share, so that no line of ground shows between two
+                # one pixel wider, so that no background is visible between two cells
                 last = column == len(values) - 1
                 yield Element(
                     "rect",
@@ -96,12 +96,12 @@ class VectorHeatmap(Figure):
 
 
 def cell_color(value: float, limit: float = LIMIT) -> str:
-    """As CSS writes it; grey for what is no number."""
+    """The CSS color of a value; grey for NaN and infinity."""
     if not math.isfinite(value):
         return "#999999"
-    share = min(abs(value) / limit, 1.0)
+    saturation = min(abs(value) / limit, 1.0)
     end = _RED if value > 0 else _BLUE
-    mixed = (round(w + (e - w) * share) for w, e in zip(_WHITE, end, strict=True))
+    mixed = (round(w + (e - w) * saturation) for w, e in zip(_WHITE, end, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 

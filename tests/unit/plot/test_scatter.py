@@ -50,7 +50,7 @@ def test_strange_names_are_text(tmp_path):
     text = scatter.save(tmp_path / "x.svg").read_text()
     assert "<script>" not in text
     assert "mark c1" in text
-    assert scatter.data["dots"] == [{"name": "<script>", "x": 0, "y": 0}]
+    assert scatter.data["points"] == [{"name": "<script>", "x": 0, "y": 0}]
     assert "figure" in str(scatter.element())
 
 

@@ -166,7 +166,7 @@ def test_a_picture_of_words_and_their_neighbours(model):
     assert dots["king"].bold
     assert not dots["queen"].bold
     assert dots["queen"].color == dots["king"].color
-    assert picture.data["dots"][0]["name"] == "king"
+    assert picture.data["points"][0]["name"] == "king"
 
 
 def test_cells_are_in_deviations_of_what_is_shown(model):
