@@ -41,7 +41,7 @@ from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.masking import Masking
-from cloze.objectives.pretraining import resident_pretraining
+from cloze.objectives.pretraining import make_device_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.budget import Budget
@@ -153,7 +153,7 @@ def ours(given: Given, batches: Iterator[CorpusSliceBatch], *, fast: bool) -> tu
     compile_encoders(model)
     how = OptimizerConfig(name="muon", lr=0.01) if fast else OptimizerConfig(lr=1e-4)
     state = TrainState(
-        Learner(model, resident_pretraining(plain_masking(), DEVICE)),
+        Learner(model, make_device_objective(plain_masking(), DEVICE)),
         model,
         build_optimizer(model, how),
         LoopConfig(dtype="bf16"),
@@ -276,7 +276,9 @@ def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tu
 
 
 def plain_masking() -> Masking:
-    return Masking(mask_id=SPECIAL["mask"], vocab=np.arange(1000, VOCABULARY), mlm_probability=RATE)
+    return Masking(
+        mask_id=SPECIAL["mask"], replacement_ids=np.arange(1000, VOCABULARY), mlm_probability=RATE
+    )
 
 
 def compare(

@@ -30,7 +30,7 @@ from cloze.data.samples import Sampling
 from cloze.data.sources import read_rows
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.masking import Masking, mask_batch
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
@@ -61,7 +61,7 @@ def ours(
         loss = torch.zeros(())
         for batch in batches:
             with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-                terms = pretraining(module, batch)
+                terms = pretraining_objective(module, batch)
             loss = terms["mlm"] / len(batch.masked_positions) + terms["nsp"] / len(batch)
             loss.backward()
             optimiser.step()
@@ -121,7 +121,7 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     corpus, tokenizer = corpus_of(given.text, given.vocabulary, folder / size)
     sampling = Sampling(pairs="nsp", max_length=given.length)
     batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
-    masking = Masking.of(tokenizer)
+    masking = Masking.from_tokenizer(tokenizer)
     packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]
     singles = [one for batch in packed for one in batch.split(10**6)]
     tokens = sum(len(one.input_ids) for one in singles)

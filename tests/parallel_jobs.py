@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.budget import Budget
 from cloze.train.evaluate import evaluate_objective
 from cloze.train.guard import TrainingError
@@ -86,7 +86,7 @@ class Cramped:
         full = batch.lengths.sum() > self.holds and self.calls > self.after
         if full and self.distributed.rank == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return pretraining(model, batch, rng)
+        return pretraining_objective(model, batch, rng)
 
 
 def cramped(distributed, folder: Path) -> None:
@@ -105,7 +105,7 @@ def poisoned(distributed, folder: Path) -> None:
     """A NaN in one process's part stops all of them at the same step, weights untouched."""
 
     def objective(model, batch, rng):
-        terms = dict(pretraining(model, batch, rng))
+        terms = dict(pretraining_objective(model, batch, rng))
         if 29 in batch.sample_ids:  # the fourth step; only one process has it
             terms["mlm"] = terms["mlm"] * torch.nan
         return terms

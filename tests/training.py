@@ -17,7 +17,7 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, OptimizerConfig
 from cloze.train.distributed import (
@@ -106,7 +106,7 @@ def data(distributed: DistributedContext = SINGLE_PROCESS, parts: int = 4, size:
 def new_state(
     model: Encoder | None = None,
     *,
-    objective=pretraining,
+    objective=pretraining_objective,
     distributed: DistributedContext = SINGLE_PROCESS,
     way: str = "ddp",
     rate: float = 1e-2,

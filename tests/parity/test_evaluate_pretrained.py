@@ -44,7 +44,12 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     )
     sampling = Sampling(pairs="nsp" if "nsp" in heads else "none", max_length=16)
     samples = make_evaluation_epoch(corpus.train, model.tokenizer, sampling, Batching()).samples
-    masking, hits, losses, pairs = make_evaluation_masking(Masking.of(model.tokenizer)), [], [], []
+    masking, hits, losses, pairs = (
+        make_evaluation_masking(Masking.from_tokenizer(model.tokenizer)),
+        [],
+        [],
+        [],
+    )
     for number in range(len(samples)):
         one = mask_batch(samples.batch(np.array([number])), masking, seed=1)
         ids, targets = torch.tensor(one.input_ids), torch.tensor(one.targets)

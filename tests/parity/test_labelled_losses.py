@@ -10,7 +10,12 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, collate_examples
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import DeviceBatch, Learner
-from cloze.objectives.labelled import choices, classes, numbers, spans
+from cloze.objectives.labelled import (
+    make_choice_objective,
+    make_classification_objective,
+    make_regression_objective,
+    make_span_objective,
+)
 from helpers import scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -84,7 +89,13 @@ def test_classes_of_texts(tmp_path):
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
     labels = torch.tensor([row.targets[0] for row in rows])
     found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
-    assert_same(model, classes("sequence"), "classify", [[row] for row in rows], found.loss)
+    assert_same(
+        model,
+        make_classification_objective("sequence"),
+        "classify",
+        [[row] for row in rows],
+        found.loss,
+    )
 
 
 def test_numbers(tmp_path):
@@ -92,7 +103,13 @@ def test_numbers(tmp_path):
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n / 3,))
     labels = torch.tensor([row.targets[0] for row in rows])
     found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
-    assert_same(model, numbers("sequence"), "classify", [[row] for row in rows], found.loss)
+    assert_same(
+        model,
+        make_regression_objective("sequence"),
+        "classify",
+        [[row] for row in rows],
+        found.loss,
+    )
 
 
 def test_tags(tmp_path):
@@ -104,7 +121,9 @@ def test_tags(tmp_path):
     )
     labels = padded([[-100, *row.targets, -100] for row in rows], -100)
     found = peer(model, tmp_path, "BertForTokenClassification")(**inputs(rows), labels=labels)
-    assert_same(model, classes("token"), "tag", [[row] for row in rows], found.loss)
+    assert_same(
+        model, make_classification_objective("token"), "tag", [[row] for row in rows], found.loss
+    )
 
 
 def test_answers(tmp_path):
@@ -119,7 +138,9 @@ def test_answers(tmp_path):
         torch.nn.functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), wanted)
         for scores, wanted in ((out.start_logits, first), (out.end_logits, last))
     ]
-    assert_same(model, spans("span"), "answer", [[row] for row in rows], sum(losses) / 2)
+    assert_same(
+        model, make_span_objective("span"), "answer", [[row] for row in rows], sum(losses) / 2
+    )
 
 
 def test_choices(tmp_path):
@@ -129,7 +150,7 @@ def test_choices(tmp_path):
     labels = torch.tensor([group[0].targets[0] for group in groups])
     given = {name: value.unflatten(0, (2, 3)) for name, value in inputs(rows).items()}
     found = peer(model, tmp_path, "BertForMultipleChoice")(**given, labels=labels)
-    assert_same(model, choices("choice"), "choose", groups, found.loss)
+    assert_same(model, make_choice_objective("choice"), "choose", groups, found.loss)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -138,7 +159,9 @@ def test_weights_and_smoothing(smoothing):
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
     weights = torch.tensor([1.0, 2.0, 0.5])
     batch = collate_examples("classify", [[row] for row in rows])
-    terms = classes("sequence", weights=weights, smoothing=smoothing)(model.module, batch)
+    terms = make_classification_objective("sequence", weights=weights, smoothing=smoothing)(
+        model.module, batch
+    )
     found = []
     for row in rows:
         vector = model.module(torch.tensor([row.ids]), None, torch.tensor([row.type_ids]))[:, 0]
@@ -154,7 +177,9 @@ def test_smoothing_of_choices():
     model = model_with("choice", labels=("LABEL_0",))
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 2,))
     groups = [rows[:4], rows[4:]]
-    terms = choices("choice", smoothing=0.3)(model.module, collate_examples("choose", groups))
+    terms = make_choice_objective("choice", smoothing=0.3)(
+        model.module, collate_examples("choose", groups)
+    )
     terms["choose"].backward()
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.module.parameters())
     found = 0.0
@@ -169,11 +194,23 @@ def test_smoothing_of_choices():
 
 
 RECTANGLES = {  # the objective, the places of a sequence of t tokens, the targets of number n
-    "sequence": (lambda: classes("sequence", smoothing=0.1), lambda _: (0,), lambda n, _: (n % 3,)),
-    "number": (lambda: numbers("sequence"), lambda _: (0,), lambda n, _: (n / 3,)),
-    "token": (lambda: classes("token"), lambda t: range(1, t - 1), lambda n, t: [n % 3] * (t - 2)),
-    "span": (lambda: spans("span"), lambda t: range(t), lambda n, t: (n % 3, t - 1)),
-    "choice": (lambda: choices("choice"), lambda _: (0,), lambda n, _: (n % 2,)),
+    "sequence": (
+        lambda: make_classification_objective("sequence", smoothing=0.1),
+        lambda _: (0,),
+        lambda n, _: (n % 3,),
+    ),
+    "number": (
+        lambda: make_regression_objective("sequence"),
+        lambda _: (0,),
+        lambda n, _: (n / 3,),
+    ),
+    "token": (
+        lambda: make_classification_objective("token"),
+        lambda t: range(1, t - 1),
+        lambda n, t: [n % 3] * (t - 2),
+    ),
+    "span": (lambda: make_span_objective("span"), lambda t: range(t), lambda n, t: (n % 3, t - 1)),
+    "choice": (lambda: make_choice_objective("choice"), lambda _: (0,), lambda n, _: (n % 2,)),
 }
 
 
@@ -190,7 +227,7 @@ def test_rectangles_for_a_gpu_say_the_same_as_packed_rows(kind):
     batch = collate_examples("task", groups)
     learner = Learner(model.module, made())
     found = []
-    for given in (batch, DeviceBatch.on(torch.device("cpu"), batch)):
+    for given in (batch, DeviceBatch.from_batch(torch.device("cpu"), batch)):
         terms = learner(given)
         terms["task"].backward()
         weights = model.module.parameters()

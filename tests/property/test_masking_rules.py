@@ -10,7 +10,7 @@ from cloze.data.packing import Batches, Batching
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError, InputError
-from cloze.objectives.masking import Masking, mask, mask_batch
+from cloze.objectives.masking import Masking, mask_batch, mask_sequence
 from corpora import InMemory
 from helpers import SPECIAL, raises, tiny_tokenizer
 
@@ -31,9 +31,11 @@ def prepared(sequence):
 @given(SEQUENCES, st.integers(0, 2**32), st.booleans(), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, seed, whole, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate, whole_word=whole)
+    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=whole)
     before = ids.copy()
-    masked, positions, targets = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    masked, positions, targets = mask_sequence(
+        ids, starts, maskable, np.random.default_rng(seed), how
+    )
     assert np.array_equal(ids, before)
     assert (np.diff(positions) > 0).all()
     assert maskable[positions].all()
@@ -46,16 +48,16 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, s
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate)
-    _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate)
+    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
     assert len(positions) == min(max(1, round(len(ids) * rate)), maskable.sum())
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=rate, whole_word=True)
-    _, positions, _ = mask(ids, starts, maskable, np.random.default_rng(seed), how)
+    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=True)
+    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
     budget = max(1, round(len(ids) * rate))
     words = np.cumsum(starts)
     left = []
@@ -72,14 +74,14 @@ def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_fates_of_the_chosen_are_80_10_10(whole):
     size, sequences = 510, 400
-    how = Masking(mask_id=MASK, vocab=VOCAB, whole_word=whole)
+    how = Masking(mask_id=MASK, replacement_ids=VOCAB, whole_word=whole)
     ids = np.full(size, 7)  # an id that a random one is only once in a thousand times
     starts = np.arange(size) % 3 == 0
     hidden = kept = total = 0
     where = np.zeros(size)
     for number in range(sequences):
         rng = make_generator(0, 0, Purpose.MASKING, number)
-        masked, positions, _ = mask(ids, starts, np.ones(size, bool), rng, how)
+        masked, positions, _ = mask_sequence(ids, starts, np.ones(size, bool), rng, how)
         hidden += int((masked[positions] == MASK).sum())
         kept += int((masked[positions] == 7).sum())
         total += len(positions)
@@ -94,9 +96,11 @@ def test_the_fates_of_the_chosen_are_80_10_10(whole):
 
 
 def test_random_replacements_are_any_ordinary_token():
-    how = Masking(mask_id=MASK, vocab=np.arange(5, 25), mlm_probability=1.0, split=(0.0, 1.0, 0.0))
+    how = Masking(
+        mask_id=MASK, replacement_ids=np.arange(5, 25), mlm_probability=1.0, split=(0.0, 1.0, 0.0)
+    )
     ids, every = np.full(500, 900), np.ones(500, bool)
-    masked, _, _ = mask(ids, every, every, np.random.default_rng(0), how)
+    masked, _, _ = mask_sequence(ids, every, every, np.random.default_rng(0), how)
     assert set(masked.tolist()) == set(range(5, 25))
 
 
@@ -107,7 +111,7 @@ def some_batch(epoch: int = 0, tokens: int = 200, seed: int = 5):
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=seed)
     made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(epoch)
-    how = Masking.of(corpus.tokenizer, whole_word=True)
+    how = Masking.from_tokenizer(corpus.tokenizer, whole_word=True)
     return [mask_batch(made[n], how, seed=seed) for n in range(len(made))]
 
 
@@ -137,7 +141,7 @@ def test_targets_are_what_stood_there_and_special_tokens_stay():
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=5)
     made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
-    how = Masking.of(corpus.tokenizer)
+    how = Masking.from_tokenizer(corpus.tokenizer)
     for number in range(len(made)):
         plain, masked = made[number], mask_batch(made[number], how, seed=5)
         assert np.array_equal(plain.input_ids[masked.masked_positions], masked.targets)
@@ -161,16 +165,19 @@ def test_generators_are_their_own():
 
 def test_settings_that_make_no_sense_are_told():
     with raises(ConfigError, "mlm_probability", "0"):
-        Masking(mask_id=MASK, vocab=VOCAB, mlm_probability=0)
+        Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=0)
     with raises(ConfigError, "split", fix="1"):
-        Masking(mask_id=MASK, vocab=VOCAB, split=(0.8, 0.1, 0.2))
+        Masking(mask_id=MASK, replacement_ids=VOCAB, split=(0.8, 0.1, 0.2))
 
 
 def test_the_tokenizer_says_what_may_stand_in():
     tokenizer = tiny_tokenizer()
-    how = Masking.of(tokenizer)
+    how = Masking.from_tokenizer(tokenizer)
     assert how.mask_id == tokenizer.mask_id
-    assert set(how.vocab.tolist()) == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
+    assert (
+        set(how.replacement_ids.tolist())
+        == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
+    )
 
 
 def test_a_tokenizer_without_mask_is_told():
@@ -179,4 +186,4 @@ def test_a_tokenizer_without_mask_is_told():
 
     gpt2 = backends.build_byte_bpe({s: n for n, s in enumerate(backends.BYTE_SYMBOLS)}, [])
     with raises(InputError, "[MASK]", fix="wordpiece"):
-        Masking.of(Tokenizer(gpt2, special_tokens={}))
+        Masking.from_tokenizer(Tokenizer(gpt2, special_tokens={}))

@@ -1,4 +1,4 @@
-"""Look in from outside: the module is not changed, and the hooks leave on exit."""
+"""Inspect a model from outside, with forward hooks that are removed on exit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,26 +11,26 @@ from cloze.nn.attention import Attention, CrossAttention
 
 @contextmanager
 def capture(module: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
-    """What each part of one kind gives, in the order in which they are called.
+    """What each submodule of a kind computes, in the order of the calls.
 
-    For `Attention` that is its weights (b h q k), computed aloud because someone looks; for any
-    other part its output.
+    For `Attention` and `CrossAttention` these are the attention weights (b h q k), which are
+    computed again for it; for any other kind the output.
 
-        with capture(model.module, Attention) as seen:
+        with capture(model.module, Attention) as captured:
             model.module(input_ids)
     """
-    seen: list[Tensor] = []
+    captured: list[Tensor] = []
 
-    def look(part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        seen.append(
+    def record(part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        captured.append(
             part.weights(*inputs) if isinstance(part, Attention | CrossAttention) else output
         )
 
     hooks = [
-        part.register_forward_hook(look) for part in module.modules() if isinstance(part, kind)
+        part.register_forward_hook(record) for part in module.modules() if isinstance(part, kind)
     ]
     try:
-        yield seen
+        yield captured
     finally:
         for hook in hooks:
             hook.remove()

@@ -15,9 +15,9 @@ from cloze.data.packing import Batching, Epoch
 from cloze.data.samples import Samples, Sampling
 from cloze.nn.encoder import Encoder
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import counted_as
+from cloze.objectives.core import count_name
 from cloze.objectives.masking import Masking
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.text.tokenizer import Tokenizer
 
 EVALUATION_SEED = 1  # of the samples and masks that every judgement of every model sees
@@ -47,9 +47,9 @@ def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) 
     counts: dict[str, int] = {}
     with eval_mode(module):
         for batch in batches:
-            for name, total in pretraining(module, batch).items():
+            for name, total in pretraining_objective(module, batch).items():
                 sums[name] = sums.get(name, 0.0) + float(total)
-                counts[name] = counts.get(name, 0) + batch.counts[counted_as(name)]
+                counts[name] = counts.get(name, 0) + batch.counts[count_name(name)]
     return {name: total / counts[name] for name, total in sums.items() if counts[name]}
 
 

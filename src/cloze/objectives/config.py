@@ -45,8 +45,8 @@ class ObjectiveConfig(Config):
     """What an encoder learns in pre-training.
 
     mlm: masked tokens; detection: which tokens a generator has replaced; both: masked tokens in
-    some batches, replaced ones in the others (`objectives.replaced`); causal: the next token
-    (`objectives.left_to_right`).
+    some batches, replaced ones in the others (`objectives.replaced_tokens`); causal: the next token
+    (`objectives.causal_lm`).
     """
 
     kind: Annotated[

@@ -1,7 +1,7 @@
-"""What a model learns from: an objective turns a model and a batch into named sums.
+"""Objectives: functions from a model and a batch to named sums.
 
-An objective holds no state and never averages: whoever adds up micro-batches and processes knows
-the count of the whole, and divides once. So accumulated and parallel runs equal one big batch.
+An objective has no state and never averages: the training loop adds up micro-batches and processes
+and divides once by the global count. So accumulated and parallel runs equal one large batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,52 +15,52 @@ from torch.nn import functional as F
 
 Terms: TypeAlias = Mapping[str, Tensor]
 """Sums over a batch. `mlm` is a loss; `mlm.accuracy` is another sum over what `mlm` counts. A term
-that carries no gradient is reported and not learned from."""
+without a gradient is reported only."""
 
 
 class Batch(Protocol):
-    """Sequences that a trainer can count and cut."""
+    """Sequences that the training loop can count and split."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many targets each loss has here, known before anything is computed."""
+        """The number of targets of each loss, known before anything is computed."""
         ...
 
     @property
     def lengths(self) -> NDArray[Any]:
-        """Tokens of each sequence."""
+        """The number of tokens of each sequence."""
         ...
 
     @property
     def sample_ids(self) -> NDArray[Any]:
-        """Which samples of the data these are."""
+        """The ids of the samples of the data."""
         ...
 
     def split(self, parts: int) -> Sequence[Self]:
-        """The same sequences in up to so many batches, about equal in tokens."""
+        """Split the sequences into up to `parts` batches with about equally many tokens."""
         ...
 
 
 @runtime_checkable
-class Arrayed(Protocol):
-    """A batch in a form whose shapes come again, as a GPU likes it."""
+class ArrayBatch(Protocol):
+    """A batch as padded arrays, of few different shapes."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """All that an objective reads of it."""
+        """Everything that an objective reads."""
         ...
 
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """A batch whose arrays lie on the device; the objective reads these and nothing else of it."""
+    """A batch with its arrays on the device; the objective reads only these."""
 
     batch: Any
     tensors: Mapping[str, Tensor]
 
     @classmethod
-    def on(cls, device: torch.device, batch: Any) -> "DeviceBatch":  # noqa: ANN401
+    def from_batch(cls, device: torch.device, batch: Any) -> "DeviceBatch":  # noqa: ANN401
         arrays = batch.arrays()
-        return cls(batch, {name: on_device(array, device) for name, array in arrays.items()})
+        return cls(batch, {name: copy_to_device(array, device) for name, array in arrays.items()})
 
 
 B = TypeVar("B", bound=Batch)
@@ -68,10 +68,10 @@ Objective: TypeAlias = Callable[[Any, B, torch.Generator | None], Terms]
 
 
 class Learner(nn.Module):
-    """A model and what it learns from, as one module.
+    """A model with its objective, as one module.
 
-    Heads are called outside a model's own `forward`; DDP and FSDP only see what happens inside the
-    module they wrap. So this is what they wrap.
+    Heads are called outside of a model's `forward`, but DDP and FSDP only handle what happens in
+    the module they wrap. So they wrap this one.
     """
 
     def __init__(self, model: nn.Module, objective: Objective[Any]) -> None:
@@ -83,17 +83,17 @@ class Learner(nn.Module):
         return self.objective(self.model, batch, rng)
 
 
-def tokens_of(batch: Batch) -> int:
+def count_tokens(batch: Batch) -> int:
     return int(batch.lengths.sum())
 
 
-def counted_as(term: str) -> str:
+def count_name(term: str) -> str:
     """The name under which a term's targets are counted: `mlm` for `mlm.accuracy`."""
     return term.partition(".")[0]
 
 
-def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array as a tensor there, without making a GPU wait: only pinned memory is copied so."""
+def copy_to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array as a tensor on the device; copied to a GPU asynchronously, from pinned memory."""
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
         return tensor.to(device)
@@ -101,24 +101,24 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """−Σ log softmax(logits)[target], in float32 at least; targets of −100 are left out."""
-    return F.cross_entropy(exact(logits), targets, reduction="sum")
+    """−Σ log softmax(logits)[target], in float32 at least; targets of −100 are ignored."""
+    return F.cross_entropy(upcast_to_float32(logits), targets, reduction="sum")
 
 
-def exact(values: Tensor) -> Tensor:
-    """In float32 at least: what a loss is computed in."""
+def upcast_to_float32(values: Tensor) -> Tensor:
+    """The values in float32 at least, for losses."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def weighted(loss: Tensor, weight: float) -> Tensor:
-    """The loss as it is, with a gradient so many times as large.
+def scale_gradient(loss: Tensor, weight: float) -> Tensor:
+    """The loss itself, with its gradient scaled by `weight`.
 
-    So what is reported is plain (a perplexity follows from `mlm`), whatever the weights are.
+    So the reported losses do not depend on the weights (`mlm` gives the perplexity).
     """
     return loss.detach() + weight * (loss - loss.detach())
 
 
 @torch.no_grad()
-def correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """How many targets have the highest score."""
+def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """The number of targets with the top logit."""
     return (logits.argmax(-1) == targets).sum().float()

@@ -1,7 +1,7 @@
-"""What learns when replaced tokens are to be found: the model, a generator, and a head that tells.
+"""The module that is trained to detect replaced tokens: the model, a generator and a binary head.
 
-Clark et al. 2020 (ELECTRA), §2 and §3.2. The generator and the head are there for training alone;
-they lie in the training state and not in the model's folder.
+Clark et al. 2020 (ELECTRA), §2 and §3.2. The generator and the head are for training only: they are
+saved in the training state, and not in the model's folder.
 
 t any leading axes, d width of the model, g width of the generator.
 """
@@ -23,32 +23,32 @@ from cloze.nn.layers import ACTIVATIONS, LayerNorm
 
 
 class Detector(nn.Module):
-    """A model that learns to tell which tokens a generator has replaced."""
+    """A model that classifies which tokens a generator has replaced."""
 
     def __init__(self, model: Encoder, generator: Encoder, *, rng: torch.Generator) -> None:
         super().__init__()
         self.model = model
         self.generator = generator
-        config = config_of(model)
-        # Every head of a ModernBERT reads its one transform, and a fine-tuned head goes on with it.
-        # The original has a layer for this head alone; a BERT has none that it could share.
+        config = get_config(model)
+        # All heads of a ModernBERT share one transform, and fine-tuned heads start from it. The
+        # original has a layer for this head alone; a BERT has none to share.
         shared = model.transform if isinstance(model, ModernBert) else None
-        self.transform = _own(config, rng) if shared is None else shared
+        self.transform = _build_transform(config, rng) if shared is None else shared
         self.head = _linear(config.hidden_size, 1, config, rng)
 
-    def suspicion(self, vectors: Tensor) -> Tensor:
-        """For each vector of the model's last layer a score above 0 for "replaced", t."""
+    def discriminator_logits(self, vectors: Tensor) -> Tensor:
+        """The logit of "replaced" for each vector of the model's last layer: t."""
         return self.head(self.transform(vectors)).squeeze(-1)
 
 
-class Narrowed(nn.Module):
-    """The model's embeddings, brought to the width of a narrower generator."""
+class NarrowedEmbeddings(nn.Module):
+    """The model's embeddings, projected to the width of a narrower generator."""
 
     def __init__(self, embeddings: Embeddings | WordEmbeddings, narrow: nn.Linear) -> None:
         super().__init__()
         self.wide = embeddings
         self.narrow = narrow
-        self.word = embeddings.word  # the table that words are scored by
+        self.word = embeddings.word  # the table of the LM head
 
     def forward(
         self,
@@ -59,16 +59,16 @@ class Narrowed(nn.Module):
         return self.narrow(self.wide(input_ids, token_type_ids, positions))  # t d -> t g
 
 
-def detector(
+def build_detector(
     model: Encoder, *, layers: int | None, width: int | None, rng: torch.Generator
 ) -> Detector:
-    """A model with a new generator of so many layers; unsaid, a quarter of the model's.
+    """A model with a new generator of `layers` layers (default: a quarter of the model's).
 
-    Both have one table of embeddings (§3.2): the generator's task moves every word's vector, the
-    model's only those of words it meets. A narrower generator reads it through a projection, and
-    scores words through one back.
+    They share the token embeddings (§3.2): the generator's loss updates those of all tokens, the
+    model's only those in its input. A narrower generator (`width`) projects them down, and back up
+    before its LM head.
     """
-    config = config_of(model)
+    config = get_config(model)
     layers = max(1, config.num_layers // 4) if layers is None else layers
     shape = _smaller(config, layers, config.hidden_size if width is None else width)
     generator = build(shape, ["mlm"], rng=rng)
@@ -76,26 +76,26 @@ def detector(
         generator.embeddings = model.embeddings
     else:
         narrow = _linear(config.hidden_size, shape.hidden_size, config, rng)
-        generator.embeddings = Narrowed(model.embeddings, narrow)
+        generator.embeddings = NarrowedEmbeddings(model.embeddings, narrow)
         _widen(generator, config, rng)
     return Detector(model, generator, rng=rng)
 
 
-def config_of(model: Encoder) -> EncoderConfig:
-    """The shape that every family keeps."""
+def get_config(model: Encoder) -> EncoderConfig:
+    """The configuration that every encoder family keeps."""
     config = model.config
     assert isinstance(config, EncoderConfig)
     return config
 
 
 def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
-    """The same kind of model with fewer layers, or narrower with heads as wide as before."""
+    """A smaller configuration of the same family, with the same head size."""
     each = config.hidden_size // config.num_heads
-    in_range("generator_layers", layers, 1, config.num_layers)
-    in_range("generator_width", width, each, config.hidden_size)
+    in_range("generator_num_layers", layers, 1, config.num_layers)
+    in_range("generator_hidden_size", width, each, config.hidden_size)
     if width % each:
         raise ConfigError(
-            f"generator_width {width} does not split into heads of {each}, the model's",
+            f"generator_hidden_size {width} is not divisible by the model's head size {each}",
             fix=f"use a multiple of {each}",
         )
     hidden = config.intermediate_size * width // config.hidden_size
@@ -110,7 +110,7 @@ def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
 
 
 def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> None:
-    """Let what comes before the word scores end in the width of the table, g -> d."""
+    """Let the transform before the LM head project up to the width of the table, g -> d."""
     part = generator.transform if isinstance(generator, ModernBert) else generator.task_heads["mlm"]
     assert part is not None
     dense, norm = part.dense, part.norm
@@ -121,7 +121,7 @@ def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> N
     part.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
 
 
-def _own(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
+def _build_transform(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
     return HeadTransform(
         _linear(config.hidden_size, config.hidden_size, config, rng),
         ACTIVATIONS[config.activation],
@@ -133,7 +133,7 @@ def _own(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
 def _linear(
     inputs: int, outputs: int, config: EncoderConfig, rng: torch.Generator, *, bias: bool = True
 ) -> nn.Linear:
-    """Drawn from `rng` and nothing else, as the model's own are."""
+    """A layer with weights drawn from `rng`, as the model's own are."""
     made: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
     made.weight.normal_(0.0, config.init_std, generator=rng)
     if bias:

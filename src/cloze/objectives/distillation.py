@@ -19,15 +19,22 @@ from cloze.data.batch import PackedBatch
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed
 from cloze.objectives.config import DistillationConfig
-from cloze.objectives.core import Terms, correct, cross_entropy, exact, on_device, weighted
+from cloze.objectives.core import (
+    Terms,
+    copy_to_device,
+    count_correct,
+    cross_entropy,
+    scale_gradient,
+    upcast_to_float32,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TaughtBatch(PackedBatch):
-    """A batch to which a teacher has something to say about every token."""
+class DistillationBatch(PackedBatch):
+    """A batch in which the teacher gives a target for every token."""
 
     @classmethod
-    def of(cls, batch: PackedBatch) -> Self:
+    def from_batch(cls, batch: PackedBatch) -> Self:
         return cls(**{each.name: getattr(batch, each.name) for each in fields(batch)})
 
     @property
@@ -38,10 +45,10 @@ class TaughtBatch(PackedBatch):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Distillation(DistillationConfig):
-    """The objective of a student; the teacher only looks on.
+    """The objective of a student.
 
-    The teacher is no part of the module that learns, so that no optimiser, wrapper or saved state
-    knows of it, and training mode never reaches it.
+    The teacher is not part of the trained module, so that the optimizer, distributed wrappers and
+    the saved state do not include it, and it stays in evaluation mode.
     """
 
     teacher: Encoder  # frozen, in eval mode, on the student's device
@@ -52,47 +59,52 @@ class Distillation(DistillationConfig):
         batch: PackedBatch,
         rng: torch.Generator | None = None,  # noqa: ARG002
     ) -> Terms:
-        """The losses, and how often student and teacher are right.
+        """The losses, and the correct predictions of student and teacher.
 
-        Without a masked-LM head to learn from, the vectors are all there is. Nobody is told of
-        segments: a DistilBERT has none.
+        Without a masked-LM head there is only the cosine loss. No token types are passed: a
+        DistilBERT has none.
         """
         device = model.embeddings.word.weight.device
-        ids, packed = on_device(batch.input_ids, device), Packed.of(batch.lengths, device)
+        ids, packed = copy_to_device(batch.input_ids, device), Packed.of(batch.lengths, device)
         hidden = model(ids, packed)  # n d
         with torch.no_grad():
             aim = self.teacher(ids, packed)  # n d
-        terms = {"cosine": weighted(apart(hidden, aim), self.cosine_weight)}
+        terms = {"cosine": scale_gradient(compute_cosine_loss(hidden, aim), self.cosine_weight)}
         if "mlm" not in model.task_heads:
             return terms
         # The released script compares guesses at all tokens unless told otherwise; here at the
         # masked ones only: scores over the vocabulary are the dearest step of a small model.
         positions, targets = (
-            on_device(batch.masked_positions, device),
-            on_device(batch.targets, device),
+            copy_to_device(batch.masked_positions, device),
+            copy_to_device(batch.targets, device),
         )
         words = model.logits("mlm", hidden[positions])  # m v
         with torch.no_grad():
             guesses = self.teacher.logits("mlm", aim[positions])  # m v
         return terms | {
-            "soft": weighted(soft_targets(words, guesses, self.temperature), self.soft_weight),
-            "mlm": weighted(cross_entropy(words, targets), self.mlm_weight),
-            "mlm.accuracy": correct(words, targets),
-            "mlm.teacher": correct(guesses, targets),
+            "soft": scale_gradient(
+                compute_soft_target_loss(words, guesses, self.temperature), self.soft_weight
+            ),
+            "mlm": scale_gradient(cross_entropy(words, targets), self.mlm_weight),
+            "mlm.accuracy": count_correct(words, targets),
+            "mlm.teacher": count_correct(guesses, targets),
         }
 
 
-def soft_targets(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+def compute_soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """T²·Σ KL(softmax(teacher/T) ‖ softmax(student/T)), in float32 at least.
 
     T² keeps the gradient as large at every temperature (Hinton et al. 2015, §2).
     """
     ours, theirs = (
-        F.log_softmax(exact(logits) / temperature, dim=-1) for logits in (student, teacher)
+        F.log_softmax(upcast_to_float32(logits) / temperature, dim=-1)
+        for logits in (student, teacher)
     )
     return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
 
 
-def apart(student: Tensor, teacher: Tensor) -> Tensor:
+def compute_cosine_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
-    return (1 - F.cosine_similarity(exact(student), exact(teacher), dim=-1)).sum()
+    return (
+        1 - F.cosine_similarity(upcast_to_float32(student), upcast_to_float32(teacher), dim=-1)
+    ).sum()

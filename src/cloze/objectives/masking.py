@@ -1,7 +1,7 @@
-"""Which tokens are hidden for the masked language model, and behind what.
+"""Which tokens the masked language model predicts, and what replaces them.
 
-The rules are those of BERT's create_pretraining_data (Devlin et al. 2018), with two departures:
-- masks are drawn afresh in every epoch, where the original wrote ten fixed copies of the text;
+The rules are those of BERT's create_pretraining_data (Devlin et al. 2018), with two deviations:
+- masks are drawn anew in every epoch, where the original wrote ten fixed copies of the text;
 - a random replacement is never a special token, where the original draws from the whole vocabulary.
 """
 
@@ -25,10 +25,10 @@ class Masking(MaskingConfig):
     """The settings with the ids of a vocabulary."""
 
     mask_id: int
-    vocab: Ints = field(repr=False)  # ids that may replace others
+    replacement_ids: Ints = field(repr=False)  # ids that may replace others
 
     @classmethod
-    def of(
+    def from_tokenizer(
         cls,
         tokenizer: Tokenizer,
         *,
@@ -44,51 +44,51 @@ class Masking(MaskingConfig):
         ids = sorted(set(tokenizer.backend.get_vocab().values()) - tokenizer.special_ids)
         return cls(
             mask_id=tokenizer.mask_id,
-            vocab=np.array(ids),
+            replacement_ids=np.array(ids),
             mlm_probability=mlm_probability,
             whole_word=whole_word,
             split=split,
         )
 
 
-def mask(
+def mask_sequence(
     ids: Ints, word_starts: Bools, maskable: Bools, rng: np.random.Generator, masking: Masking
 ) -> tuple[Ints, Ints, Ints]:
-    """One sequence with tokens hidden, the positions of the chosen ones, and what stood there.
+    """A masked sequence, the positions of the selected tokens, and the original tokens there.
 
-    round(rate · length) tokens are chosen, at least one, special tokens counted in the length and
-    never chosen. With whole words, words are taken as long as all their tokens fit that number; a
-    word too long is passed over, so short sequences may end up with fewer, even with none.
+    round(mlm_probability · length) tokens are selected, at least one; special tokens count in the
+    length and are never selected. With whole words, random words are selected while all their
+    tokens fit that number; longer ones are skipped, so short sequences may get fewer, or none.
     """
     budget = max(1, round(len(ids) * masking.mlm_probability))
     candidates = np.flatnonzero(maskable)
     if masking.whole_word:
-        positions = _whole_words(candidates, word_starts, budget, rng)
+        positions = _select_whole_words(candidates, word_starts, budget, rng)
     else:
         positions = np.sort(rng.permutation(candidates)[:budget])
     targets = ids[positions]
     hide, swap, _ = masking.split
-    # Each token of a word has a fate of its own, in whole words too.
-    fate, other = rng.random((2, len(positions)))
-    others = masking.vocab[(other * len(masking.vocab)).astype(np.int64)]
+    # drawn for each token on its own, in whole words too
+    action, other = rng.random((2, len(positions)))
+    others = masking.replacement_ids[(other * len(masking.replacement_ids)).astype(np.int64)]
     masked = ids.copy()
     masked[positions] = np.where(
-        fate < hide, masking.mask_id, np.where(fate < hide + swap, others, targets)
+        action < hide, masking.mask_id, np.where(action < hide + swap, others, targets)
     )
     return masked, positions, targets
 
 
 def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatch:
-    """A batch with every sequence masked by itself.
+    """Mask every sequence of a batch.
 
-    The generator belongs to the sample: it is masked alike in whatever batch and process it is, and
-    differently in the next epoch.
+    The generator is keyed by the sample: its mask is the same in any batch and process, and another
+    in the next epoch.
     """
     masked, positions, targets = batch.input_ids.copy(), [], []
     starts = batch.starts.tolist()
     for number, begin, end in zip(batch.sample_ids.tolist(), starts, starts[1:], strict=False):
         rng = make_generator(seed, batch.epoch, Purpose.MASKING, number)
-        ids, chosen, truth = mask(
+        ids, selected, original = mask_sequence(
             batch.input_ids[begin:end],
             batch.word_starts[begin:end],
             batch.maskable[begin:end],
@@ -96,60 +96,65 @@ def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatc
             masking,
         )
         masked[begin:end] = ids
-        positions.append(begin + chosen)
-        targets.append(truth)
+        positions.append(begin + selected)
+        targets.append(original)
     return batch.with_masks(masked, np.concatenate(positions), np.concatenate(targets))
 
 
-class HiddenRow(NamedTuple):
-    """A row on a device with tokens hidden: m places, and what stood there."""
+class MaskedRow(NamedTuple):
+    """A masked row on a device: m positions, and the original tokens there."""
 
     ids: Tensor  # n
-    places: Tensor  # m
-    targets: Tensor  # m, NO_LABEL where a place is not asked about
+    positions: Tensor  # m
+    targets: Tensor  # m, IGNORE_INDEX at positions that are only there for the shape
 
 
 def mask_row(
     row: TokenRow,
     masking: Masking,
-    vocab: Tensor,
+    replacement_ids: Tensor,
     *,
-    places: int,
-    asked: int,
+    max_masked: int,
+    num_masked: int,
     rng: torch.Generator | None,
-) -> HiddenRow:
-    """Hide `asked` tokens of a row where it lies; the other places are there for the shape's sake.
+) -> MaskedRow:
+    """Mask `num_masked` tokens of a row on its device; positions are padded to `max_masked`.
 
-    `vocab` is `masking.vocab` on that device. Departure: the share is of the whole row, not of each
-    sequence.
+    `replacement_ids` are those of `masking` on that device. Deviation: tokens are selected from the
+    whole row, not from each sequence.
     """
     device = row.ids.device
     keys = torch.rand(row.ids.shape, generator=rng, device=device)
     keys, order = torch.where(row.maskable, keys, torch.inf).sort()
-    chosen = order[:places]
-    told = row.ids[chosen]
-    known = keys[:places].isfinite() & (torch.arange(places, device=device) < asked)
-    targets = torch.where(known, told, IGNORE_INDEX)
+    selected = order[:max_masked]
+    original = row.ids[selected]
+    is_target = keys[:max_masked].isfinite() & (
+        torch.arange(max_masked, device=device) < num_masked
+    )
+    targets = torch.where(is_target, original, IGNORE_INDEX)
     hide, swap, _ = masking.split
-    fate, other = torch.rand((2, places), generator=rng, device=device)
-    others = vocab[(other * len(vocab)).long().clamp(max=len(vocab) - 1)]
-    seen = torch.where(fate < hide, masking.mask_id, torch.where(fate < hide + swap, others, told))
-    return HiddenRow(row.ids.scatter(0, chosen, torch.where(known, seen, told)), chosen, targets)
+    action, other = torch.rand((2, max_masked), generator=rng, device=device)
+    size = len(replacement_ids)
+    others = replacement_ids[(other * size).long().clamp(max=size - 1)]
+    replaced = torch.where(action < hide + swap, others, original)
+    replaced = torch.where(action < hide, masking.mask_id, replaced)
+    ids = row.ids.scatter(0, selected, torch.where(is_target, replaced, original))
+    return MaskedRow(ids, selected, targets)
 
 
-def _whole_words(
+def _select_whole_words(
     candidates: Ints, word_starts: Bools, budget: int, rng: np.random.Generator
 ) -> Ints:
-    """The candidates in random words, as many words as fit the budget."""
+    """The candidates of random words, as many words as fit the budget."""
     words = np.cumsum(word_starts)[candidates]
     edges = np.flatnonzero(np.diff(words, prepend=-1, append=-1))
     sizes = np.diff(edges)
-    room = sizes.tolist()
-    taken = np.zeros(len(room), np.bool_)
-    for word in rng.permutation(len(room)).tolist():
-        if room[word] <= budget:
-            taken[word] = True
-            budget -= room[word]
+    counts = sizes.tolist()
+    is_selected = np.zeros(len(counts), np.bool_)
+    for word in rng.permutation(len(counts)).tolist():
+        if counts[word] <= budget:
+            is_selected[word] = True
+            budget -= counts[word]
             if not budget:
                 break
-    return candidates[np.repeat(taken, sizes)]
+    return candidates[np.repeat(is_selected, sizes)]

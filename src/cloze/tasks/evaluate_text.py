@@ -81,7 +81,7 @@ def evaluate_masked(
     since = time.perf_counter()
     size = model.limit if max_length is None else max_length
     in_range("max_length", size, MIN_LENGTH, model.limit)
-    masking = make_evaluation_masking(Masking.of(model.tokenizer))
+    masking = make_evaluation_masking(Masking.from_tokenizer(model.tokenizer))
     skipped: list[InputError] = []
     options = CorpusOptions(hold_out=0.0, text_column=text_column, skip_bad=skip_bad)
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:

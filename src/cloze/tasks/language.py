@@ -20,7 +20,7 @@ from cloze.errors import InputError
 from cloze.models.language import batches
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import exact
+from cloze.objectives.core import upcast_to_float32
 from cloze.tasks.inputs import batch_by_tokens
 
 BATCH_TOKENS = 2048
@@ -83,7 +83,7 @@ class CausalEncoder:
         room, module = self.model.limit - 1, self.model.module
         ids = torch.tensor([[self.first, *context[1:][-room:]]], device=self.model.device)
         with eval_mode(module):
-            logits = exact(module.logits("mlm", module(ids)[0, -1:]))[0]
+            logits = upcast_to_float32(module.logits("mlm", module(ids)[0, -1:]))[0]
         found = logits.log_softmax(-1)[: self.model.tokenizer.vocab_size]
         never = self.model.tokenizer.special_ids - {self.end, self.unknown}
         found[sorted(never)] = -torch.inf
@@ -124,7 +124,9 @@ class CausalEncoder:
         with eval_mode(module):
             hidden = module(flat, Packed.of((len(ids) for ids, _ in windows), device))  # n d
             parts = [
-                exact(module.logits("mlm", hidden[some - 1]))  # what comes before tells a token
+                upcast_to_float32(
+                    module.logits("mlm", hidden[some - 1])
+                )  # what comes before tells a token
                 .log_softmax(-1)
                 .gather(-1, flat[some, None])[:, 0]
                 for some in at.split(_SCORED)

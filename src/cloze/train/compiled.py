@@ -17,26 +17,24 @@ def compile_encoders(learning: nn.Module) -> None:
     Block by block: the layers share compiled code. Shapes are assumed to be static; the weights
     keep their names.
     """
+    fuse(learning)
     # first, global and local blocks, in training and evaluation, of a model and of a generator:
     # beyond its limit torch would silently stop compiling
-    fuse(learning)
     compiler.recompile_limit = max(compiler.recompile_limit, RECOMPILE_LIMIT)
     for part in learning.modules():
         if isinstance(part, Encoder):
             _compile(part)
         elif isinstance(part, Detector):
-            part.suspicion = torch.compile(part.suspicion, dynamic=False)  # type: ignore[method-assign]
+            part.discriminator_logits = torch.compile(part.discriminator_logits, dynamic=False)  # type: ignore[method-assign]
 
 
 def _compile(model: Encoder) -> None:
-    from cloze.train.added_products import (
-        IN_PLACE,
-    )  # here: importing torch's compiler takes a second
+    from cloze.train.inplace_addmm import OPTIONS  # here: importing the compiler takes a second
 
     # torch 2.11 fuses reductions over rows and columns into one kernel, which with dropout takes
     # ten times as long as two
     model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
     for block in model.blocks:
-        block.compile(dynamic=False, options=IN_PLACE)
+        block.compile(dynamic=False, options=OPTIONS)
     if "mlm" in model.task_heads:
         model.lm_head_operands = torch.compile(model.lm_head_operands, dynamic=False)  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cloze.objectives.core import Arrayed, Batch, DeviceBatch, counted_as, on_device
+from cloze.objectives.core import ArrayBatch, Batch, DeviceBatch, copy_to_device, count_name
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.memory import is_out_of_memory
 from cloze.train.state import TrainState
@@ -55,9 +55,9 @@ class CUDAGraphCache:
         if not (self._is_usable and _can_capture(state, micro)):
             return None
         (batch,) = micro
-        assert isinstance(batch, Arrayed)
+        assert isinstance(batch, ArrayBatch)
         arrays = batch.arrays()
-        tensors = {name: on_device(array, state.device) for name, array in arrays.items()}
+        tensors = {name: copy_to_device(array, state.device) for name, array in arrays.items()}
         key = _key(state, batch, tensors)
         if key not in self._seen:  # the first time warms up what must not happen while capturing
             self._seen.add(key)
@@ -95,7 +95,7 @@ class CUDAGraphCache:
             buffers = state.copy_buffers()
             with autocast(state.config.dtype, state.device):
                 sums = state.learner(DeviceBatch(placed.batch, inputs), None)
-            terms = {n: total / divisors[counted_as(n)].clamp(min=1) for n, total in sums.items()}
+            terms = {n: total / divisors[count_name(n)].clamp(min=1) for n, total in sums.items()}
             losses = [term for term in terms.values() if term.requires_grad]
             torch.stack(losses).sum().backward()
             output = self._apply(state, {name: t.detach() for name, t in terms.items()}, buffers)
@@ -106,7 +106,7 @@ def names_with_targets(
     names: Sequence[str | None], counts: Mapping[str, float]
 ) -> tuple[str | None, ...]:
     """The names of the terms that have targets in this batch; None for the others."""
-    return tuple(name if name and counts[counted_as(name)] else None for name in names)
+    return tuple(name if name and counts[count_name(name)] else None for name in names)
 
 
 def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:
@@ -114,7 +114,7 @@ def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:
         state.device.type == "cuda"
         and state.distributed.world_size == 1
         and len(micro) == 1
-        and isinstance(micro[0], Arrayed)
+        and isinstance(micro[0], ArrayBatch)
         and all(isinstance(group["lr"], Tensor) for group in state.optimizer.param_groups)
     )
 

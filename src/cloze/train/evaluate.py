@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import B, counted_as
+from cloze.objectives.core import B, count_name
 from cloze.train.forward_context import autocast
 from cloze.train.state import TrainState
 
@@ -30,7 +30,7 @@ def evaluate_objective(state: TrainState, batches: Sequence[B]) -> dict[str, flo
             for name, total in terms.items():
                 real = mine < len(batches)
                 sums.setdefault(name, []).append(total * real)
-                counts[name] = counts.get(name, 0) + batch.counts[counted_as(name)] * real
+                counts[name] = counts.get(name, 0) + batch.counts[count_name(name)] * real
     totals = [float(torch.stack(parts).cpu().double().sum()) for parts in sums.values()]
     everywhere = distributed.sum_over_processes([*totals, *counts.values()])
     means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)

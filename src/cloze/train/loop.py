@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cloze.errors import InputError
-from cloze.objectives.core import B, tokens_of
+from cloze.objectives.core import B, count_tokens
 from cloze.train.budget import Budget, Progress
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.gradients import (
@@ -95,7 +95,7 @@ class _Agreed:
 def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) -> _Agreed:
     names = sorted(micro[0].counts)
     mine = [sum(batch.counts[name] for batch in micro) for name in names]
-    sizes = [tokens_of(batch) for batch in micro]
+    sizes = [count_tokens(batch) for batch in micro]
     tokens, *counts = state.distributed.sum_over_processes([sum(sizes), *mine])
     if not any(counts):
         raise InputError(

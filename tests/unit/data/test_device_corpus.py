@@ -12,7 +12,7 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.layout import Packed
 from cloze.objectives.masking import Masking, mask_row
-from cloze.objectives.pretraining import resident_pretraining
+from cloze.objectives.pretraining import make_device_objective
 from corpora import numbered_tokenizer, small_corpus, some_documents
 
 CPU = torch.device("cpu")
@@ -67,20 +67,20 @@ def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
 
 def test_masks_hide_as_many_as_were_asked_for(corpus):
     batches, resident = batches_of(corpus)
-    masking = Masking.of(numbered_tokenizer(), mlm_probability=0.25)
-    vocab = torch.from_numpy(masking.vocab)
+    masking = Masking.from_tokenizer(numbered_tokenizer(), mlm_probability=0.25)
+    vocab = torch.from_numpy(masking.replacement_ids)
     for number in range(len(batches.epoch(0))):
         (made,) = resident.step(number)
         row = made.gather_tokens()
         rng = torch.Generator().manual_seed(number)
         hidden = mask_row(
-            row, masking, vocab, places=made.max_masked, asked=made.num_masked, rng=rng
+            row, masking, vocab, max_masked=made.max_masked, num_masked=made.num_masked, rng=rng
         )
         known = hidden.targets != IGNORE_INDEX
         assert (
             known.sum() == made.num_masked == made.counts["mlm"] == round(0.25 * made.lengths.sum())
         )
-        chosen = hidden.places[known]
+        chosen = hidden.positions[known]
         assert len(chosen.unique()) == len(chosen)
         assert row.maskable[chosen].all()
         assert (row.ids[chosen] == hidden.targets[known]).all()
@@ -91,17 +91,17 @@ def test_masks_hide_as_many_as_were_asked_for(corpus):
 
 def test_the_chosen_are_hidden_swapped_and_left_in_their_shares(corpus):
     _, resident = batches_of(corpus)
-    masking = Masking.of(numbered_tokenizer())
-    vocab = torch.from_numpy(masking.vocab)
+    masking = Masking.from_tokenizer(numbered_tokenizer())
+    vocab = torch.from_numpy(masking.replacement_ids)
     (made,) = resident.step(0)
     row, rng = made.gather_tokens(), torch.Generator().manual_seed(0)
     fates = np.zeros(3)
     for _ in range(200):
-        hidden = mask_row(row, masking, vocab, places=40, asked=40, rng=rng)
-        seen = hidden.ids[hidden.places]
+        hidden = mask_row(row, masking, vocab, max_masked=40, num_masked=40, rng=rng)
+        seen = hidden.ids[hidden.positions]
         masked, kept = seen == masking.mask_id, seen == hidden.targets
         fates += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
-        assert np.isin(seen[~masked].numpy(), masking.vocab).all()
+        assert np.isin(seen[~masked].numpy(), masking.replacement_ids).all()
     assert fates / fates.sum() == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
 
 
@@ -126,7 +126,7 @@ def test_the_masks_of_a_judgement_stay(corpus):
         max_positions=LENGTH,
     )
     model = build(config, ["mlm", "nsp"], rng=torch.Generator().manual_seed(0)).eval()
-    objective = resident_pretraining(Masking.of(tokenizer), CPU)
+    objective = make_device_objective(Masking.from_tokenizer(tokenizer), CPU)
     fixed = resident.make_batch(batches.epoch(0), 0, seed=3)
     first, second = (objective(model, fixed, None)["mlm"].item() for _ in range(2))
     free = resident.make_batch(batches.epoch(0), 0)

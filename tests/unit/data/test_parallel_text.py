@@ -13,7 +13,7 @@ from cloze.data.parallel_text import (
     read_lines_of_file,
 )
 from cloze.errors import InputError
-from cloze.objectives.core import Arrayed
+from cloze.objectives.core import ArrayBatch
 from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from helpers import raises
 
@@ -112,7 +112,7 @@ def test_rectangles_are_filled_up_so_that_shapes_come_again():
         arrays["attention_mask"].sum(1).tolist() == [3, 2] + [1] * 6
     )  # who looks at nothing is NaN
     assert (arrays["targets"] != IGNORE_INDEX).sum() == 5
-    assert isinstance(pairs.batch(0), Arrayed)
+    assert isinstance(pairs.batch(0), ArrayBatch)
     assert "scheduled_sampling_prob" not in pairs.batch(0).arrays()
 
 

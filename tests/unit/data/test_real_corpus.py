@@ -49,7 +49,9 @@ def test_real_batches_are_full(corpus, tokenizer, pairs, length):
     sampling = Sampling(pairs=pairs, max_length=length)
     epoch = Batches(corpus.train, tokenizer, sampling, Batching(tokens=8192)).epoch(0)
     assert epoch.packing.real_share >= 0.98
-    batch = mask_batch(epoch[len(epoch) // 2], Masking.of(tokenizer, whole_word=True), seed=0)
+    batch = mask_batch(
+        epoch[len(epoch) // 2], Masking.from_tokenizer(tokenizer, whole_word=True), seed=0
+    )
     assert len(batch.input_ids) >= 0.98 * 8192
     assert batch.lengths.max() <= length
     chosen = batch.counts["mlm"] / len(batch.input_ids)

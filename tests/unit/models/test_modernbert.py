@@ -220,7 +220,7 @@ def test_attention_dropout_is_also_on_what_attention_gives():
 
 def test_it_learns_from_the_mean_as_it_reads_the_mean():
     from cloze.data.labelled.batch import EncodedExample, collate_examples
-    from cloze.objectives.labelled import classes
+    from cloze.objectives.labelled import make_classification_objective
 
     module = scramble(built(("sequence",), classifier_pooling="mean"))
     rows = [some_ids(1, length)[0].tolist() for length in (4, 4, 7)]
@@ -228,7 +228,9 @@ def test_it_learns_from_the_mean_as_it_reads_the_mean():
         [EncodedExample(ids=row, type_ids=[0] * len(row), targets=(n % 2,))]
         for n, row in enumerate(rows)
     ]
-    loss = classes("sequence")(module, collate_examples("x", groups), None)["x"]
+    loss = make_classification_objective("sequence")(module, collate_examples("x", groups), None)[
+        "x"
+    ]
     read = torch.stack([module(torch.tensor([row]))[0].mean(0) for row in rows])
     expected = torch.nn.functional.cross_entropy(
         module.logits("sequence", read), torch.tensor([0, 1, 0]), reduction="sum"

@@ -8,7 +8,7 @@ from cloze.errors import ConfigError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.nn.layout import Packed
-from cloze.objectives.detector import detector
+from cloze.objectives.detector import build_detector
 from cloze.train.config import OptimizerConfig
 from cloze.train.optim import build_optimizer
 from helpers import raises, scramble
@@ -30,7 +30,9 @@ def encoder(family="modernbert", heads=("mlm",), **changes):
 
 def made(family="modernbert", layers=2, width=None, seed=1, **changes):
     model = encoder(family, **changes)
-    return detector(model, layers=layers, width=width, rng=torch.Generator().manual_seed(seed))
+    return build_detector(
+        model, layers=layers, width=width, rng=torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
@@ -60,7 +62,7 @@ def test_the_head_tells_of_every_vector(family):
     inner = F.gelu(F.linear(vectors, part.dense.weight, part.dense.bias))
     inner = F.layer_norm(inner, (16,), part.norm.weight, part.norm.bias, part.norm.eps)
     by_hand = inner @ both.head.weight[0] + both.head.bias
-    torch.testing.assert_close(both.suspicion(vectors), by_hand)
+    torch.testing.assert_close(both.discriminator_logits(vectors), by_hand)
 
 
 def test_a_modernberts_heads_read_one_transform():
@@ -74,7 +76,7 @@ def test_a_modernberts_heads_read_one_transform():
 def test_the_model_alone_is_as_it_was():
     model = encoder()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    detector(model, layers=1, width=8, rng=torch.Generator())
+    build_detector(model, layers=1, width=8, rng=torch.Generator())
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -96,7 +98,9 @@ def test_new_weights_follow_from_the_generator_handed_in():
 
 @pytest.mark.parametrize(("layers", "expected"), [(4, 1), (12, 3), (2, 1)])
 def test_unsaid_a_generator_has_a_quarter_of_the_layers(layers, expected):
-    both = detector(encoder(num_layers=layers), layers=None, width=None, rng=torch.Generator())
+    both = build_detector(
+        encoder(num_layers=layers), layers=None, width=None, rng=torch.Generator()
+    )
     assert len(both.generator.blocks) == expected
 
 
@@ -113,16 +117,16 @@ def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"layers": 0}, ("generator_layers", "0", "1", "4")),
-        ({"layers": 5}, ("generator_layers", "5", "1", "4")),
-        ({"width": 32}, ("generator_width", "32", "4", "16")),
-        ({"width": 2}, ("generator_width", "2", "4", "16")),
-        ({"width": 10}, ("generator_width", "10", "4")),
+        ({"layers": 0}, ("generator_num_layers", "0", "1", "4")),
+        ({"layers": 5}, ("generator_num_layers", "5", "1", "4")),
+        ({"width": 32}, ("generator_hidden_size", "32", "4", "16")),
+        ({"width": 2}, ("generator_hidden_size", "2", "4", "16")),
+        ({"width": 10}, ("generator_hidden_size", "10", "4")),
     ],
 )
 def test_shapes_that_cannot_be(asked, message):
     with raises(ConfigError, message):
-        detector(encoder(), **({"layers": 1, "width": None} | asked), rng=torch.Generator())
+        build_detector(encoder(), **({"layers": 1, "width": None} | asked), rng=torch.Generator())
 
 
 @pytest.mark.parametrize("width", [None, 8])

@@ -8,14 +8,19 @@ from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.objectives.core import Learner
-from cloze.objectives.distillation import Distillation, TaughtBatch, apart, soft_targets
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.distillation import (
+    Distillation,
+    DistillationBatch,
+    compute_cosine_loss,
+    compute_soft_target_loss,
+)
+from cloze.objectives.pretraining import pretraining_objective
 from helpers import scramble
 from training import SHAPE, VOCABULARY, packed, tiny_bert
 
 
 def batch_of(*numbers):
-    return TaughtBatch.of(packed(numbers))
+    return DistillationBatch.from_batch(packed(numbers))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def test_soft_targets_are_the_divergence_times_the_temperature_squared(temperatu
 
     p, q = softmax(theirs), softmax(ours)
     expected = temperature**2 * (p * np.log(p / q)).sum()
-    total = soft_targets(torch.from_numpy(ours), torch.from_numpy(theirs), temperature)
+    total = compute_soft_target_loss(torch.from_numpy(ours), torch.from_numpy(theirs), temperature)
     assert total.dtype == torch.float64
     assert total.item() == pytest.approx(expected, rel=1e-12)
 
@@ -49,15 +54,17 @@ def test_vectors_are_as_far_apart_as_their_cosine_says():
     rng = np.random.default_rng(1)
     ours, theirs = rng.normal(0, 3, (2, 11, 8))
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
-    total = apart(torch.from_numpy(ours), torch.from_numpy(theirs))
+    total = compute_cosine_loss(torch.from_numpy(ours), torch.from_numpy(theirs))
     assert total.item() == pytest.approx((1 - cosines).sum(), rel=1e-12)
 
 
 def test_half_precision_is_summed_in_float32():
     logits = torch.randn(2, 300, 7).bfloat16()
-    for total in (soft_targets(*logits, 2.0), apart(*logits)):
+    for total in (compute_soft_target_loss(*logits, 2.0), compute_cosine_loss(*logits)):
         assert total.dtype == torch.float32
-    assert torch.equal(soft_targets(*logits, 2.0), soft_targets(*logits.float(), 2.0))
+    assert torch.equal(
+        compute_soft_target_loss(*logits, 2.0), compute_soft_target_loss(*logits.float(), 2.0)
+    )
 
 
 def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
@@ -65,7 +72,7 @@ def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
     objective = Distillation(teacher=teacher)
     terms = objective(student, batch)
     assert {name for name, term in terms.items() if term.requires_grad} == {"soft", "mlm", "cosine"}
-    plain = pretraining(student, batch)
+    plain = pretraining_objective(student, batch)
     torch.testing.assert_close(terms["mlm"], plain["mlm"])
     assert terms["mlm.accuracy"] == plain["mlm.accuracy"]
     ids = torch.from_numpy(batch.input_ids)
@@ -74,9 +81,9 @@ def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
     hidden, aim = student(ids[None, begin:end])[0], teacher(ids[None, begin:end])[0]
     guesses = teacher.logits("mlm", aim[one.masked_positions])
     alone = objective(student, one)
-    torch.testing.assert_close(alone["cosine"], apart(hidden, aim))
+    torch.testing.assert_close(alone["cosine"], compute_cosine_loss(hidden, aim))
     words = student.logits("mlm", hidden[one.masked_positions])
-    torch.testing.assert_close(alone["soft"], soft_targets(words, guesses, 2.0))
+    torch.testing.assert_close(alone["soft"], compute_soft_target_loss(words, guesses, 2.0))
     assert alone["mlm.teacher"] == (guesses.argmax(-1) == torch.from_numpy(one.targets)).sum()
 
 
@@ -94,7 +101,7 @@ def test_a_batch_counts_what_its_losses_are_about():
     masked = len(batch.masked_positions)
     assert batch.counts == {"mlm": masked, "soft": masked, "cosine": len(batch.input_ids)}
     parts = batch.split(3)
-    assert {type(part) for part in parts} == {TaughtBatch}
+    assert {type(part) for part in parts} == {DistillationBatch}
     assert sum(part.counts["cosine"] for part in parts) == batch.counts["cosine"]
 
 
@@ -110,7 +117,7 @@ def gradient(student, teacher, *learned, **weights):
 
 
 def test_weights_change_the_gradient_and_not_what_is_told(student, teacher):
-    ones = {"soft": 1.0, "mlm": 1.0, "cosine": 1.0}
+    ones = {"soft_weight": 1.0, "mlm_weight": 1.0, "cosine_weight": 1.0}
     expected = sum(
         weight * gradient(student, teacher, name, **ones)
         for name, weight in (("soft", 5.0), ("mlm", 2.0), ("cosine", 1.0))

@@ -7,7 +7,7 @@ import torch
 from cloze.data.language_model_batches import LOSS_NAME, BPTTBatches, ContextWindows
 from cloze.decode.language import language_model
 from cloze.models.configs.ngram import BOS, EOS
-from cloze.objectives.language import Carried, language
+from cloze.objectives.language_model import StatefulLSTM, language_model_objective
 from languages import neural_model
 
 
@@ -15,7 +15,7 @@ def test_the_loss_is_what_the_model_says_of_the_words():
     model = language_model(neural_model("nnlm"))
     ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
     batch = ContextWindows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
-    found = language(model.module, batch)
+    found = language_model_objective(model.module, batch)
     (said,) = model.log_probs(model.sequences(["the cat sat on the mat"]))
     assert np.isclose(found[LOSS_NAME].item(), -said.sum(), rtol=1e-5)
     assert 0 <= found[f"{LOSS_NAME}.accuracy"] <= len(ids)
@@ -27,15 +27,15 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
     module = neural_model(cell).module
     text = np.arange(3, 11, dtype=np.int32)
     strips = BPTTBatches(text, batch=1, num_steps=2)
-    carried = Carried(module, 1)
+    carried = StatefulLSTM(module, 1)
     for step in range(strips.per_epoch):
-        language(carried, strips.batch(step))
+        language_model_objective(carried, strips.batch(step))
     inputs = np.concatenate([strips.batch(step).inputs[0] for step in range(4)])
     hidden, *memory = module.compute_state(torch.from_numpy(inputs)[None])
     assert torch.allclose(carried.hidden, hidden, atol=1e-6)
     for part in memory:
-        assert torch.allclose(carried.memory, part, atol=1e-6)
-    language(carried, strips.batch(4))  # an epoch begins: nothing is remembered
+        assert torch.allclose(carried.cell, part, atol=1e-6)
+    language_model_objective(carried, strips.batch(4))  # an epoch begins: nothing is remembered
     alone = module.compute_state(torch.from_numpy(strips.batch(4).inputs))
     assert torch.allclose(carried.hidden, alone[0], atol=1e-6)
 
@@ -43,17 +43,19 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
 def test_parts_of_a_batch_remember_each_their_own():
     module = neural_model("lstm").module
     strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, num_steps=2)
-    whole, parts = Carried(module, 3), Carried(module, 3)
+    whole, parts = StatefulLSTM(module, 3), StatefulLSTM(module, 3)
     for step in range(2):
-        one = language(whole, strips.batch(step))[LOSS_NAME]
-        some = sum(language(parts, part)[LOSS_NAME] for part in strips.batch(step).split(3))
+        one = language_model_objective(whole, strips.batch(step))[LOSS_NAME]
+        some = sum(
+            language_model_objective(parts, part)[LOSS_NAME] for part in strips.batch(step).split(3)
+        )
         assert torch.allclose(one, some, rtol=1e-5)
     assert torch.allclose(whole.hidden, parts.hidden, atol=1e-6)
 
 
 def test_no_gradient_goes_back_into_the_batch_before():
-    carried = Carried(neural_model("lstm").module, 2)
+    carried = StatefulLSTM(neural_model("lstm").module, 2)
     strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch=2, num_steps=2)
     for step in range(2):
-        language(carried, strips.batch(step))[LOSS_NAME].backward()
+        language_model_objective(carried, strips.batch(step))[LOSS_NAME].backward()
     assert not carried.hidden.requires_grad

@@ -11,7 +11,7 @@ from cloze.data.packing import Batches, Batching
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.objectives.left_to_right import NextBatch, left_to_right, next_tokens
+from cloze.objectives.causal_lm import CausalLMBatch, causal_lm_objective, make_next_token_targets
 from corpora import numbered_tokenizer, small_corpus, some_documents
 from helpers import scramble
 
@@ -29,7 +29,7 @@ def batches(tmp_path_factory):
         DeviceCorpus(corpus, TOKENIZER, CPU), plain, max_seqlen=LENGTH, mlm_probability=0.15
     )
     last = len(plain.epoch(0)) - 1  # the one that is not full
-    return [NextBatch.from_batch(made.step(number)[0]) for number in (0, 1, last)]
+    return [CausalLMBatch.from_batch(made.step(number)[0]) for number in (0, 1, last)]
 
 
 def learner():
@@ -58,7 +58,7 @@ def by_hand(model, batch):
 def test_it_is_the_plain_computation(batches):
     model = learner()
     for batch in batches:
-        terms = left_to_right(model, batch)
+        terms = causal_lm_objective(model, batch)
         loss, hits, count = by_hand(model, batch)
         assert set(terms) == {"lm", "lm.accuracy"}
         assert terms["lm"].item() == pytest.approx(loss.item(), rel=1e-5)
@@ -77,7 +77,7 @@ def test_the_last_of_a_sequence_and_padding_ask_for_nothing():
     positions = torch.tensor([0, 1, 2, 0, 1, 2, 3, 0, 0])
     row = TokenRow(ids, *(torch.zeros(9),) * 7)._replace(positions=positions)
     no = IGNORE_INDEX
-    assert next_tokens(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
+    assert make_next_token_targets(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
 
 
 def test_parts_of_a_batch_ask_for_as_much(batches):
@@ -85,5 +85,7 @@ def test_parts_of_a_batch_ask_for_as_much(batches):
     assert len(parts) > 1
     assert sum(part.counts["lm"] for part in parts) == batches[0].counts["lm"]
     model = learner()
-    whole = left_to_right(model, batches[0])["lm"].item()
-    assert sum(left_to_right(model, part)["lm"].item() for part in parts) == pytest.approx(whole)
+    whole = causal_lm_objective(model, batches[0])["lm"].item()
+    assert sum(causal_lm_objective(model, part)["lm"].item() for part in parts) == pytest.approx(
+        whole
+    )

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from cloze.data.batch import IGNORE_INDEX
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.objectives.core import Learner, correct, counted_as, cross_entropy, on_device
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.core import Learner, copy_to_device, count_correct, count_name, cross_entropy
+from cloze.objectives.pretraining import pretraining_objective
 from helpers import scramble
 from training import packed, tiny_bert
 
@@ -21,8 +21,8 @@ def model():
 
 def test_the_sums_are_those_of_each_sequence_alone(model):
     batch = packed(range(6))
-    terms = pretraining(model, batch)
-    singles = [pretraining(model, one) for one in batch.split(6)]
+    terms = pretraining_objective(model, batch)
+    singles = [pretraining_objective(model, one) for one in batch.split(6)]
     assert len(singles) == 6
     assert set(terms) == {"mlm", "mlm.accuracy", "nsp", "nsp.accuracy"}
     for name, total in terms.items():
@@ -35,7 +35,7 @@ def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
     hidden = model(ids[None], torch.ones(1, len(ids)), types[None])[0]
     words = model.logits("mlm", hidden)[batch.masked_positions]
     targets = torch.from_numpy(batch.targets)
-    terms = pretraining(model, batch)
+    terms = pretraining_objective(model, batch)
     torch.testing.assert_close(terms["mlm"], F.cross_entropy(words, targets) * len(targets))
     assert terms["mlm.accuracy"] == (words.argmax(-1) == targets).sum()
     pair = model.logits("nsp", hidden[:1])
@@ -43,14 +43,14 @@ def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
 
 
 def test_only_losses_carry_a_gradient(model):
-    terms = pretraining(model, packed([1]))
+    terms = pretraining_objective(model, packed([1]))
     assert {name for name, term in terms.items() if term.requires_grad} == {"mlm", "nsp"}
 
 
 def test_pairs_without_a_label_teach_nothing(model):
     batch = packed([1, 2])
     batch = replace(batch, labels=np.full(2, IGNORE_INDEX))
-    terms = pretraining(model, batch)
+    terms = pretraining_objective(model, batch)
     assert terms["nsp"] == 0
     assert terms["nsp.accuracy"] == 0
     assert batch.counts["nsp"] == 0
@@ -66,13 +66,13 @@ def test_a_model_without_the_head_learns_words_only():
         max_positions=16,
     )
     words = build(config, ["mlm"], rng=torch.Generator().manual_seed(0))
-    assert set(pretraining(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
+    assert set(pretraining_objective(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
 
 
 def test_a_batch_without_a_masked_word_gives_zero_and_a_gradient(model):
     none = np.zeros(0, np.int64)
     batch = replace(packed([1]), masked_positions=none, targets=none)
-    terms = pretraining(model, batch)
+    terms = pretraining_objective(model, batch)
     assert terms["mlm"] == 0
     terms["mlm"].backward()
     assert model.embeddings.word.weight.grad is not None
@@ -89,21 +89,24 @@ def test_half_precision_scores_are_summed_in_float32():
 def test_ignored_targets_are_neither_lost_on_nor_hit():
     logits, targets = torch.eye(3), torch.tensor([0, IGNORE_INDEX, 0])
     assert cross_entropy(logits, targets) == cross_entropy(logits[[0, 2]], targets[[0, 2]])
-    assert correct(logits, targets) == 1
+    assert count_correct(logits, targets) == 1
 
 
 def test_a_learner_is_the_objective_on_the_model(model):
     batch = packed([1, 2])
-    terms, direct = Learner(model, pretraining)(batch), pretraining(model, batch)
+    terms, direct = (
+        Learner(model, pretraining_objective)(batch),
+        pretraining_objective(model, batch),
+    )
     assert {name: term.item() for name, term in terms.items()} == {
         name: term.item() for name, term in direct.items()
     }
 
 
 def test_names_of_terms_say_what_counts_them():
-    assert counted_as("mlm.accuracy") == counted_as("mlm") == "mlm"
+    assert count_name("mlm.accuracy") == count_name("mlm") == "mlm"
 
 
 def test_arrays_go_to_a_device_as_they_are():
     array = np.arange(5)
-    assert on_device(array, torch.device("cpu")).tolist() == array.tolist()
+    assert copy_to_device(array, torch.device("cpu")).tolist() == array.tolist()

@@ -15,17 +15,22 @@ from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.nn.layout import Packed
-from cloze.objectives.detector import detector
+from cloze.objectives.detector import build_detector
 from cloze.objectives.masking import Masking, mask_row
-from cloze.objectives.pretraining import resident_pretraining
-from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens, told_apart
+from cloze.objectives.pretraining import make_device_objective
+from cloze.objectives.replaced_tokens import (
+    ReplacedTokenBatch,
+    compute_detection_terms,
+    is_detection_batch,
+    make_detection_objective,
+)
 from corpora import numbered_tokenizer, small_corpus, some_documents
 from helpers import scramble
 
 CPU = torch.device("cpu")
 LENGTH, PLACES, RATE, SEED = 24, 192, 0.25, 5
 TOKENIZER = numbered_tokenizer()
-MASKING = Masking.of(TOKENIZER, mlm_probability=RATE)
+MASKING = Masking.from_tokenizer(TOKENIZER, mlm_probability=RATE)
 HIDING = replace(MASKING, split=(1.0, 0.0, 0.0))
 
 
@@ -41,7 +46,9 @@ def batch_of(corpus, number=0, *, pairs="none", fills=False, detects=True, seed=
         DeviceCorpus(corpus, TOKENIZER, CPU), batches, max_seqlen=LENGTH, mlm_probability=RATE
     )
     plain = made.step(number)[0]
-    return ReplacedBatch.from_batch(replace(plain, seed=seed), fills=fills, detects=detects)
+    return ReplacedTokenBatch.from_batch(
+        replace(plain, seed=seed), has_mlm=fills, has_detection=detects
+    )
 
 
 def learner(family="modernbert", heads=("mlm",), width=None):
@@ -54,12 +61,12 @@ def learner(family="modernbert", heads=("mlm",), width=None):
     }
     config = FAMILIES[family].config_class(vocab_size=TOKENIZER.vocab_size, **shape)
     model = build(config, heads, rng=torch.Generator().manual_seed(0))
-    both = detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))
+    both = build_detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))
     return scramble(both).eval()
 
 
 def objective(weight=50.0, correction=0.0):
-    return replaced_tokens(MASKING, CPU, weight=weight, correction=correction)
+    return make_detection_objective(MASKING, CPU, weight=weight, correction=correction)
 
 
 def rng(seed=SEED):
@@ -70,13 +77,14 @@ def by_hand(both, batch):
     """The same with plain losses, all scores at once, one sequence of the corpus after another."""
     random = rng()
     row = batch.gather_tokens()
-    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.max_masked,
-                      asked=batch.num_masked, rng=random)  # fmt: skip
+    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.replacement_ids),
+                      max_masked=batch.max_masked, num_masked=batch.num_masked,
+                      rng=random)  # fmt: skip
     draws = torch.rand(batch.max_masked, generator=random)
     size = int(batch.lengths.sum())
     packed = Packed.of(batch.lengths)
     known = masked.targets != IGNORE_INDEX
-    places, targets = masked.places[known], masked.targets[known]
+    places, targets = masked.positions[known], masked.targets[known]
     guesses = both.generator.logits(
         "mlm", both.generator(masked.ids[:size], packed, row.token_type_ids[:size])[places]
     )
@@ -90,7 +98,7 @@ def by_hand(both, batch):
     for (begin, end), start in zip(batch.a.tolist(), starts[:-1].tolist(), strict=True):
         inner[start + end - begin + 1] = False  # [SEP] after the first segment
     truth = (filled != row.ids[:size])[inner]
-    scores = both.suspicion(hidden)[inner]
+    scores = both.discriminator_logits(hidden)[inner]
     words = both.model.logits("mlm", hidden[places])
     return {
         "generator": F.cross_entropy(guesses, targets, reduction="sum"),
@@ -154,8 +162,9 @@ def test_a_word_that_the_generator_guessed_is_an_original(corpus):
     with torch.no_grad():  # a generator that always says one word
         both.generator.task_heads["mlm"].bias.zero_()[9] = 1e4
     row = batch.gather_tokens()
-    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.vocab), places=batch.max_masked,
-                      asked=batch.num_masked, rng=rng())  # fmt: skip
+    masked = mask_row(row, HIDING, torch.from_numpy(MASKING.replacement_ids),
+                      max_masked=batch.max_masked, num_masked=batch.num_masked,
+                      rng=rng())  # fmt: skip
     guessed = int((masked.targets == 9).sum())
     terms = objective()(both, batch, rng())
     assert terms["generator.accuracy"] == guessed
@@ -167,7 +176,7 @@ def test_scores_are_judged_on_text_alone():
                    maskable=torch.zeros(5))  # fmt: skip
     scores = torch.tensor([9.0, 2.0, -3.0, 4.0, 9.0])
     replaced = torch.tensor([False, True, False, False, False])
-    terms = told_apart(scores, replaced, row, 50.0)
+    terms = compute_detection_terms(scores, replaced, row, 50.0)
     assert terms["detection"].item() == pytest.approx(0.12693 + 0.04859 + 4.01815, abs=1e-4)
     assert (terms["detection.accuracy"], terms["detection.original"]) == (2, 2)
 
@@ -176,7 +185,7 @@ def test_a_batch_that_fills_is_plain_pretraining(corpus):
     both = learner()
     batch = batch_of(corpus, fills=True, detects=False)
     terms = objective()(both, batch, rng())
-    plain = resident_pretraining(MASKING, CPU)(both.model, batch, rng())
+    plain = make_device_objective(MASKING, CPU)(both.model, batch, rng())
     assert {name: term.item() for name, term in terms.items()} == {
         name: term.item() for name, term in plain.items()
     }
@@ -196,7 +205,7 @@ def test_a_judgement_asks_for_all_of_it_and_is_the_same_again(corpus):
         *("detection", "detection.accuracy", "detection.original"),
         *("correction", "correction.accuracy"),
     }
-    plain = resident_pretraining(MASKING, CPU)(both.model, batch)  # masks and pairs of any run
+    plain = make_device_objective(MASKING, CPU)(both.model, batch)  # masks and pairs of any run
     assert all(first[name].item() == term.item() for name, term in plain.items())
 
 
@@ -209,13 +218,13 @@ def test_what_is_drawn_follows_from_the_generator_of_numbers(corpus):
 def test_a_batch_too_large_keeps_its_task_when_it_is_cut(corpus):
     batch = batch_of(corpus, pairs="nsp")
     parts = batch.split(3)
-    assert all(part.detects and not part.fills for part in parts)
+    assert all(part.has_detection and not part.has_mlm for part in parts)
     assert sum(part.counts["detection"] for part in parts) == batch.counts["detection"]
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(1)])
 def test_every_run_of_batches_has_its_share(share):
-    chosen = [detects(number, share) for number in range(48)]
+    chosen = [is_detection_batch(number, share) for number in range(48)]
     size = share.denominator
     for first in range(0, 48, size):
         assert sum(chosen[first : first + size]) == share.numerator

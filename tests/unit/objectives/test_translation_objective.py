@@ -11,7 +11,7 @@ from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
 from cloze.objectives.core import DeviceBatch
-from cloze.objectives.translation import translation
+from cloze.objectives.translation import make_translation_objective
 from helpers import raises
 from translators import VARIETIES, config_of, module_of
 
@@ -26,7 +26,7 @@ def batch(own=0.0):
 @pytest.mark.parametrize("variety", ["transformer", "bahdanau"])
 def test_the_sum_is_that_of_the_pairs_one_by_one(variety):
     module = module_of(variety)
-    terms = translation()(module, batch(), None)
+    terms = make_translation_objective()(module, batch(), None)
     total, right = 0.0, 0
     for source, target in zip(SOURCE, TARGET, strict=True):
         inputs = torch.tensor([[0, *target[:-1]]])
@@ -42,7 +42,7 @@ def test_the_sum_is_that_of_the_pairs_one_by_one(variety):
 
 def test_label_smoothing_spreads_a_share_over_all_words():
     module = module_of("transformer")
-    terms = translation(smoothing=0.1)(module, batch(), None)
+    terms = make_translation_objective(smoothing=0.1)(module, batch(), None)
     plain = terms[f"{LOSS_NAME}.nats"].item()
     arrays = {name: torch.from_numpy(array) for name, array in batch().arrays(1).items()}
     inputs = F.pad(arrays["targets"].clamp(min=0), (1, -1))  # bos is 0
@@ -57,10 +57,10 @@ def test_label_smoothing_spreads_a_share_over_all_words():
 @pytest.mark.parametrize("variety", VARIETIES)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smoothing):
-    objective, found = translation(smoothing=smoothing), []
+    objective, found = make_translation_objective(smoothing=smoothing), []
     for placed in (False, True):
         module = module_of(variety)
-        given = DeviceBatch.on(torch.device("cpu"), batch()) if placed else batch()
+        given = DeviceBatch.from_batch(torch.device("cpu"), batch()) if placed else batch()
         terms = objective(module, given, None)
         terms[LOSS_NAME].backward()
         found.append((terms, {name: w.grad for name, w in module.named_parameters()}))
@@ -78,16 +78,18 @@ def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smooth
 def test_rectangles_may_end_beyond_the_last_place_of_a_model():
     module = module_of("learned")
     module.position_encoding.max_positions = 5  # rectangles have 8 columns
-    whole = translation()(module, batch(), None)[LOSS_NAME].item()
-    placed = DeviceBatch.on(torch.device("cpu"), batch())
-    assert translation()(module, placed, None)[LOSS_NAME].item() == pytest.approx(whole, rel=1e-10)
+    whole = make_translation_objective()(module, batch(), None)[LOSS_NAME].item()
+    placed = DeviceBatch.from_batch(torch.device("cpu"), batch())
+    assert make_translation_objective()(module, placed, None)[LOSS_NAME].item() == pytest.approx(
+        whole, rel=1e-10
+    )
 
 
 def test_a_recorded_share_of_own_words_is_read_and_not_looked_at():
     module = module_of("bahdanau", scale=1.0).train()
-    objective = translation()
+    objective = make_translation_objective()
     forced = objective(module, batch(), None)[LOSS_NAME].item()
-    placed = DeviceBatch.on(torch.device("cpu"), batch(own=0.5))
+    placed = DeviceBatch.from_batch(torch.device("cpu"), batch(own=0.5))
     found = []
     for share in (0.0, 1.0):
         placed.tensors["scheduled_sampling_prob"].fill_(share)  # as a replayed step finds it
@@ -107,9 +109,9 @@ def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety,
     with FakeTensorMode() as mode:
         module = (Transformer if isinstance(config, TransformerConfig) else Seq2Seq)(config)
         module.train()
-        given = DeviceBatch.on(torch.device("cpu"), batch(own))
+        given = DeviceBatch.from_batch(torch.device("cpu"), batch(own))
         tensors = {name: mode.from_tensor(tensor) for name, tensor in given.tensors.items()}
-        translation(smoothing=0.1)(module, DeviceBatch(batch(), tensors), None)[
+        make_translation_objective(smoothing=0.1)(module, DeviceBatch(batch(), tensors), None)[
             LOSS_NAME
         ].backward()
         with pytest.raises(DynamicOutputShapeException):  # as the packed words of a CPU do
@@ -118,7 +120,7 @@ def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety,
 
 def test_own_words_are_for_recurrent_nets_while_they_learn():
     module = module_of("bahdanau", scale=1.0)
-    objective, rng = translation(), torch.Generator().manual_seed(0)
+    objective, rng = make_translation_objective(), torch.Generator().manual_seed(0)
     forced = objective(module, batch(), rng)[LOSS_NAME].item()
     assert objective(module, batch(own=1.0), rng)[LOSS_NAME].item() == forced  # not while judging
     module.train()

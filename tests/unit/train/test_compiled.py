@@ -7,7 +7,7 @@ from torch.compiler import config as compiler
 
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.objectives.detector import detector
+from cloze.objectives.detector import build_detector
 from cloze.train.compiled import RECOMPILE_LIMIT, compile_encoders
 
 
@@ -49,12 +49,12 @@ def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
 
 @pytest.mark.parametrize("width", [None, 8])
 def test_a_generator_and_the_head_beside_a_model(compiled, width):
-    both = detector(model(), layers=2, width=width, rng=torch.Generator())
+    both = build_detector(model(), layers=2, width=width, rng=torch.Generator())
     names = list(both.state_dict())
     compile_encoders(both)
     for part in (both.model, both.generator):
         assert part.embeddings in compiled
         assert all(block in compiled for block in part.blocks)
     assert compiled.count(type(both.model).lm_head_operands) == 2
-    assert type(both).suspicion in compiled
+    assert type(both).discriminator_logits in compiled
     assert list(both.state_dict()) == names

@@ -11,8 +11,8 @@ import torch
 from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.models.build import build
 from cloze.objectives.core import Learner
-from cloze.objectives.labelled import classes
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.labelled import make_classification_objective
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.budget import Budget
 from cloze.train.config import OptimizerConfig
 from cloze.train.cuda_graphs import CUDAGraphCache
@@ -51,7 +51,7 @@ def test_no_step_waits_for_the_gpu():
 
 def test_a_bad_step_on_a_gpu_leaves_the_weights_as_they_were():
     def objective(model, batch, rng):
-        terms = dict(pretraining(model, batch, rng))
+        terms = dict(pretraining_objective(model, batch, rng))
         if 24 in batch.sample_ids:  # the fourth step
             terms["mlm"] = terms["mlm"] * torch.nan
         return terms
@@ -68,7 +68,7 @@ def test_a_bad_step_on_a_gpu_leaves_the_weights_as_they_were():
 
 def test_skipping_on_a_gpu_goes_on():
     def objective(model, batch, rng):
-        terms = dict(pretraining(model, batch, rng))
+        terms = dict(pretraining_objective(model, batch, rng))
         if 24 in batch.sample_ids:
             terms["mlm"] = terms["mlm"] * torch.inf
         return terms
@@ -162,7 +162,10 @@ def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
     model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
     made = build_optimizer(model, OptimizerConfig(lr=1e-3))
     state = TrainState(
-        Learner(model, objective or classes("sequence")), model, made, distributed=GPU
+        Learner(model, objective or make_classification_objective("sequence")),
+        model,
+        made,
+        distributed=GPU,
     )
     graphs = CUDAGraphCache(apply_gradients)
     if not recording:
@@ -205,7 +208,7 @@ def test_a_recorded_loss_without_targets_is_not_reported():
         return Sometimes(**{field.name: getattr(made, field.name) for field in fields(made)})
 
     def objective(model, batch, rng=None):
-        terms = classes("sequence")(model, batch, rng)
+        terms = make_classification_objective("sequence")(model, batch, rng)
         return {**terms, "second": terms["classify"] * 0}
 
     *_, expected = tuned(batches, recording=False, objective=objective)

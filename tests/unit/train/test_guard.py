@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.budget import Budget
 from cloze.train.consumers import save_steps
 from cloze.train.guard import (
@@ -32,7 +32,7 @@ class Poison:
     def __call__(self, model, batch, rng):
         step, part = divmod(self.calls, 4)
         self.calls += 1
-        terms = dict(pretraining(model, batch, rng))
+        terms = dict(pretraining_objective(model, batch, rng))
         if part == 2 and step + 1 in self.factors:
             terms[self.term] = terms[self.term] * self.factors[step + 1]
         return terms

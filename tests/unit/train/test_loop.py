@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cloze.errors import ConfigError, InputError
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig
 from cloze.train.cuda_graphs import names_with_targets
@@ -102,7 +102,7 @@ def test_data_that_end_too_soon_say_so():
 
 def test_a_batch_without_targets_says_so():
     none = np.zeros(0, np.int64)
-    empty = replace(packed([1]), positions=none, targets=none, labels=np.array([-100]))
+    empty = replace(packed([1]), masked_positions=none, targets=none, labels=np.array([-100]))
     with raises(InputError, "step 1"):
         steps_of(new_state(), 1, source=lambda _: iter([[empty]]))
 
@@ -164,7 +164,7 @@ def test_every_step_and_every_micro_batch_drops_something_else():
     seen = []
 
     def looking(model, batch, rng):
-        terms = pretraining(model, batch, rng)
+        terms = pretraining_objective(model, batch, rng)
         seen.append(terms["mlm"].item())
         return terms
 
@@ -230,7 +230,7 @@ def test_bf16_computes_in_bf16_and_keeps_float32():
     seen: list[torch.dtype] = []
 
     def looking(model, batch, rng):
-        terms = pretraining(model, batch, rng)
+        terms = pretraining_objective(model, batch, rng)
         seen.append(model.blocks[0].ffn.up(torch.zeros(1, 16)).dtype)
         return terms
 

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.objectives.core import tokens_of
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.core import count_tokens
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.guard import TrainingError
 from cloze.train.memory import SmallerBatchWarning, is_out_of_memory, split_batch
 from helpers import raises
@@ -26,11 +26,11 @@ class SmallDevice:
         self.left: list[int] = []  # how many weights had a gradient when it failed half-way
 
     def __call__(self, model, batch, rng):
-        self.sizes.append(tokens_of(batch))
-        full = tokens_of(batch) > self.holds
+        self.sizes.append(count_tokens(batch))
+        full = count_tokens(batch) > self.holds
         if full and not self.backwards:
             raise self.error
-        terms = pretraining(model, batch, rng)
+        terms = pretraining_objective(model, batch, rng)
         handles = []
 
         def burst(_):
@@ -118,7 +118,7 @@ def test_a_single_sequence_that_does_not_fit_ends_the_run():
 def test_pieces_hold_every_sequence_once_and_keep_to_the_limit(sample_ids, limit):
     batch = packed(sample_ids)
     cut = split_batch(batch, limit)
-    assert all(tokens_of(piece) <= limit or len(piece) == 1 for piece in cut)
+    assert all(count_tokens(piece) <= limit or len(piece) == 1 for piece in cut)
     for name in ("sample_ids", "input_ids", "lengths", "targets", "labels"):
         joined = np.concatenate([getattr(piece, name) for piece in cut])
         assert joined.tolist() == getattr(batch, name).tolist()

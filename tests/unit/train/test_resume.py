@@ -6,7 +6,7 @@ from cloze.errors import FolderError
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.objectives.core import Learner
-from cloze.objectives.pretraining import pretraining
+from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.config import OptimizerConfig
 from cloze.train.distributed import SINGLE_PROCESS
 from cloze.train.optim import build_optimizer
@@ -106,7 +106,7 @@ def test_weights_that_two_names_share_are_saved_once():
 
     model = Tied()
     made = build_optimizer(model, OptimizerConfig())
-    state = TrainState(Learner(model, pretraining), model, made)
+    state = TrainState(Learner(model, pretraining_objective), model, made)
     saved = snapshot(state, RUN)
     assert list(saved.tensors["model"]) == ["inner.weight"]
     restore(state, saved, RUN)

@@ -37,7 +37,7 @@ from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import LinearReader
 from cloze.nn.utils import eval_mode, float64_device
-from cloze.objectives.core import Learner, Objective, Terms, correct
+from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
 from cloze.tasks.features import apply_reader, extract_features, select_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
@@ -253,7 +253,7 @@ def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[Vec
         scores = reader(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
         targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
         loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
-        return {"tag": loss, "tag.accuracy": correct(scores, targets)}
+        return {"tag": loss, "tag.accuracy": count_correct(scores, targets)}
 
     return objective
 

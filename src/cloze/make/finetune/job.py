@@ -34,7 +34,12 @@ from cloze.make.finetune.transfer import (
 from cloze.metrics import squad
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective
-from cloze.objectives.labelled import choices, classes, numbers, spans
+from cloze.objectives.labelled import (
+    make_choice_objective,
+    make_classification_objective,
+    make_regression_objective,
+    make_span_objective,
+)
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
@@ -97,12 +102,18 @@ def task_objective(
     """The loss of the task's head."""
     head = data.task.head
     if data.problem == "number":
-        return numbers(head)
+        return make_regression_objective(head)
     if recipe.task in ("answer", "choose"):
         smoothing = recipe.loss.label_smoothing
-        return spans(head) if recipe.task == "answer" else choices(head, smoothing=smoothing)
+        return (
+            make_span_objective(head)
+            if recipe.task == "answer"
+            else make_choice_objective(head, smoothing=smoothing)
+        )
     weights = class_weights(data, recipe, device)
-    return classes(head, weights=weights, smoothing=recipe.loss.label_smoothing)
+    return make_classification_objective(
+        head, weights=weights, smoothing=recipe.loss.label_smoothing
+    )
 
 
 class EpochBatches:

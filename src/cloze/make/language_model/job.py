@@ -34,7 +34,7 @@ from cloze.models.language import Vocabulary
 from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
-from cloze.objectives.language import Carried, language
+from cloze.objectives.language_model import StatefulLSTM, language_model_objective
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
@@ -120,13 +120,13 @@ def _train(
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
     module, rows = model.module, recipe.run.batch_size
-    net = module if isinstance(module, NNLM) else Carried(module, rows)
+    net = module if isinstance(module, NNLM) else StatefulLSTM(module, rows)
     evaluation = _Evaluation(model, lines.dev)
     result = fit(
         TrainingJob(
             out=out,
             state=TrainState(
-                learner=Learner(net, language),
+                learner=Learner(net, language_model_objective),
                 model=net,
                 optimizer=build_optimizer(net, recipe.optimizer),
                 config=recipe.run,

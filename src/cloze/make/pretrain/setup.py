@@ -34,14 +34,18 @@ from cloze.metrics.pretraining import (
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.fuse import move_to_device
 from cloze.nn.positions import compute_sinusoids
+from cloze.objectives.causal_lm import CausalLMBatch, causal_lm_objective
 from cloze.objectives.config import DistillationConfig
 from cloze.objectives.core import Objective
-from cloze.objectives.detector import detector
-from cloze.objectives.distillation import Distillation, TaughtBatch
-from cloze.objectives.left_to_right import NextBatch, left_to_right
+from cloze.objectives.detector import build_detector
+from cloze.objectives.distillation import Distillation, DistillationBatch
 from cloze.objectives.masking import Masking, mask_batch
-from cloze.objectives.pretraining import pretraining, resident_pretraining
-from cloze.objectives.replaced import ReplacedBatch, detects, replaced_tokens
+from cloze.objectives.pretraining import make_device_objective, pretraining_objective
+from cloze.objectives.replaced_tokens import (
+    ReplacedTokenBatch,
+    is_detection_batch,
+    make_detection_objective,
+)
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
@@ -115,17 +119,17 @@ class PretrainingSetup:
         """The training objective; a teacher is moved to the student's device."""
         table = self.recipe.objective
         if table.is_causal:
-            return left_to_right
+            return causal_lm_objective
         if self.resident is not None and self.masking is not None:
             if not table.detection_share:
-                return resident_pretraining(self.masking, device)
+                return make_device_objective(self.masking, device)
             correction = table.correction_weight if table.kind == "both" else 0.0
-            return replaced_tokens(
+            return make_detection_objective(
                 self.masking, device, weight=table.resolved_detection_weight, correction=correction
             )
         taught = self.recipe.distill
         if self.teacher is None or taught is None:
-            return pretraining
+            return pretraining_objective
         teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
         weights = {f.name: getattr(taught, f.name) for f in fields(DistillationConfig)}
         return Distillation(teacher=teacher, **weights)
@@ -135,7 +139,7 @@ class PretrainingSetup:
         table = self.recipe.objective
         if not table.detection_share:
             return self.model.module
-        return detector(
+        return build_detector(
             self.model.module,
             layers=table.generator_num_layers,
             width=table.generator_hidden_size,
@@ -149,20 +153,23 @@ class PretrainingSetup:
         """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
         if table.is_causal:
-            return [NextBatch.from_batch(batch) for batch in batches]
+            return [CausalLMBatch.from_batch(batch) for batch in batches]
         if not table.detection_share:
             return batches
         share, both = table.detection_share, table.kind == "both"
         if numbers is None:
-            return [ReplacedBatch.from_batch(batch, fills=both, detects=True) for batch in batches]
-        finding = [detects(number, share) for number in numbers]
+            return [
+                ReplacedTokenBatch.from_batch(batch, has_mlm=both, has_detection=True)
+                for batch in batches
+            ]
+        finding = [is_detection_batch(number, share) for number in numbers]
         return [
-            ReplacedBatch.from_batch(batch, fills=not found, detects=found)
+            ReplacedTokenBatch.from_batch(batch, has_mlm=not found, has_detection=found)
             for batch, found in zip(batches, finding, strict=True)
         ]
 
     def _mask(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
-        taught = batch if self.teacher is None else TaughtBatch.of(batch)
+        taught = batch if self.teacher is None else DistillationBatch.from_batch(batch)
         return taught if masking is None else mask_batch(taught, masking, seed=seed)
 
 
@@ -234,7 +241,7 @@ def open_setup(
 
 def _make_masking(recipe: EncoderRecipe, tokenizer: Tokenizer) -> Masking:
     settings = recipe.masking
-    return Masking.of(
+    return Masking.from_tokenizer(
         tokenizer,
         mlm_probability=settings.mlm_probability,
         whole_word=settings.whole_word,

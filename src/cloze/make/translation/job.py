@@ -33,7 +33,7 @@ from cloze.make.translation.evaluation import TranslationEvaluation
 from cloze.make.translation.recipe import TranslationRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
-from cloze.objectives.translation import translation
+from cloze.objectives.translation import make_translation_objective
 from cloze.report.page import write_report
 from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
 from cloze.text.tokenizer import Tokenizer
@@ -127,7 +127,9 @@ def _train(
     pairs, fitting = _pairs(data, tokenizer, recipe, config, callbacks)
     model = _build_model(recipe, tokenizer, config, fitting, base)
     state = TrainState(
-        learner=Learner(model.module, translation(smoothing=recipe.loss.label_smoothing)),
+        learner=Learner(
+            model.module, make_translation_objective(smoothing=recipe.loss.label_smoothing)
+        ),
         model=model.module,
         optimizer=build_optimizer(model.module, recipe.optimizer),
         config=recipe.run,

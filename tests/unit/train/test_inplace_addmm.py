@@ -7,7 +7,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache, run_and_get_code
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from cloze.train.added_products import IN_PLACE, AddProductsInPlace
+from cloze.train.inplace_addmm import OPTIONS, InPlaceAddmm
 
 # torch's own compiler imports a module of torch that warns
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -89,7 +89,7 @@ def learnt(options):
 
 def test_the_same_numbers_without_a_copy():
     expected, before = learnt({})
-    found, after = learnt(IN_PLACE)
+    found, after = learnt(OPTIONS)
     assert before.count("extern_kernels.addmm(") == 2
     assert after.count("cloze.add_product.default(") == 2
     assert "addmm" not in after
@@ -99,10 +99,10 @@ def test_the_same_numbers_without_a_copy():
 
 
 def test_a_compiled_graph_is_found_again():
-    learnt(IN_PLACE)
+    learnt(OPTIONS)
     torch.compiler.reset()
     counters.clear()
-    learnt(IN_PLACE)
+    learnt(OPTIONS)
     assert (
         counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
     )
@@ -113,7 +113,7 @@ def test_a_compiled_graph_is_found_again():
 def test_layers_share_what_is_compiled():
     layers = nn.Sequential(block(), block(), block())
     for layer in layers:
-        layer.compile(dynamic=False, options=IN_PLACE)
+        layer.compile(dynamic=False, options=OPTIONS)
     counters.clear()
     layers(torch.ones(6, 8, requires_grad=True)).sum().backward()
     assert counters["stats"]["unique_graphs"] == 1
@@ -123,7 +123,7 @@ def rewritten(function):
     """Whether the product is added in place, in a graph of three square matrices."""
     graph = make_fx(function, tracing_mode="fake")(*(torch.ones(4, 4) for _ in range(3))).graph
     before = str(graph)
-    AddProductsInPlace()(graph)
+    InPlaceAddmm()(graph)
     graph.lint()
     calls = [node for node in graph.nodes if "auto_functionalized" in str(node.target)]
     assert calls or str(graph) == before
@@ -235,6 +235,6 @@ def test_what_is_kept_is_right_when_compiled():
     rng = torch.Generator().manual_seed(3)
     given = [torch.randn(4, 4, generator=rng) for _ in range(3)]
     copies = [one.clone() for one in given]
-    found = torch.compile(all_of_them, dynamic=False, options=IN_PLACE)(*given)
+    found = torch.compile(all_of_them, dynamic=False, options=OPTIONS)(*given)
     torch.testing.assert_close(found, all_of_them(*given))
     assert all(map(torch.equal, given, copies))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.objectives.lean import lean_cross_entropy, lean_samples
+from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy, fused_linear_sample
 
 
 def given(m=11, d=6, v=17, *, dtype=torch.float64):
@@ -24,7 +24,7 @@ def test_loss_hits_and_gradients_are_the_plain_ones(rows, with_bias):
     expected = F.cross_entropy(scores, targets, reduction="sum")
     wanted = [vectors, table, *([bias] if with_bias else [])]
     slopes = torch.autograd.grad(2.5 * expected, wanted)
-    loss, hits = lean_cross_entropy(vectors, table, used, targets, rows=rows)
+    loss, hits = fused_linear_cross_entropy(vectors, table, used, targets, chunk=rows)
     found = torch.autograd.grad(2.5 * loss, wanted)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert hits.item() == (scores.argmax(-1) == targets).sum().item()
@@ -35,7 +35,7 @@ def test_loss_hits_and_gradients_are_the_plain_ones(rows, with_bias):
 def test_without_learning_there_is_a_loss_too():
     with torch.no_grad():
         vectors, table, bias, targets = given(dtype=torch.float32)
-        loss, _ = lean_cross_entropy(vectors, table, bias, targets, rows=4)
+        loss, _ = fused_linear_cross_entropy(vectors, table, bias, targets, chunk=4)
     expected = F.cross_entropy(F.linear(vectors, table, bias), targets, reduction="sum")
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -43,7 +43,7 @@ def test_without_learning_there_is_a_loss_too():
 def test_in_bfloat16_the_softmax_is_exact_all_the_same():
     vectors, table, bias, targets = given(m=64, dtype=torch.float32)
     half = vectors.detach().bfloat16().requires_grad_()
-    loss, _ = lean_cross_entropy(half, table, bias, targets, rows=16)
+    loss, _ = fused_linear_cross_entropy(half, table, bias, targets, chunk=16)
     loss.backward()
     exact = F.cross_entropy(F.linear(vectors, table, bias), targets, reduction="sum")
     assert loss.dtype == torch.float32
@@ -55,12 +55,12 @@ def test_in_bfloat16_the_softmax_is_exact_all_the_same():
 def test_words_are_drawn_where_the_probabilities_pass_the_draw(rows):
     vectors, table, bias, targets = given(dtype=torch.float32)
     draws = torch.rand(11, generator=torch.Generator().manual_seed(1))
-    loss, hits, picks = lean_samples(vectors, table, bias, targets, draws, rows=rows)
+    loss, hits, picks = fused_linear_sample(vectors, table, bias, targets, draws, chunk=rows)
     sums = F.linear(vectors, table, bias).softmax(-1).cumsum(-1)
     expected = [int((row <= draw).sum()) for row, draw in zip(sums, draws, strict=True)]
     assert picks.tolist() == expected
     assert not picks.requires_grad
-    plain = lean_cross_entropy(vectors, table, bias, targets, rows=rows)
+    plain = fused_linear_cross_entropy(vectors, table, bias, targets, chunk=rows)
     assert (loss.item(), hits.item()) == tuple(value.item() for value in plain)
     wanted = (vectors, table, bias)
     ours, theirs = (torch.autograd.grad(total, wanted) for total in (loss, plain[0]))
@@ -72,7 +72,9 @@ def test_words_are_drawn_as_often_as_they_are_likely():
     scores = torch.tensor([1.0, -torch.inf, 0.0, 2.0, -1.0])
     vectors, table = torch.ones(m, 1), torch.zeros(5, 1)
     draws = torch.rand(m, generator=rng)
-    _, _, picks = lean_samples(vectors, table, scores, torch.zeros(m).long(), draws, rows=7000)
+    _, _, picks = fused_linear_sample(
+        vectors, table, scores, torch.zeros(m).long(), draws, chunk=7000
+    )
     shares = picks.bincount(minlength=5) / m
     assert shares.tolist() == pytest.approx(scores.softmax(-1).tolist(), abs=0.01)
 
@@ -81,5 +83,5 @@ def test_the_ends_of_the_draws_are_words_too():
     vectors, table = torch.zeros(3, 1), torch.zeros(4, 1)
     never_first = torch.tensor([-torch.inf, 0.0, 0.0, 0.0])  # whose sum may end just below 1
     draws = torch.tensor([0.0, 0.5, 1.0])
-    _, _, picks = lean_samples(vectors, table, never_first, torch.ones(3).long(), draws)
+    _, _, picks = fused_linear_sample(vectors, table, never_first, torch.ones(3).long(), draws)
     assert picks.tolist() == [1, 2, 3]

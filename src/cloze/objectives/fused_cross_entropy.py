@@ -1,0 +1,177 @@
+"""The cross-entropy over a large vocabulary in little memory.  m vectors, d width, v vocabulary.
+
+The logits of all masked positions are the largest tensor of a small model's step: 1.2 GB in
+bfloat16 with 30,000 tokens and 20,000 positions, and as much again for their gradient. Here they
+are computed for a few thousand positions at a time, and turned at once into the gradients of the
+vectors and of the table (Hsu et al. 2024, Liger kernel).
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cloze.data.batch import IGNORE_INDEX
+from cloze.nn import kernels
+
+CHUNK_SIZE = 8192  # positions at a time
+# with 30,522 tokens the products of a GPU take three times as long as with 30,528
+_VOCAB_MULTIPLE = 64
+ChunkLoss: TypeAlias = Callable[
+    [Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor, Tensor]
+]
+
+
+def fused_linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, chunk: int = CHUNK_SIZE
+) -> tuple[Tensor, Tensor]:
+    """−Σ log softmax(hidden·weightᵀ + bias)[target], and how many targets have the top logit.
+
+    Products are computed in the dtype of `hidden`, the softmax in float32. Targets of IGNORE_INDEX
+    are left out.
+    """
+    loss, hits, _ = _apply(hidden, weight, bias, _Options(targets, None, chunk))
+    return loss, hits
+
+
+def fused_linear_sample(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    draws: Tensor,
+    *,
+    chunk: int = CHUNK_SIZE,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and for each vector a token sampled from its softmax: m ids, without a gradient.
+
+    `draws` are m numbers from [0, 1), by inverse transform sampling.
+    """
+    return _apply(hidden, weight, bias, _Options(targets, draws, chunk))
+
+
+class _Options(NamedTuple):
+    targets: Tensor
+    draws: Tensor | None
+    chunk: int
+
+
+def _apply(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, options: _Options
+) -> tuple[Tensor, Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor, Tensor] = _FusedLinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, options
+    )
+    return outputs
+
+
+class _FusedLinearCrossEntropy(torch.autograd.Function):
+    """Computes the gradients in the forward pass, for a loss that is scaled by a scalar."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        options: _Options,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return _forward(ctx, hidden, weight, bias, options)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        return (
+            grad_hidden * grad.to(grad_hidden.dtype),
+            grad_weight * grad,
+            None if grad_bias is None else grad_bias * grad,
+            None,
+        )
+
+
+def _forward(
+    ctx: Any,  # noqa: ANN401
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    options: _Options,
+) -> tuple[Tensor, Tensor, Tensor]:
+    vocab_size = len(weight)
+    table, added = _pad_vocabulary(weight, bias, hidden.dtype)  # v d, v
+    needs_grad = any(ctx.needs_input_grad)
+    grad_hidden = torch.empty_like(hidden) if needs_grad else None
+    grad_weight = torch.zeros_like(table, dtype=weight.dtype) if needs_grad else None
+    has_bias = needs_grad and bias is not None
+    grad_bias = table.new_zeros(len(table), dtype=weight.dtype) if has_bias else None
+    loss = hidden.new_zeros((), dtype=torch.float32)
+    hits = torch.zeros_like(loss)
+    sampled = [options.targets[:0]]
+    for start in range(0, len(hidden), options.chunk):
+        here = slice(start, start + options.chunk)
+        draws = None if options.draws is None else options.draws[here]
+        logits = F.linear(hidden[here], table, added)  # chunk v
+        chunk_loss, chunk_hits, grad, samples = _chunk_loss(logits, options.targets[here], draws)
+        loss, hits = loss + chunk_loss, hits + chunk_hits
+        sampled.append(samples)
+        if grad_hidden is not None and grad_weight is not None:
+            grad_hidden[here] = grad @ table
+            grad_weight += grad.T @ hidden[here]
+            if grad_bias is not None:
+                grad_bias += grad.sum(0, dtype=grad_bias.dtype)
+    unpadded = (None if part is None else part[:vocab_size] for part in (grad_weight, grad_bias))
+    ctx.save_for_backward(grad_hidden, *unpadded)
+    ids = torch.cat(sampled)
+    ctx.mark_non_differentiable(hits, ids)
+    return loss, hits, ids
+
+
+def _pad_vocabulary(
+    weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias; on a GPU with tokens of logit −∞ up to a round number."""
+    table, added = weight.to(dtype), None if bias is None else bias.to(dtype)
+    missing = -len(weight) % _VOCAB_MULTIPLE
+    if weight.is_cuda and missing:
+        table = F.pad(table, (0, 0, 0, missing))
+        added = table.new_zeros(len(weight)) if added is None else added
+        added = F.pad(added, (0, missing), value=-torch.inf)
+    return table, added
+
+
+def _chunk_loss(
+    logits: Tensor, targets: Tensor, draws: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`_plain_chunk_loss`, by a kernel or compiled on a GPU."""
+    if draws is None and kernels.is_supported(logits):
+        losses, hits, grad = torch.ops.cloze.cross_entropy(logits, targets)
+        return losses.sum(), hits.sum(), grad, targets[:0]
+    return (_compile_chunk_loss() if logits.is_cuda else _plain_chunk_loss)(logits, targets, draws)
+
+
+def _plain_chunk_loss(
+    logits: Tensor, targets: Tensor, draws: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, hits, gradient of the logits, and sampled tokens; none without draws."""
+    is_target = targets != IGNORE_INDEX
+    target = targets.clamp(min=0)[:, None]
+    log_probs = logits.float().log_softmax(-1)
+    loss = -(log_probs.gather(1, target).squeeze(1) * is_target).sum()
+    hits = ((logits.argmax(-1) == targets) & is_target).sum().float()
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    probs = log_probs.exp()
+    grad = (probs - (ids == target).float()) * is_target[:, None]
+    samples = targets[:0]
+    if draws is not None:
+        below = probs.cumsum(-1) <= draws[:, None]
+        samples = below.sum(-1).clamp(max=len(ids) - 1)  # rounding may leave the sum short of 1
+    return loss, hits, grad.to(logits.dtype), samples
+
+
+@cache
+def _compile_chunk_loss() -> ChunkLoss:
+    """Compiled on first use: importing the compiler is slow."""
+    return torch.compile(_plain_chunk_loss, dynamic=False)

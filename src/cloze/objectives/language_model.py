@@ -1,0 +1,70 @@
+"""The objective of neural language models: −Σ log p of every token, given those before it.
+
+b rows, t tokens, l layers, d width, v vocabulary.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from cloze.data.language_model_batches import LOSS_NAME, LanguageModelBatch
+from cloze.models.lstm import LSTM
+from cloze.models.nnlm import NNLM
+from cloze.objectives.core import (
+    DeviceBatch,
+    Terms,
+    count_correct,
+    cross_entropy,
+    upcast_to_float32,
+)
+
+
+class StatefulLSTM(nn.Module):
+    """A recurrent model that continues from the state after the last batch.
+
+    The states are buffers: they are saved with the weights, so that a resumed run continues
+    exactly, and stay in place, so that the step can be captured in a CUDA graph.
+    """
+
+    def __init__(self, model: LSTM, rows: int) -> None:
+        super().__init__()
+        self.model = model
+        self.names = ("hidden", "cell")[: model.rnn.state_parts]
+        for name, part in zip(self.names, model.init_state(rows), strict=True):
+            self.register_buffer(name, part)  # l b d
+
+    def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
+        """The top layer at every token: b t d."""
+        parts = [self.get_buffer(name) for name in self.names]
+        before = tuple(part[:, rows] * keep[:, None] for part in parts)
+        hidden, after = self.model(inputs, before)
+        with torch.no_grad():  # gradients end with the batch
+            for part, new in zip(parts, after, strict=True):
+                part.index_copy_(1, rows, new.to(part.dtype))
+        return hidden
+
+
+def language_model_objective(
+    model: NNLM | StatefulLSTM,
+    batch: LanguageModelBatch | DeviceBatch,
+    rng: torch.Generator | None = None,
+) -> Terms:
+    """The loss of a batch, and how many tokens have the top logit."""
+    del rng  # dropout uses the global generator
+    on_device = (
+        batch if isinstance(batch, DeviceBatch) else DeviceBatch.from_batch(_device(model), batch)
+    )
+    given = on_device.tensors
+    if isinstance(model, StatefulLSTM):
+        hidden = model(given["inputs"], given["rows"], given["keep_state"])
+        logits = model.model.logits(hidden.flatten(0, 1))  # (b t) v
+    else:
+        logits = model(given["inputs"])  # b v
+    logits, targets = upcast_to_float32(logits), given["targets"].flatten()
+    return {
+        LOSS_NAME: cross_entropy(logits, targets),
+        f"{LOSS_NAME}.accuracy": count_correct(logits, targets),
+    }
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
