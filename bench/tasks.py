@@ -24,7 +24,7 @@ from rich.table import Table
 
 from common import DATA, tell
 
-PAIR = 'run.selection_metrics=["accuracy","f1"]'
+PAIR = 'run.measures=["accuracy","f1"]'
 # the largest set has twenty times what the others have: fewer and larger steps do
 LARGE = ["--epochs", "3", "--batch", "128", "--rate", "2e-4"]
 TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
         "classify",
         "glue/CoLA",
         ("train.tsv", "dev.tsv"),
-        ["--set", 'run.selection_metrics=["matthews"]'],
+        ["--set", 'run.measures=["matthews"]'],
     ),
     "MRPC": ("classify", "glue/MRPC", ("train.tsv", "dev.tsv"), ["--set", PAIR]),
     "STS-B": ("classify", "glue/STS-B", ("train.tsv", "dev.tsv"), ["--number"]),
@@ -45,7 +45,7 @@ TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
         "answer",
         "squad",
         ("train-v1.1.json", "dev-v1.1.json"),
-        ["--max-length", "384", "--stride", "128"],
+        ["--max-length", "384", "--overlap", "128"],
     ),
 }
 

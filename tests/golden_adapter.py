@@ -198,8 +198,8 @@ def suggest(model, inputs):
 
 def generate(model, inputs):
     prompt = inputs["prompts"][0]
-    greedy = cloze.generate(model, prompt, length=6, temperature=0.0)
-    sampled = cloze.generate(model, prompt, length=6, samples=3, top_p=0.9, seed=1)
+    greedy = cloze.generate(model, prompt, max_new_tokens=6, temperature=0.0)
+    sampled = cloze.generate(model, prompt, max_new_tokens=6, samples=3, top_p=0.9, seed=1)
     return [[g.continuation, g.log_probability, g.finished] for g in (*greedy, *sampled)]
 
 

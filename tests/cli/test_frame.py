@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from cloze import __version__
-from cloze.cli import common
+from cloze.cli import common, format
 from cloze.cli.app import COMMANDS, load_command
 from cloze.errors import InputError
 from grams import text_model
@@ -224,7 +224,7 @@ def test_texts_come_from_arguments_files_and_pipes(
     assert pieces(run(*model, "the", "-", stdin="cat\n").stdout) == [["the"], ["cat"]]
     assert pieces(run(*model, "the", "-f", rows, stdin="cat").stdout) == [["the"], ["mat"]]
     assert pieces(run(*model, "-f", "-", stdin="cat").stdout) == [["cat"]]
-    assert pieces(run(*model, "-f", rows, "--column", "title").stdout) == [["dog"]]
+    assert pieces(run(*model, "-f", rows, "--text-column", "title").stdout) == [["dog"]]
 
 
 def test_nothing_to_read_is_said(run, tokenizer_folder: Path) -> None:
@@ -282,12 +282,12 @@ def test_a_table_is_drawn_on_a_terminal_and_tabbed_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [("[MASK]", 30_000), ("a\tb\x1b[2J\u200b", True)]
-    common.print_table(("piece", "id"), rows, title="unseen")
-    assert capsys.readouterr().out == "piece\tid\n[MASK]\t30000\na\\tb\\x1b[2J\\u200b\tTrue\n"
+    format.print_table(("token", "id"), rows, title="unseen")
+    assert capsys.readouterr().out == "token\tid\n[MASK]\t30000\na\\tb\\x1b[2J\\u200b\tTrue\n"
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    common.print_table(("piece", "id"), rows, title="[bold]\n")
+    format.print_table(("token", "id"), rows, title="[bold]\n")
     shown = terminal.getvalue()
     for cell in ("[MASK]", "30,000", "a\\tb\\x1b[2J\\u200b", "[bold]\\n", "│"):
         assert cell in shown
@@ -392,16 +392,16 @@ def test_a_place_that_cannot_be_written_is_told(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("text", ["全角　空白", "می‌خواهم", "👩‍👩‍👧", "é, a\u0301"])
 def test_text_is_shown_as_it_is_written(text: str) -> None:
-    assert common.printable(text) == text
+    assert format.printable(text) == text
 
 
 def test_what_moves_the_cursor_is_shown_as_an_escape() -> None:
-    assert common.printable("a\x1b[2Jb\nc\u202ed\u2028") == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
+    assert format.printable("a\x1b[2Jb\nc\u202ed\u2028") == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
 
 
 def test_json_never_says_nan(capsys: pytest.CaptureFixture[str]) -> None:
     """A run whose perplexity is beyond all numbers has ended all the same, and says how."""
-    common.print_json({"scores": {"perplexity": float("inf")}, "row": (0.5, float("nan"))})
+    format.print_json({"scores": {"perplexity": float("inf")}, "row": (0.5, float("nan"))})
     assert json.loads(capsys.readouterr().out) == {
         "scores": {"perplexity": None},
         "row": [0.5, None],

@@ -31,7 +31,11 @@ PAIRS = "a\tno\n\nthe cat\tyes\n"
 CASES = {
     "classify": (["classify", "sequence"], ["--file"], [], "txt", LINES),
     "classify, a column": (
-        ["classify", "sequence"], ["--file"], ["--column", "1", "--pair-column", "2"], "tsv", PAIRS
+        ["classify", "sequence"],
+        ["--file"],
+        ["--text-column", "1", "--pair-column", "2"],
+        "tsv",
+        PAIRS,
     ),
     "tag": (["tag", "token"], ["--file"], [], "txt", LINES),
     "embed": (["embed", "bare"], ["--file"], [], "txt", LINES),

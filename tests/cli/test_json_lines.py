@@ -121,7 +121,7 @@ CASES = {
     ),
     "translate": Case(
         "translator", TEXTS[:2], [{"source": text} for text in TEXTS[:2]],
-        [["--beam", "3"], ["--beam", "3", "--best", "2"]], translated,
+        [["--beam", "3"], ["--beam", "3", "--n-best", "2"]], translated,
     ),
     "similar": Case(
         "vectors", ["cat", "dog"], [{"query": "cat"}, {"query": "dog"}], TOP,

@@ -61,7 +61,9 @@ def test_judged_and_compared(run, folder, models):
 
 
 def test_written_told_and_refused(run, models):
-    written = run("generate", models[1], "the cat", "--samples", "2", "--length", "4", "--no-stop")
+    written = run(
+        "generate", models[1], "the cat", "--samples", "2", "--max-new-tokens", "4", "--no-stop"
+    )
     assert written.returncode == 0, written.stderr
     assert [len(line.split()) for line in written.stdout.splitlines()] == [6, 6]
     told = run("info", models[1])
@@ -74,7 +76,7 @@ def test_written_told_and_refused(run, models):
 
 @pytest.mark.parametrize("flag", ["--temperature=2", "--top-k=5", "--top-p=0.9"])
 def test_greedy_has_nothing_to_draw(models, flag):
-    asked = ["generate", str(models[0]), "the cat", "--length", "2", "--greedy"]
+    asked = ["generate", str(models[0]), "the cat", "--max-new-tokens", "2", "--greedy"]
     ran = CliRunner().invoke(app, [*asked, flag])
     assert (ran.exit_code, ran.stdout) == (1, "")
     name = flag.strip("-").partition("=")[0]

@@ -29,12 +29,12 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
 
     ran = run("fill", out, "the [MASK] sat.")
     assert ran.returncode == 1
-    check_mentions(ran.stderr, "left to right")
+    check_mentions(ran.stderr, "causal")
 
     ran = run("suggest", out, "the dog", "--top", "5", "--json")
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["suggestions"]) == 5
-    ran = run("generate", out, "the dog", "--length", "40", "--json")
+    ran = run("generate", out, "the dog", "--max-new-tokens", "40", "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["continuations"][0]["tokens"]
 

@@ -59,7 +59,7 @@ def test_fill_makes_one_table_of_texts_and_blanks(run, folder, model, texts):
     ran = run("fill", folder, "-", "--top", "2", stdin="\n".join(texts))
     assert ran.returncode == 0, ran.stderr
     header, *rows = [line.split("\t") for line in ran.stdout.splitlines()]
-    assert (header[0], header[2:]) == ("source", ["word", "probability", "text"])
+    assert header == ["source", "mask", "word", "probability", "text"]
     assert [[*row[:3], row[4]] for row in rows] == [
         [text, str(number), guess.word, guess.text]
         for text in filter(None, texts)
@@ -189,12 +189,12 @@ def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tm
     again = ("embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--json")
     told = {"out": str(out), "count": 2, "truncated": 0, "failed": 1}
     assert json.loads(run(*again).stdout) == told
-    ran = run(*again, "--policy", "tail")
+    ran = run(*again, "--truncation", "tail")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == told | {"count": 3, "truncated": 1, "failed": 0}
     assert not np.isnan(np.load(out)).any()
     check_mentions(ran.stderr, "1 of 3 texts", "10")
-    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--policy", "tail")
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--truncation", "tail")
     assert [json.loads(line)["truncated"] for line in ran.stdout.splitlines()] == [0, 4, 0]
 
 
@@ -202,7 +202,7 @@ def test_embed_passes_over_what_it_cannot_read(run, folder, model, tmp_path):
     (tmp_path / "t.txt").write_bytes(b"a\n\xff\n" + LONG.encode() + b"\nb\n")
     out = tmp_path / "v.npy"
     flags = ["-f", tmp_path / "t.txt", "--out", out, "--skip-bad"]
-    ran = run("embed", folder, *flags, "--policy", "window", "--stride", "8")
+    ran = run("embed", folder, *flags, "--truncation", "window", "--overlap", "8")
     assert ran.returncode == 0, ran.stderr
     check_mentions(ran.stderr, "0 to 7")
     check_mentions(ran.stderr.splitlines()[-1], "2")
@@ -226,12 +226,12 @@ def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path
         (["a", "--layers", "lats"], ("layer", "'lats'", "last")),
         (["a", "--layers", "9"], ("layer 9", "4")),
         (["a", "--pooling", "avg"], ("pooling", "'avg'", "mean")),
-        (["a", "--policy", "cut"], ("'cut'", "head+tail")),
+        (["a", "--truncation", "cut"], ("'cut'", "head+tail")),
         (
-            ["a", "--stride", "5"],
+            ["a", "--overlap", "5"],
             ("overlap", "window"),
         ),
-        (["a", "--stride", "5", "--policy", "head"], ("overlap", "window")),
+        (["a", "--overlap", "5", "--truncation", "head"], ("overlap", "window")),
         (["a", "--dtype", "int3"], ("dtype", "'int3'", "float32")),
         (["a", "--device", "tpu7"], ("device", "tpu7")),
         (["a", "--device", "meta"], ("device", "meta")),
@@ -284,7 +284,7 @@ def test_info(run, folder):
         assert fact in ran.stdout
     found = json.loads(run("info", folder, "--json").stdout)
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
-    assert found["total"] == sum(found["parameters"].values()) == stored
+    assert found["total_parameters"] == sum(found["parameters"].values()) == stored
     assert found["dtypes"] == {"F32": stored}
     assert set(found["capabilities"]) == {"fill", "classify", "embed", "tokenize"}
     assert found["labels"] == ["next", "not next"]

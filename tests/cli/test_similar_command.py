@@ -23,9 +23,9 @@ def test_neighbours_sums_and_pictures(run, folder, tmp_path):
     done = run("similar", folder, "king", "man", "--top", "1")
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [row[:2] for row in rows] == [["to", "word"], ["king", "queen"], ["man", "king"]]
+    assert [row[:2] for row in rows] == [["query", "word"], ["king", "queen"], ["man", "king"]]
 
-    pictures = ["--picture", tmp_path / "w.svg", "--cells", tmp_path / "c.svg"]
+    pictures = ["--plot", tmp_path / "w.svg", "--plot-vectors", tmp_path / "c.svg"]
     added = run(
         "similar", folder, "king", "woman", "--minus", "man", "--top", "1", "--json", *pictures
     )
@@ -85,12 +85,12 @@ def test_files_are_judged_as_folders_are(run, folder, words, tmp_path):
     made = json.loads(ran.stdout)
     assert [one["model"] for one in made["models"]] == [str(first), str(folder), str(second)]
     assert made["models"][2]["scores"]["questions accuracy"]["value"] == 1.0
-    assert made["models"][2]["against_first"]["value"] == 0.0
+    assert made["models"][2]["difference"]["value"] == 0.0
     assert run("compare", first, questions, "--dtype", "bf16").returncode == 1
 
 
 def test_a_picture_is_svg(run, folder, tmp_path):
-    for flag in ("--picture", "--cells"):
+    for flag in ("--plot", "--plot-vectors"):
         made = run("similar", folder, "king", flag, tmp_path / "a.txt")
         assert made.returncode == 1
         check_mentions(made.stderr, "a.txt", ".svg")
@@ -100,10 +100,10 @@ def test_a_picture_is_svg(run, folder, tmp_path):
 def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path):
     words = "king\nquen\nman\n"
     picture = tmp_path / "w.svg"
-    asked = ("similar", folder, "-", "--top", "1", "--picture", picture)
+    asked = ("similar", folder, "-", "--top", "1", "--plot", picture)
     done = run(*asked, stdin=words)
     assert done.returncode == 1
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["to", "king", "man"]
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["query", "king", "man"]
     check_mentions(done.stderr, "error: ", "'quen'")
     assert ">king<" in picture.read_text()
     told = run(*asked, "--json", "--force", stdin=words)
@@ -114,7 +114,7 @@ def test_a_word_without_a_vector_does_not_stop_the_others(run, folder, tmp_path)
     assert passed.returncode == 0, passed.stderr
     assert [json.loads(line)["query"] for line in passed.stdout.splitlines()] == ["king", "man"]
     check_mentions(passed.stderr.splitlines()[-1], "1")
-    none = run("similar", folder, "quen", "cow", "--cells", tmp_path / "c.svg")
+    none = run("similar", folder, "quen", "cow", "--plot-vectors", tmp_path / "c.svg")
     assert none.returncode == 1
     assert not (tmp_path / "c.svg").exists()
 

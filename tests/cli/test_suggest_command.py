@@ -5,7 +5,7 @@ import json
 import pytest
 
 import cloze
-from cloze.cli.suggest import WIDTH, _bar
+from cloze.cli.format import BAR_WIDTH, format_bar
 from grams import text_model
 from helpers import check_mentions
 from languages import neural_model
@@ -21,16 +21,16 @@ def test_a_table(run, folder):
     ran = run("suggest", folder, "the dog", "--top", "2")
     assert ran.returncode == 0, ran.stderr
     header, first, second = (line.split("\t") for line in ran.stdout.splitlines())
-    assert header == ["word", "probability", "order", "how"]
+    assert header == ["word", "probability", "order", "computation"]
     assert first[2] == "3"
     assert first[3].startswith("p(· | the dog) 0.")
     assert float(first[1]) >= float(second[1])
 
 
 def test_bars_are_drawn_in_eighths():
-    assert _bar(1.0) == "█" * WIDTH
-    assert _bar(0.0) == ""
-    assert _bar(1.5 / WIDTH) == "█▌"
+    assert format_bar(1.0) == "█" * BAR_WIDTH
+    assert format_bar(0.0) == ""
+    assert format_bar(1.5 / BAR_WIDTH) == "█▌"
 
 
 def test_json_says_what_python_says(run, folder):
@@ -60,7 +60,7 @@ def test_a_neural_model(run, tmp_path):
 def test_several_texts_in_one_table(run, folder):
     ran = run("suggest", folder, "the cat", "a dog", "--top", "2")
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
-    assert rows[0] == ["after", "word", "probability", "order", "how"]
+    assert rows[0] == ["after", "word", "probability", "order", "computation"]
     assert [row[0] for row in rows[1:]] == ["the cat"] * 2 + ["a dog"] * 2
 
 
@@ -76,7 +76,7 @@ def test_a_file_of_others(run, folder, tmp_path, name):
     first, second = (line.split("\t") for line in compared.stdout.splitlines()[1:])
     assert first[1:-1] == second[1:-1]
     told, ours = (json.loads(run("info", one, "--json").stdout) for one in (file, folder))
-    for key in ("family", "architecture", "parameters", "vocabulary", "total"):
+    for key in ("family", "architecture", "parameters", "vocabulary", "total_parameters"):
         assert told[key] == ours[key]
     assert "tokenize" not in told["capabilities"]
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 
 import cloze
-from cloze.cli.outcomes import format_probability
+from cloze.cli.format import format_probability
 from helpers import check_mentions, tiny_model
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -76,15 +76,15 @@ def test_classify_pairs(run, folders, tmp_path):
     assert lines[1] == ["the cat | a b", found.label, f"{found.score:.4f}"]
     table = tmp_path / "pairs.tsv"
     table.write_text("sentence1\tsentence2\tlabel\nthe cat\ta b\tunheard\ncats\tsat\tof\n")
-    flags = ["--file", table, "--column", "sentence1", "--pair-column", "sentence2"]
+    flags = ["--file", table, "--text-column", "sentence1", "--pair-column", "sentence2"]
     lines = lines_of(run("classify", folders["classify"], *flags))
     assert [line[0] for line in lines[1:]] == ["the cat | a b", "cats | sat"]
     assert lines[1][1:] == [found.label, f"{found.score:.4f}"]
     table.write_text("the cat\t0\na b\t1\n")
-    lines = lines_of(run("classify", folders["classify"], "-f", table, "--column", "1"))
+    lines = lines_of(run("classify", folders["classify"], "-f", table, "--text-column", "1"))
     assert [line[0] for line in lines[1:]] == ["the cat", "a b"]
     lines = lines_of(
-        run("classify", folders["classify"], "-f", table, "--column", "1", "--pair", "a b")
+        run("classify", folders["classify"], "-f", table, "--text-column", "1", "--pair", "a b")
     )
     assert lines[1] == ["the cat | a b", found.label, f"{found.score:.4f}"]
 
@@ -105,7 +105,7 @@ def test_the_bad_ones_are_told_and_the_others_go_on(run, folders, tmp_path):
     check_mentions(rows[1]["error"], "42")
     for policy in ("head+tail", "window"):
         for verb in ("classify", "tag"):
-            ran = run(verb, folders[verb], "-f", file, "--policy", policy)
+            ran = run(verb, folders[verb], "-f", file, "--truncation", policy)
             assert ran.returncode == 0, ran.stderr
 
 
@@ -113,17 +113,17 @@ def test_what_was_cut_is_said(run, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\n")
     for verb, name in (("classify", "truncated"), ("tag", "untagged")):  # in pieces, in words
-        ran = run(verb, folders[verb], "-f", file, "--policy", "head", "--json")
+        ran = run(verb, folders[verb], "-f", file, "--truncation", "head", "--json")
         assert ran.returncode == 0
         assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 18]
         check_mentions(ran.stderr, "1 of 2 texts", "24")
-        ran = run(verb, folders[verb], "-f", file, "--policy", "window", "--json")
+        ran = run(verb, folders[verb], "-f", file, "--truncation", "window", "--json")
         assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 0]
         assert ran.stderr == ""
     ran = run("answer", folders["answer"], LONG, "a b c", "--json")
     assert json.loads(ran.stdout)["truncated"] == 30  # of 40 pieces 10 are half of the model's room
     check_mentions(ran.stderr, "1 of 1 questions")
-    ran = run("choose", folders["choose"], LONG, "b", "c", "--policy", "head")
+    ran = run("choose", folders["choose"], LONG, "b", "c", "--truncation", "head")
     check_mentions(ran.stderr, "1 of 1 questions", "24")
 
 
@@ -211,7 +211,7 @@ def test_answer(run, folders, tmp_path):
         run("answer", folders["answer"], "the cat", "-", "--json", stdin=context).stdout
     )
     assert one["answers"] == [asdict(found.candidates[0])]
-    lines = lines_of(run("answer", folders["answer"], "the cat", "", "--none"))
+    lines = lines_of(run("answer", folders["answer"], "the cat", "", "--no-answer"))
     assert lines[1][1].startswith("(")
     paragraph = {
         "context": context,
@@ -270,7 +270,7 @@ def test_choose_from_a_file(run, folders, tmp_path):
     assert lines[2] == [LONG, "", "", ""]
     check_mentions(ran.stderr, f"{file}:2: ", "44")
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["-f", file, "--json", "--skip-bad", "--policy", "tail"]
+    flags = ["-f", file, "--json", "--skip-bad", "--truncation", "tail"]
     ran = run("choose", folders["choose"], *flags)
     assert ran.returncode == 0
     told = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -292,8 +292,13 @@ def test_choose_from_a_file(run, folders, tmp_path):
         ("choose", ["choose", "a", "b"], 2, "one"),
         ("choose", ["choose", "a"], 2, ("text", "options")),
         ("choose", ["choose", "a", "b", "c", "-f", "x.json"], 2, "--file"),
-        ("choose", ["choose", LONG, "b", "c", "--policy", "window"], 1, ("window", "head+tail")),
-        ("classify", ["classify", "a", "--policy", "cut"], 1, ("'cut'", "head+tail")),
+        (
+            "choose",
+            ["choose", LONG, "b", "c", "--truncation", "window"],
+            1,
+            ("window", "head+tail"),
+        ),
+        ("classify", ["classify", "a", "--truncation", "cut"], 1, ("'cut'", "head+tail")),
         ("classify", ["classify", "a", "--pair-column", "b"], 2, ("column", "--file")),
         (
             "classify",

@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
 
 def test_a_sentence_and_its_best(run, folder, tmp_path):
     picture = tmp_path / "lines.svg"
-    flags = ("--best", "2", "--align", picture, "--lines")
+    flags = ("--n-best", "2", "--align", picture, "--lines")
     several = run("translate", folder, TEXTS[0], "--beam", "2", *flags)
     assert several.returncode == 0, several.stderr
     header, first, second = several.stdout.splitlines()
@@ -45,13 +45,13 @@ def test_the_precision_is_heard(run, folder):
 
 def test_the_best_of_several_say_what_they_translate(run, folder, tmp_path):
     lines = f"{TEXTS[0]}\n\n{TEXTS[1]}\n"
-    made = run("translate", folder, "--best", "2", "--beam", "2", stdin=lines)
+    made = run("translate", folder, "--n-best", "2", "--beam", "2", stdin=lines)
     rows = [line.split("\t") for line in made.stdout.splitlines()]
     assert [row[0] for row in rows] == ["source", TEXTS[0], TEXTS[0], "", TEXTS[1], TEXTS[1]]
     assert [len(row) for row in rows] == [3, 3, 3, 1, 3, 3]
-    assert run("translate", folder, "", "--best", "2").stdout == "translation\tscore\n\n"
+    assert run("translate", folder, "", "--n-best", "2").stdout == "translation\tscore\n\n"
     (tmp_path / "empty.en").touch()
-    none = run("translate", folder, "--best", "2", "--file", tmp_path / "empty.en")
+    none = run("translate", folder, "--n-best", "2", "--file", tmp_path / "empty.en")
     assert (none.returncode, none.stdout) == (0, "source\ttranslation\tscore\n")
 
 
@@ -77,7 +77,7 @@ def test_a_pipe_and_nothing_to_draw(run, folder, tmp_path):
     check_mentions(made.stderr, heat, TEXTS[0])
     blank = run("translate", folder, "", "--align", tmp_path / "b.svg")
     assert blank.returncode == 1
-    check_mentions(blank.stderr, "nothing to draw", "blank")
+    check_mentions(blank.stderr, "nothing to plot", "blank")
 
 
 def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tmp_path):
@@ -85,9 +85,9 @@ def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tm
     alone = run("translate", folder, long, "--out", out, "--align", heat, "--beam", "1")
     assert alone.returncode == 1
     check_mentions(alone.stderr, "error: sentence 1")
-    assert "nothing to draw" not in alone.stderr
+    assert "nothing to plot" not in alone.stderr
     assert out.read_text(encoding="utf-8") == "\n"
-    flags = ("--policy", "head", "--align", heat, "--beam", "1", "--json")
+    flags = ("--truncation", "head", "--align", heat, "--beam", "1", "--json")
     cut = run("translate", folder, long, *flags)
     assert cut.returncode == 0, cut.stderr
     assert json.loads(cut.stdout)["truncated"] > 0

@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tag": (INFERENCE, 'cloze tag runs/ner "Ada Lovelace lived in London."'),
     "answer": (INFERENCE, 'cloze answer runs/squad "Who slept?" "The dog slept, the cat did not."'),
     "choose": (INFERENCE, 'cloze choose runs/swag "She opened the door" "and left." "and flew."'),
-    "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --best 3'),
+    "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
     "info": (INFERENCE, "cloze info runs/bert"),
     "tokenize": (INFERENCE, 'cloze tokenize runs/bert "The cat sat." --pair "It slept."'),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),

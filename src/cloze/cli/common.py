@@ -1,17 +1,15 @@
-"""What all commands share: options, where texts come from, how results and errors are shown.
+"""What all commands share: options, reading of inputs, errors and exit codes, progress bars.
 
-This module is imported by `cloze --help`: anything heavier than typer is imported where it is used.
+`cloze --help` imports this module: anything heavier than typer is imported where it is used.
 """
 
 import errno
 import functools
 import inspect
 import io
-import json
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -21,22 +19,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from cloze.errors import ClozeError, InputError
-from cloze.files import open_for_writing, replace_non_finite
+from cloze.files import open_for_writing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cloze.data.sources import Row
 
-FAILED = 1  # 2 is typer's own, for bad usage
+# exit codes; 2 is typer's, for bad usage
+FAILED = 1
 INTERRUPTED = 130  # as shells report Ctrl-C
-CLOSED_PIPE = 141  # as shells report a program whose reader left (`| head`)
+CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
-ARGUMENT = "TEXT"  # what stands for the file of a text that was written on the command line
+ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 
 
 def _use_threads(threads: int | None) -> int | None:
-    """Tell the libraries, which read these when they are imported: later than this."""
+    """Set the variables that the libraries read when they are imported, which is later."""
     if threads is not None:
         for library in ("OMP", "MKL", "RAYON"):
             os.environ[f"{library}_NUM_THREADS"] = str(threads)
@@ -44,56 +43,96 @@ def _use_threads(threads: int | None) -> int | None:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON: a line for each input, or one for all.")
+    bool, typer.Option("--json", help="Print JSON, one line per input or one for all inputs.")
 ]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, typer.Option(metavar="NAME", help="float32, bfloat16 or float16.")]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Device: cpu, cuda, cuda:1 or mps (default: auto-detected)."),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Precision of the weights: float32, bfloat16 or float16.",
+    ),
+]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", callback=_use_threads, help="Processor threads to use."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        callback=_use_threads,
+        help="Number of CPU threads (default: auto-detected).",
+    ),
 ]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of all that is random.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the random numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 ModelFolder = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help='A model folder, a built-in model, or "org/name" on the hub.'
+        metavar="MODEL", help='Model folder, name of a built-in model, or "org/name" on the hub.'
     ),
 ]
 Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - reads standard input.")
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Texts; - reads them from standard input, one per line."),
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="PATH", help="Read texts from a file, folder, glob or -."),
+    typer.Option(
+        "--file", "-f", metavar="PATH", help="Read texts from a file, folder, glob, or -."
+    ),
 ]
-Column = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Of a table, the text: name or number from 1.")
-]
-Policy = Annotated[
+Truncation = Annotated[
     str | None,
-    typer.Option(metavar="CHOICE", help="Too long a text: head, tail, head+tail, window."),
+    typer.Option(
+        metavar="CHOICE",
+        help="How to truncate long texts: head, tail, head+tail, or window for overlapping "
+        "windows (default: the model's setting, else an error).",
+    ),
 ]
-Stride = Annotated[
-    int | None, typer.Option(metavar="N", help="Tokens that windows share; unsaid, a quarter.")
+Overlap = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Window overlap in tokens (default: a quarter of the window)."),
 ]
-# where labelled data have what
 TextColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The text: name or number. [found]")
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Text column: name or 1-based number (default: auto-detected)."
+    ),
 ]
 PairColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The second text of a pair.")
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the second text: name or 1-based number (default: auto-detected).",
+    ),
 ]
-LabelColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The label.")]
-TagColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the tags.")]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Label column: name or 1-based number (default: auto-detected)."
+    ),
+]
+TagColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Tag column: name or 1-based number (default: auto-detected)."
+    ),
+]
 Scheme = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of the tags: IOB1, IOB2, BMES. [found]")
+    str | None,
+    typer.Option(metavar="NAME", help="Tag scheme: IOB1, IOB2, BMES, … (default: auto-detected)."),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Pass over rows that cannot be read, and count them.")
+    bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+# of the commands that train
+Column = TextColumn
+Policy = Truncation
+Stride = Overlap
 
 
 class _Shared(NamedTuple):
@@ -102,32 +141,32 @@ class _Shared(NamedTuple):
     shown: bool = False
 
 
-# Every command takes these, so that a script may pass them to any. A command declares the ones it
-# puts to use; the others have nothing to change in it and are not listed in its help.
+# Every command accepts these, so that a script may pass them to any. A command declares those that
+# it uses; the others have no effect and are not listed in its help.
 SHARED = {
     "as_json": _Shared(Json, False),
     "device": _Shared(Device, None),
     "dtype": _Shared(Dtype, "float32"),
-    "threads": _Shared(Threads, None, shown=True),  # works through its callback alone
+    "threads": _Shared(Threads, None, shown=True),  # used by its callback
     "seed": _Shared(Seed, 0),
     "quiet": _Shared(Quiet, False),
 }
 
 
-def make_command(verb: Callable[..., None]) -> Callable[..., None]:
-    """A command from its function: takes the shared options, turns errors into exit codes."""
-    signature = inspect.signature(verb, eval_str=True)
+def make_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command from its function: adds the shared options, turns errors into exit codes."""
+    signature = inspect.signature(function, eval_str=True)
     declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     for parameter in declared:
-        _show_brackets(parameter)
+        _escape_brackets(parameter)
     undeclared = [name for name in SHARED if name not in signature.parameters]
 
-    @functools.wraps(verb)
+    @functools.wraps(function)
     def command(**given: object) -> None:
         for name in undeclared:
             del given[name]
         try:
-            verb(**given)
+            function(**given)
         except ClozeError as error:
             print_error(error)
             raise typer.Exit(FAILED) from error
@@ -140,21 +179,21 @@ def make_command(verb: Callable[..., None]) -> Callable[..., None]:
             print_error(describe_os_error(error))
             raise typer.Exit(FAILED) from error
 
-    added = [_parameter(name) for name in undeclared]
+    added = [_shared_parameter(name) for name in undeclared]
     whole = signature.replace(parameters=[*declared, *added])
     command.__signature__ = whole  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
     return command
 
 
-def _show_brackets(parameter: inspect.Parameter) -> None:
-    """Let help say [a quarter]: rich would take that for markup, and leave it out."""
+def _escape_brackets(parameter: inspect.Parameter) -> None:
+    """Escape [ in help texts, which rich would interpret as markup."""
     for info in getattr(parameter.annotation, "__metadata__", ()):
         if info.help:
             info.help = re.sub(r"(?<!\\)\[", r"\\[", info.help)
 
 
-def _parameter(name: str) -> inspect.Parameter:
+def _shared_parameter(name: str) -> inspect.Parameter:
     option, default, shown = SHARED[name]
     kind, info = option.__origin__, copy(option.__metadata__[0])
     info.hidden = not shown
@@ -164,13 +203,13 @@ def _parameter(name: str) -> inspect.Parameter:
 
 
 def print_error(error: ClozeError) -> None:
-    """The problem, then the remedy, on standard error."""
-    _tell("error:", "red", error.problem)
-    _tell("fix:", "green", error.fix)
+    """The problem and its fix, on standard error."""
+    _print_label("error:", "red", error.problem)
+    _print_label("fix:", "green", error.fix)
 
 
 def show_warning(others: Callable[..., None]) -> Callable[..., None]:
-    """Shows our own warnings as what they say, on a line; `others` shows those of libraries."""
+    """A function that shows our own warnings on one line; `others` shows those of libraries."""
 
     def show(
         message: Warning | str,
@@ -181,45 +220,45 @@ def show_warning(others: Callable[..., None]) -> Callable[..., None]:
         line: str | None = None,
     ) -> None:
         if category.__module__.partition(".")[0] == "cloze":
-            _tell("warning:", "yellow", " ".join(str(message).split()))
+            _print_label("warning:", "yellow", " ".join(str(message).split()))
         else:
             others(message, category, filename, lineno, file, line)
 
     return show
 
 
-def _tell(word: str, colour: str, text: str) -> None:
+def _print_label(label: str, color: str, text: str) -> None:
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    shown = word if plain else typer.style(word, fg=colour, bold=True)
+    shown = label if plain else typer.style(label, fg=color, bold=True)
     typer.echo(f"{shown} {text}", err=True)
 
 
-_REMEDIES = {
-    errno.ENOSPC: "make room there, or write to another disk",
-    errno.EDQUOT: "make room there, or write to another disk",
-    errno.EFBIG: "let files grow larger (ulimit -f), or write to another disk",
-    errno.EROFS: "write to another place",
-    errno.EACCES: "choose another place, or get leave to use this one",
-    errno.EPERM: "choose another place, or get leave to use this one",
+_FIXES = {
+    errno.ENOSPC: "free space on the disk, or write to another one",
+    errno.EDQUOT: "free space on the disk, or write to another one",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another disk",
+    errno.EROFS: "write to another folder",
+    errno.EACCES: "use another path, or change its permissions",
+    errno.EPERM: "use another path, or change its permissions",
 }
 
 
 def describe_os_error(error: OSError) -> ClozeError:
-    """What the system refused, told as our own errors are, with its place where that is known."""
+    """An error of the operating system as one of ours, with its path if that is known."""
     if error.filename == STDOUT:
-        discard_stdout()  # so that it is told once
-    told = str(error.strerror or error)
+        discard_stdout()  # so that it is reported once
+    problem = str(error.strerror or error)
     return InputError(
-        told if error.filename is None else f"{error.filename}: {told}",
-        fix=_REMEDIES.get(error.errno or 0, "name another place, whose folder is there"),
+        problem if error.filename is None else f"{error.filename}: {problem}",
+        fix=_FIXES.get(error.errno or 0, "use another path in an existing folder"),
     )
 
 
 def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same stream as UTF-8, whose failures say that they are of standard output."""
+    """The same stream as UTF-8, whose errors name standard output."""
     return io.TextIOWrapper(
         open_for_writing(stream.fileno(), name=STDOUT),
-        # pieces and JSON are UTF-8 under any locale, and no file name is a reason to fail
+        # tokens and JSON are UTF-8 under any locale, and no file name is a reason to fail
         encoding="utf-8",
         errors="backslashreplace",
         line_buffering=stream.line_buffering or stream.write_through,
@@ -227,12 +266,12 @@ def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def discard_stdout() -> None:
-    """Send what is still to be flushed nowhere: whoever was reading has left."""
+    """Discard what is still to be flushed: the reader of the pipe has left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Skipped:
-    """Takes what cannot be read: the first few errors are shown, all are counted."""
+    """Collects errors of rows: prints the first few, counts all."""
 
     SHOWN = 10
 
@@ -244,15 +283,19 @@ class Skipped:
         if self.count <= self.SHOWN:
             print_error(error)
 
-    def tell(self, *, passed_over: bool = True) -> None:
-        """Say how many there were, if any."""
+    def print_count(self, *, skipped: bool = True) -> None:
+        """Print how many there were, if any."""
         if self.count:
-            bad = (
-                "passed over {:,} that could not be read"
-                if passed_over
-                else "{:,} could not be read"
-            )
-            typer.echo(bad.format(self.count), err=True)
+            what = "skipped {:,} that could not be read" if skipped else "{:,} could not be read"
+            typer.echo(what.format(self.count), err=True)
+
+
+def print_skipped(errors: Iterable[ClozeError]) -> None:
+    """Print the first errors of rows that were skipped, and their number."""
+    skipped = Skipped()
+    for error in errors:
+        skipped(error)
+    skipped.print_count()
 
 
 def read_inputs(
@@ -262,13 +305,13 @@ def read_inputs(
     *,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
 ) -> "Iterator[Row]":
-    """Texts from the arguments (`-` is standard input), then from files; else what is piped in."""
+    """Texts from the arguments (`-` is standard input) and files; without any, from a pipe."""
     from cloze.data.sources import read_rows
 
     if not inputs and not files:
         if sys.stdin is None or sys.stdin.isatty():
             raise typer.BadParameter(
-                "no text: write one after the model, name a file with --file, or pipe lines in",
+                "no text: give one after the model, name a file with --file, or pipe lines in",
                 param_hint="TEXT",
             )
         inputs = ["-"]
@@ -292,66 +335,30 @@ def _argument(text: str, number: int) -> "Row":
 
 
 def check_svg_path(path: "Path | None", force: bool) -> None:
-    """Refuse, before any work is done, a place where no picture can be written."""
+    """Reject, before any work is done, a path where no plot can be written."""
     from cloze.files import check_output_path
 
     if path is None:
         return
     if path.suffix.lower() != ".svg":
-        raise InputError(
-            f"{path}: pictures are written as SVG", fix="give it a name that ends in .svg"
-        )
+        raise InputError(f"{path}: plots are written as SVG", fix="use a name that ends in .svg")
     check_output_path(path, force, file=True)
 
 
-def print_json(value: object) -> None:
-    """One line of JSON, characters as they are; what is no number is null."""
-    print(json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False))
+def check_page_path(path: "Path | None", force: bool) -> None:
+    """Reject, before any work is done, a path where no page can be written."""
+    from cloze.files import check_output_path
 
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table on a terminal; elsewhere lines with tabs, for other programs to read."""
-    if not sys.stdout.isatty():
-        for row in chain([columns], rows):
-            print(*(printable(str(cell)) for cell in row), sep="\t")
+    if path is None:
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(printable(format_cell(cell))) for cell in row))
-    Console().print(table)
-
-
-def format_cell(cell: object) -> str:
-    """A cell of a table; a count with commas."""
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
-
-
-# What turns the direction of all that follows, and what nobody sees and nothing is joined by.
-_HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
-
-
-def printable(text: str) -> str:
-    """The same without characters that move the cursor, break the line or turn its direction.
-
-    Joiners, which letters and emoji are written with, and spaces of any width stay.
-    """
-    return text if text.isprintable() else "".join(map(_seen, text))
-
-
-def _seen(character: str) -> str:
-    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _HIDDEN
-    return character.encode("unicode_escape").decode() if harmful else character
+    if path.suffix != ".html":
+        raise InputError(f"{path}: a report is an HTML page", fix="use a name that ends in .html")
+    check_output_path(path, force, file=True)
 
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar per stage on standard error, for verbs that report (stage, done, of how many)."""
+    """A progress bar per stage on standard error, as a callback (stage, done, total)."""
     if quiet or not sys.stderr.isatty():
         yield lambda _stage, _done, _total: None
         return

@@ -1,7 +1,5 @@
 """`cloze compare`: several models on the same data."""
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,24 +11,22 @@ from cloze.cli.common import (
     Force,
     Json,
     LabelColumn,
+    Overlap,
     PairColumn,
-    Policy,
     Quiet,
     Scheme,
     Seed,
     SkipBad,
-    Skipped,
-    Stride,
     TagColumn,
     TextColumn,
-    format_cell,
-    print_json,
-    print_table,
+    Truncation,
+    check_page_path,
+    print_skipped,
     progress,
 )
-from cloze.cli.evaluate import Bleu, Chinese, Report, check_report
-
-FRAME = 3  # columns around a cell: a line, and a space on both sides
+from cloze.cli.evaluate import Bleu, Chinese, Report
+from cloze.cli.format import print_json
+from cloze.cli.format_evaluation import print_comparison
 
 
 def compare(
@@ -38,14 +34,13 @@ def compare(
         list[str],
         typer.Argument(
             metavar="MODEL… DATA",
-            help="Models; then data: labels, scored pairs, text, word questions; of translators "
-            "SRC TGT.",
+            help="Models, then data as for evaluate; for translators SOURCE TARGET.",
         ),
     ],
     *,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="The data, or more of them; then all else are models."),
+        typer.Option(metavar="PATH", help="The data, if not the last argument; may be repeated."),
     ] = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
@@ -53,11 +48,12 @@ def compare(
     tag_column: TagColumn = None,
     scheme: Scheme = None,
     resamples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Draws of the bootstrap. [1000]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of bootstrap resamples (default 1000)."),
     ] = None,
     report: Report = None,
-    truncation: Policy = None,
-    overlap: Stride = None,
+    truncation: Truncation = None,
+    overlap: Overlap = None,
     chinese: Chinese = None,
     bleu: Bleu = None,
     skip_bad: SkipBad = False,
@@ -68,20 +64,19 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare models on the same data, with intervals that say how sure a difference is.
+    """Compare models on the same data, with bootstrap confidence intervals.
 
-    p is two-sided, by the bootstrap: below 0.05 a model differs from the first, up or down.
+    The p-value is two-sided: below 0.05 a model differs from the first, up or down.
     """
     if len(models) == 1 and not data:
-        raise typer.BadParameter("name models, then the data", param_hint="MODEL… DATA")
+        raise typer.BadParameter("give models, then the data", param_hint="MODEL… DATA")
 
-    from cloze.metrics.names import metric_label
-    from cloze.tasks.compare import compare
+    from cloze.tasks.compare import compare, split_models_and_data
 
-    folders, files = (models, data) if data else _apart(models)
-    check_report(report, force)
+    folders, files = (models, data) if data else split_models_and_data(models)
+    check_page_path(report, force)
     with progress(quiet) as show:
-        made = compare(
+        result = compare(
             folders,
             files,
             text_column=text_column,
@@ -100,56 +95,13 @@ def compare(
             dtype=dtype,
             progress=show,
         )
-    skipped = Skipped()
-    for error in made.skipped:
-        skipped(error)
-    skipped.tell()
+    print_skipped(result.skipped)
     if report is not None:
         names = ", ".join(Path(file).name for file in files)
-        made.save(report, title=f"{len(made.entries)} models on {names}")
+        result.save(report, title=f"{len(result.entries)} models on {names}")
     if as_json:
-        print_json(made.to_dict())
+        print_json(result.to_dict())
         return
-    columns = [metric_label(column) for column in made.columns]
-    _print(columns, [["" if cell is None else cell for cell in row] for row in made.rows()])
+    print_comparison(result)
     if not quiet:
-        typer.echo(made.note, err=True)
-
-
-def _print(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One table; on a terminal too narrow for it, one to a model."""
-    if not sys.stdout.isatty() or _fits(columns, rows):
-        print_table(columns, rows)
-        return
-    for row in rows:
-        told = [pair for pair in zip(columns[1:], row[1:], strict=True) if pair[1] != ""]
-        print_table((columns[0], str(row[0])), told)
-
-
-def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Whether every cell has its room, with a frame around it."""
-    from rich.cells import cell_len
-    from rich.console import Console
-
-    across = zip(columns, *rows, strict=True)
-    widths = (max(cell_len(format_cell(cell)) for cell in column) + FRAME for column in across)
-    return sum(widths) + 1 <= Console().width
-
-
-def _apart(names: list[str]) -> tuple[list[str], list[str]]:
-    """Models, and the data: the last name, and those before it that are files and no models."""
-    from cloze.checkpoint.load import find_file_family
-    from cloze.checkpoint.word2vec import begins_vectors
-    from cloze.data.sources import is_stream
-
-    def is_data(name: str) -> bool:
-        if is_stream(name):
-            return True
-        family = find_file_family(name)
-        is_model = family is not None and (family.name != "word2vec" or begins_vectors(name))
-        return Path(name).is_file() and not is_model
-
-    first = len(names) - 1
-    while first > 1 and is_data(names[first - 1]):
-        first -= 1
-    return names[:first], names[first:]
+        typer.echo(result.note, err=True)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cloze.cli.common import print_json, print_table
+from cloze.cli.format import print_json, print_table
 from cloze.metrics.names import METRICS
 from cloze.plot.format import format_duration
 

@@ -1,26 +1,32 @@
-"""`cloze export`: a model in the format of others."""
+"""`cloze export`: write a model in another format."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, ModelFolder, Quiet, print_json
+from cloze.cli.common import Force, Json, ModelFolder, Quiet
+from cloze.cli.format import print_json
 
 
 def export(
-    format: Annotated[str, typer.Argument(metavar="FORMAT", help="word2vec, arpa or huggingface.")],
+    format: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="Format: word2vec, arpa or huggingface.")
+    ],
     model: ModelFolder,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; of huggingface a folder.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="File to write; for huggingface a folder.")
+    ],
     *,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="word2vec: no first line, as GloVe's files.")
+        bool,
+        typer.Option("--no-header", help="word2vec: leave out the first line, as GloVe does."),
     ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model for others to open."""
+    """Write a model in a format that other programs read."""
     from cloze.checkpoint.load import load
     from cloze.config import one_of
     from cloze.tasks.export import FORMATS, export

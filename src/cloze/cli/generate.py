@@ -1,11 +1,11 @@
-"""`cloze generate`: a text goes on."""
+"""`cloze generate`: continue texts with a language model."""
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import (
-    Column,
     Device,
     Dtype,
     Files,
@@ -13,37 +13,52 @@ from cloze.cli.common import (
     ModelFolder,
     Quiet,
     Seed,
+    TextColumn,
     Texts,
     read_inputs,
 )
-from cloze.cli.outcomes import print_line
+from cloze.cli.format import print_generate, print_json_lines
+from cloze.cli.outcomes import Outcomes
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from cloze.tasks.generate import Generation
+    from collections.abc import Sequence
+
+    from cloze.data.sources import Row
 
 
 def generate(
     model: ModelFolder,
     texts: Texts = None,
     *,
-    length: Annotated[int, typer.Option(metavar="N", help="Tokens to write, at most.")] = 50,
-    samples: Annotated[int, typer.Option(metavar="N", help="Continuations of each text.")] = 1,
+    max_new_tokens: Annotated[
+        int, typer.Option(metavar="N", help="Maximum number of tokens to generate.")
+    ] = 50,
+    samples: Annotated[
+        int, typer.Option(metavar="N", help="Number of continuations per text.")
+    ] = 1,
     temperature: Annotated[
-        float, typer.Option(metavar="X", help="Below 1 the likely is likelier; 0: greedy.")
+        float,
+        typer.Option(metavar="X", help="Sampling temperature; lower is less random, 0 is greedy."),
     ] = 1.0,
     top_k: Annotated[
-        int | None, typer.Option(metavar="K", help="Draw among the K likeliest.")
+        int | None,
+        typer.Option(metavar="K", help="Sample from the K most probable tokens (default: all)."),
     ] = None,
     top_p: Annotated[
-        float, typer.Option(metavar="P", help="Draw among the likeliest that together have P.")
+        float,
+        typer.Option(
+            metavar="P", help="Sample from the most probable tokens whose probabilities sum to P."
+        ),
     ] = 1.0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest.")] = False,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Always take the most probable token.")
+    ] = False,
     stop: Annotated[
-        bool, typer.Option("--stop/--no-stop", help="End where the model ends a sentence.")
+        bool, typer.Option("--stop/--no-stop", help="Stop at the end of a sentence.")
     ] = True,
     files: Files = None,
-    column: Column = None,
+    text_column: TextColumn = None,
     seed: Seed = 0,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -53,49 +68,42 @@ def generate(
     """Continue a text with a language model."""
     if greedy:
         _check_greedy(temperature, top_k, top_p)
-    inputs = read_inputs(texts, files, column)
+    outcomes = Outcomes("texts", skip_bad=False)
+    inputs = read_inputs(texts, files, text_column)
 
     from cloze.checkpoint.load import load
     from cloze.tasks.generate import generate
+    from cloze.tasks.inputs import open_language_model
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    for row in inputs:
-        found = generate(
-            opened,
-            row.text,
-            length=length,
-            samples=samples,
-            temperature=0.0 if greedy else temperature,
-            top_k=top_k,
-            top_p=top_p,
-            stop=stop,
-            seed=seed,
-        )
-        if as_json:
-            print_line({"text": row.text}, {"continuations": [_plain(one) for one in found]})
-        else:
-            print(*(one.full_text for one in found), sep="\n")
+    run = partial(
+        generate,
+        open_language_model(opened, "generate"),
+        max_new_tokens=max_new_tokens,
+        samples=samples,
+        temperature=0.0 if greedy else temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop=stop,
+        seed=seed,
+    )
 
+    def generate_all(rows: "Sequence[Row]", **_: Any) -> "Sequence[Any]":  # noqa: ANN401
+        return run([row.text for row in rows])
 
-def _plain(one: "Generation") -> dict[str, object]:
-    return {
-        "continuation": one.continuation,
-        "tokens": one.tokens,
-        "log_probability": one.log_probability,
-        "finished": one.finished,
-        "full_text": one.full_text,
-    }
+    with outcomes.predict(generate_all, inputs, ["text"], quiet=quiet) as results:
+        (print_json_lines if as_json else print_generate)(results)
 
 
 def _check_greedy(temperature: float, top_k: int | None, top_p: float) -> None:
-    """Refuse choices of a draw where nothing is drawn; temperature 0 says the same."""
-    chosen = {
+    """Reject sampling options with --greedy, which does not sample; temperature 0 is the same."""
+    given = {
         "temperature": temperature not in (0.0, 1.0),
         "top-k": top_k is not None,
         "top-p": top_p != 1.0,
     }
-    for name in (name for name, said in chosen.items() if said):
+    for name in (name for name, is_given in given.items() if is_given):
         raise InputError(
-            f"there is no {name} to choose for --greedy, which draws nothing",
+            f"--{name} has no effect with --greedy, which does not sample",
             fix=f"leave out --greedy or --{name}",
         )

@@ -1,26 +1,23 @@
-"""What a verb made of many examples; the bad ones are told, and do not stop the others."""
+"""Running a function over many inputs; a bad one is reported and does not stop the others."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import typer
 
-from cloze.cli.common import FAILED, Skipped, print_json, progress
+from cloze.cli.common import ARGUMENT, FAILED, Skipped, progress
 from cloze.errors import InputError
-
-# an example, and its prediction or what is wrong with it
-Found: TypeAlias = Iterator[tuple[Any, Any]]
 
 
 class Outcomes:
-    """Counts of what a command did, told on standard error at its end.
+    """Counts results, failures and truncated inputs, and reports them on standard error.
 
-    A row that cannot be read, or of which the model can make nothing, is told and counted. With
-    `skip_bad` it is passed over; without, the first kind ends the command, and the second has
-    an empty place in the output and makes it fail when the others are done.
+    A row that cannot be read, or that the model cannot process, is reported and counted. With
+    `skip_bad` it is skipped; without, the first kind ends the command, and the second has an empty
+    row in the output and makes the command fail when the others are done.
     """
 
     def __init__(self, name: str, *, skip_bad: bool) -> None:
@@ -28,84 +25,96 @@ class Outcomes:
         self.skip_bad = skip_bad
         self.skipped = Skipped()
         self.count = 0
-        self.cut = 0
+        self.truncated = 0
 
     @property
     def on_error(self) -> Literal["raise"] | Callable[[InputError], object]:
-        """What readers are to do with a row that cannot be read."""
+        """What readers do with a row that cannot be read."""
         return self.skipped if self.skip_bad else "raise"
 
-    def shown(self, outcome: object, cut: int = 0) -> bool:
-        """Count one, of which so much was left out; whether it has a place in the output."""
+    @property
+    def num_succeeded(self) -> int:
+        """Inputs that have a result."""
+        return self.count - self.skipped.count
+
+    def add(self, error: InputError | None = None, truncated: int = 0) -> bool:
+        """Count one input; whether it has a row in the output."""
         self.count += 1
-        self.cut += bool(cut)
-        if isinstance(outcome, InputError):
-            self.skipped(outcome)
+        self.truncated += bool(truncated)
+        if error is not None:
+            self.skipped(error)
             return not self.skip_bad
         return True
 
-    def tell(self, how: str = "cut") -> None:
-        """Say what was cut, and how, and what was bad; the command fails if that matters."""
-        if self.cut:
-            typer.echo(f"{self.cut:,} of {self.count:,} {self.name} were {how}", err=True)
-        if self.count > 1 or self.skip_bad:  # of one the error says it all
-            self.skipped.tell(passed_over=self.skip_bad)
+    def finish(self, how: str = "truncated") -> None:
+        """Print what was truncated, and how, and what failed; exit if that is a failure."""
+        if self.truncated:
+            typer.echo(f"{self.truncated:,} of {self.count:,} {self.name} were {how}", err=True)
+        if self.count > 1 or self.skip_bad:  # the error of a single one was printed
+            self.skipped.print_count(skipped=self.skip_bad)
         if self.skipped.count and not self.skip_bad:
             raise typer.Exit(FAILED)
 
+    def summary(self, out: object) -> dict[str, object]:
+        """The JSON object of a command that wrote a file."""
+        return {
+            "out": str(out),
+            "count": self.num_succeeded,
+            "truncated": self.truncated,
+            "failed": self.skipped.count,
+        }
 
-@contextmanager
-def outcomes_of(
-    predict: Callable[..., Sequence[Any]],
-    examples: Iterable[Any],
-    outcomes: Outcomes,
-    *,
-    cut: str,
-    how: str,
-    quiet: bool,
-) -> Iterator[Found]:
-    """Each example with its prediction, under a bar; `cut` is where that says what was left out."""
-    from cloze.tasks.inputs import predict_each as outcomes_by
+    @contextmanager
+    def predict(
+        self,
+        function: Callable[..., Sequence[Any]],
+        inputs: Iterable[Any],
+        fields: Sequence[str],
+        *,
+        how: str = "truncated",
+        quiet: bool = False,
+    ) -> Iterator[Iterator[Any]]:
+        """The results of the inputs, in order, while a progress bar is shown.
 
-    def found(show: Callable[[str, int, int | None], None]) -> Found:
-        def verb(some: Sequence[Any]) -> Sequence[Any]:
-            return predict(some, progress=lambda _, done, of: show(outcomes.name, done, of))
+        `function` maps a sequence of inputs, and `progress`, to as many results. An input that
+        fails has a `Failure` with its `fields`.
+        """
+        if sys.stdout.isatty():  # where results and the bar would overwrite each other
+            with progress(quiet) as show:
+                found = list(self._results(function, inputs, fields, show))
+            yield iter(found)
+        else:
+            with progress(quiet) as show:
+                results = self._results(function, inputs, fields, show)
+                yield chain(list(islice(results, 1)), results)  # so that errors precede a header
+        self.finish(how)
 
-        for example, outcome in outcomes_by(verb, examples):
-            if outcomes.shown(outcome, getattr(outcome, cut, 0)):
-                yield example, outcome
+    def _results(
+        self,
+        function: Callable[..., Sequence[Any]],
+        inputs: Iterable[Any],
+        fields: Sequence[str],
+        show: Callable[[str, int, int | None], None],
+    ) -> Iterator[Any]:
+        from cloze.tasks.inputs import Failure, predict_each
 
-    if sys.stdout.isatty():  # where results and the bar would write over each other
-        with progress(quiet) as show:
-            everything = list(found(show))
-        yield iter(everything)
-    else:
-        with progress(quiet) as show:
-            every = found(show)
-            first = list(islice(every, 1))  # what fails at once does so before there is a header
-            yield chain(first, every)
-    outcomes.tell(how)
+        def call(some: Sequence[Any]) -> Sequence[Any]:
+            return function(some, progress=lambda _, done, total: show(self.name, done, total))
 
-
-def print_line(asked: Mapping[str, object], found: Mapping[str, object] | InputError) -> None:
-    """A line of `--json`, alike in every verb: an input, then what was found or is wrong with it.
-
-    The names, which docs/json.md lists, are the same whatever was found.
-    """
-    told = {"error": found.problem} if isinstance(found, InputError) else found
-    assert not asked.keys() & told.keys()
-    print_json({**asked, **told})
-
-
-def print_lines(
-    found: Found, asked: Sequence[str], plain: Callable[[Any, Any], Mapping[str, object]]
-) -> None:
-    """A line for each, in order; `asked` names what of an example is its input."""
-    for example, one in found:
-        given = {name: getattr(example, name) for name in asked}
-        print_line(given, one if isinstance(one, InputError) else plain(example, one))
+        for one, found in predict_each(call, inputs):
+            if isinstance(found, InputError):
+                error = add_location(found, one)
+                if self.add(error):
+                    yield Failure(inputs={name: getattr(one, name) for name in fields}, error=error)
+            else:
+                lost = getattr(found, "untagged", 0) or getattr(found, "truncated", 0)
+                self.add(truncated=lost)
+                yield found
 
 
-def format_probability(value: float) -> str:
-    """A probability with four decimals; a small one with two digits of its own."""
-    return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004
+def add_location(error: InputError, row: Any) -> InputError:  # noqa: ANN401
+    """The error with the file and line of a row, unless it names them."""
+    file = getattr(row, "file", ARGUMENT)
+    if file == ARGUMENT or error.problem.startswith(f"{file}:"):
+        return error
+    return InputError(f"{file}:{row.line}: {error.problem}", fix=error.fix)

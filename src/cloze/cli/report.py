@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.common import Json, print_json
+from cloze.cli.common import Json
+from cloze.cli.format import print_json
 
 
 def report(

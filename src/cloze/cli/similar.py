@@ -1,172 +1,165 @@
 """`cloze similar`: nearest words, analogies, the odd one out, the cosine of two words."""
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, SkipBad, check_svg_path, print_table, read_inputs
-from cloze.cli.outcomes import Outcomes, print_line
+from cloze.cli.common import Force, Json, SkipBad, check_svg_path, read_inputs
+from cloze.cli.format import (
+    print_json,
+    print_json_lines,
+    print_odd_one_out,
+    print_similar,
+    print_table,
+)
+from cloze.cli.outcomes import Outcomes
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cloze.models.word2vec import WordVectors
-    from cloze.tasks.similar import Neighbor, OddOneOut, Similar
+    from cloze.tasks.inputs import Failure
+    from cloze.tasks.similar import Similar
 
 
 def similar(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of word vectors, or a file of word2vec or GloVe."
+            metavar="MODEL", help="Folder of word vectors, or a word2vec, GloVe or fastText file."
         ),
     ],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="Words; - reads standard input.")
     ] = None,
     *,
-    top: Annotated[int, typer.Option(metavar="N", help="Words to show.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of words to show.")] = 10,
     total: Annotated[
-        bool, typer.Option("--sum", help="Nearest to the sum of the words, not to each.")
+        bool, typer.Option("--sum", help="Find words near the sum of the words, not near each.")
     ] = False,
     minus: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Take this off the sum; may be repeated."),
+        typer.Option(metavar="WORD", help="Subtract this word from the sum; may be repeated."),
     ] = None,
     analogy: Annotated[
         tuple[str, str, str] | None,
-        typer.Option(metavar="A B C", help="A is to B as C is to what?"),
+        typer.Option(metavar="A B C", help="Complete an analogy: A is to B as C is to what?"),
     ] = None,
     product: Annotated[
-        bool, typer.Option("--product", help="Sums and analogies by 3CosMul, not 3CosAdd.")
+        bool, typer.Option("--product", help="Use 3CosMul instead of 3CosAdd.")
     ] = False,
-    odd: Annotated[bool, typer.Option("--odd", help="Which word is the odd one out?")] = False,
+    odd: Annotated[bool, typer.Option("--odd", help="Find the odd one out.")] = False,
     between: Annotated[
-        bool, typer.Option("--between", help="How alike are two words? Their cosine.")
+        bool, typer.Option("--between", help="Show the cosine of two words.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Of a file, read the first N words only.")
+        int | None,
+        typer.Option(metavar="N", help="Read only the first N words of a file (default: all)."),
     ] = None,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="A file begins with a word, as GloVe's do. [found]")
+        bool,
+        typer.Option(
+            "--no-header", help="The file has no header line, as GloVe (default: auto-detected)."
+        ),
     ] = False,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw the words found on a plane.")
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Plot the words in two dimensions (PCA)."),
     ] = None,
-    cells: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw vectors as coloured rows.")
+    plot_vectors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Plot the vectors as rows of a heat map."),
     ] = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Find nearest words, complete an analogy, find the odd one out, or compare two words."""
-    summed = bool(total or minus or (product and not analogy))
-    if sum((bool(analogy), odd, between, summed)) > 1 or (analogy and words):
-        raise typer.BadParameter(
-            "ask for one thing: neighbours, a sum, --analogy, --odd or --between"
-        )
-    told = Outcomes("words", skip_bad=skip_bad)
-    asked = _words(words, analogy, between, told)
+    is_sum = bool(total or minus or (product and not analogy))
+    if sum((bool(analogy), odd, between, is_sum)) > 1 or (analogy and words):
+        raise typer.BadParameter("choose one: nearest words, a sum, --analogy, --odd or --between")
+    outcomes = Outcomes("words", skip_bad=skip_bad)
+    given = _read_words(words, analogy, between, outcomes)
 
     from cloze.checkpoint.word2vec import load_vectors
-    from cloze.tasks import similar as verb
+    from cloze.tasks import similar as task
 
-    for path in (picture, cells):
+    for path in (plot, plot_vectors):
         check_svg_path(path, force)
     vectors = load_vectors(model, limit=limit, header=False if no_header else None).module
-    found: list[Similar] = []
-    errors: dict[str, InputError] = {}
+    found: list[Similar | Failure] = []
     if odd:
-        _show_odd(asked, verb.odd_one_out(vectors, asked), as_json)
+        result = task.odd_one_out(vectors, given)
+        if as_json:
+            print_json(result.to_dict())
+        else:
+            print_odd_one_out(result)
     elif between:
-        _show_between(asked, verb.cosine(vectors, *asked), as_json)
+        _print_cosine(given, task.cosine(vectors, *given), as_json)
     elif analogy:
-        found = [verb.analogy(vectors, *analogy, top=top, product=product)]
-    elif summed:
-        found = [verb.combine(vectors, asked, minus or [], top=top, product=product)]
+        found = [task.analogy(vectors, *analogy, top=top, product=product)]
+    elif is_sum:
+        found = [task.combine(vectors, given, minus or [], top=top, product=product)]
     else:
-        found, errors = _neighbours(vectors, asked, top, told)
-    _show(found, errors, as_json)
-    known = [word for word in asked + (minus or []) if word not in errors]
-    _draw(vectors, known, found, picture, cells)
-    told.tell()
+        found, given = _find_neighbors(vectors, given, top, outcomes)
+    (print_json_lines if as_json else print_similar)(found)
+    _save_plots(vectors, given + (minus or []), found, plot, plot_vectors)
+    outcomes.finish()
 
 
-def _words(
-    words: list[str] | None, analogy: tuple[str, str, str] | None, between: bool, told: Outcomes
+def _read_words(
+    words: list[str] | None,
+    analogy: tuple[str, str, str] | None,
+    between: bool,
+    outcomes: Outcomes,
 ) -> list[str]:
     if analogy:
         return list(analogy)
-    asked = [row.text.strip() for row in read_inputs(words, on_error=told.on_error)]
-    if between and len(asked) != 2:  # noqa: PLR2004
-        raise typer.BadParameter(f"it takes two words, not {len(asked)}", param_hint="--between")
-    return asked
+    given = [row.text.strip() for row in read_inputs(words, on_error=outcomes.on_error)]
+    if between and len(given) != 2:  # noqa: PLR2004
+        raise typer.BadParameter(f"it takes two words, not {len(given)}", param_hint="--between")
+    return given
 
 
-def _neighbours(
-    vectors: "WordVectors", words: list[str], top: int, told: Outcomes
-) -> "tuple[list[Similar], dict[str, InputError]]":
-    """Of each word that has a place in the output; and what is wrong with a word."""
+def _find_neighbors(
+    vectors: "WordVectors", words: list[str], top: int, outcomes: Outcomes
+) -> "tuple[list[Similar | Failure], list[str]]":
+    """The results that are shown, and the words that have a vector."""
+    from cloze.tasks.inputs import Failure
     from cloze.tasks.similar import similar
 
-    errors: dict[str, InputError] = {}
-
-    def fail(number: int, error: InputError) -> None:
-        errors[words[number]] = error
-
-    found = similar(vectors, words, top=top, on_error=fail)
-    return [one for one in found if told.shown(errors.get(one.query))], errors
-
-
-def _draw(
-    vectors: "WordVectors",
-    words: list[str],
-    found: "list[Similar]",
-    picture: Path | None,
-    cells: Path | None,
-) -> None:
-    from cloze.tasks.similar import plot_vectors, plot_words
-
-    if not words:  # none has a vector, as was told
-        return
-    if picture is not None:
-        plot_words(vectors, words, found).save(picture)
-    if cells is not None:
-        plot_vectors(vectors, words).save(cells)
+    errors: dict[int, InputError] = {}
+    found = similar(vectors, words, top=top, on_error=errors.__setitem__)
+    results = [
+        Failure(inputs={"query": one.query}, error=errors[n]) if n in errors else one
+        for n, one in enumerate(found)
+        if outcomes.add(errors.get(n))
+    ]
+    return results, [word for n, word in enumerate(words) if n not in errors]
 
 
-def _show(found: "list[Similar]", errors: dict[str, InputError], as_json: bool) -> None:
-    if as_json:
-        for each in found:
-            near = {"words": _plain(each.words)}
-            print_line({"query": each.query}, errors.get(each.query) or near)
-        return
-    rows = [(each.query, near.word, f"{near.score:.4f}") for each in found for near in each.words]
-    if len(found) > 1:
-        print_table(("to", "word", "score"), rows)
-    elif rows:
-        print_table(("word", "score"), [row[1:] for row in rows], title=found[0].query)
-
-
-def _plain(words: "Iterable[Neighbor]") -> list[dict[str, object]]:
-    return [dataclasses.asdict(near) for near in words]
-
-
-def _show_odd(words: list[str], odd: "OddOneOut", as_json: bool) -> None:
-    if as_json:
-        print_line({"query": ", ".join(words)}, {"word": odd.word, "fits": _plain(odd.fits)})
-    else:
-        rows = [(near.word, f"{near.score:.4f}") for near in odd.fits]
-        print_table(("word", "fits"), rows, title=f"the odd one out: {odd.word}")
-
-
-def _show_between(words: list[str], cosine: float, as_json: bool) -> None:
+def _print_cosine(words: list[str], cosine: float, as_json: bool) -> None:
     if as_json:
         first, second = words
-        print_line({"first": first, "second": second}, {"cosine": cosine})
+        print_json({"first": first, "second": second, "cosine": cosine})
     else:
         print_table(("word", "word", "cosine"), [(*words, f"{cosine:.4f}")])
+
+
+def _save_plots(
+    vectors: "WordVectors",
+    words: list[str],
+    found: "list[Similar | Failure]",
+    plot: Path | None,
+    vectors_plot: Path | None,
+) -> None:
+    from cloze.tasks.inputs import Failure
+    from cloze.tasks.similar import plot_vectors, plot_words
+
+    if not words:  # none has a vector, as was reported
+        return
+    near = [one for one in found if not isinstance(one, Failure)]
+    if plot is not None:
+        plot_words(vectors, words, near).save(plot)
+    if vectors_plot is not None:
+        plot_vectors(vectors, words).save(vectors_plot)

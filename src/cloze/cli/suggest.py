@@ -1,13 +1,10 @@
-"""`cloze suggest`: what may come next."""
+"""`cloze suggest`: the most probable next words."""
 
-import dataclasses
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import (
-    Column,
     Device,
     Dtype,
     Files,
@@ -15,86 +12,45 @@ from cloze.cli.common import (
     ModelFolder,
     Quiet,
     SkipBad,
-    Skipped,
+    TextColumn,
     Texts,
-    print_table,
     read_inputs,
 )
-from cloze.cli.outcomes import format_probability, print_line
+from cloze.cli.format import print_json_lines, print_suggest
+from cloze.cli.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from cloze.tasks.suggest import Suggestion, Suggestions
-
-WIDTH = 20  # of the longest bar
+    from cloze.data.sources import Row
 
 
 def suggest(
     model: ModelFolder,
     texts: Texts = None,
     *,
-    top: Annotated[int, typer.Option(metavar="N", help="Words for each text.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of words per text.")] = 10,
     files: Files = None,
-    column: Column = None,
+    text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Suggest the next words of a text, with their probabilities."""
-    skipped = Skipped()
-    inputs = read_inputs(texts, files, column, on_error=skipped if skip_bad else "raise")
+    """Show the most probable next words of a text, with their probabilities."""
+    outcomes = Outcomes("texts", skip_bad=skip_bad)
+    inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
+    from cloze.tasks.inputs import open_language_model
     from cloze.tasks.suggest import suggest
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    suggested = (suggest(opened, row.text, top=top) for row in inputs)
-    if as_json:
-        for one in suggested:
-            listed = [dataclasses.asdict(each) for each in one.suggestions]
-            print_line(
-                {"text": one.text}, {"suggestions": listed, "unk_probability": one.unk_probability}
-            )
-    else:
-        _show(list(suggested))
-    skipped.tell()
+    language_model = open_language_model(opened, "suggest")
 
+    def suggest_all(rows: "Sequence[Row]", **_: Any) -> "Sequence[Any]":  # noqa: ANN401
+        return suggest(language_model, [row.text for row in rows], top=top)
 
-def _show(suggested: "list[Suggestions]") -> None:
-    """One table; of several texts it says which each word goes on from."""
-    paths = any(one.backoff_path for each in suggested for one in each.suggestions)
-    bars = sys.stdout.isatty()  # other programs draw their own
-    columns = ["word", "probability", *[""] * bars, *["order", "how"] * paths]
-    rows = [(each.text, row) for each in suggested for row in _rows(each, bars, paths)]
-    if len(suggested) > 1:
-        print_table(["after", *columns], [[text, *row] for text, row in rows])
-    elif suggested:
-        print_table(columns, [row for _, row in rows], title=f"{suggested[0].text} …")
-
-
-def _rows(suggested: "Suggestions", bars: bool, paths: bool) -> "Iterator[list[object]]":
-    most = max((one.probability for one in suggested.suggestions), default=1.0)
-    for one in suggested.suggestions:
-        yield [
-            one.word,
-            format_probability(one.probability),
-            *([_bar(one.probability / most)] if bars else []),
-            *([one.order, _how(one)] if paths else []),
-        ]
-
-
-def _bar(share: float) -> str:
-    """In eighths of a character, so that small differences show."""
-    eighths = round(share * WIDTH * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def _how(one: "Suggestion") -> str:
-    """The back-off weights, then what was said: γ(thou shalt) 0.31 × p(· | shalt) 0.52."""
-    *passed, last = one.backoff_path
-    weights = [f"γ({' '.join(asked.context)}) {asked.weight:.3g}" for asked in passed]
-    given = f" | {' '.join(last.context)}" if last.context else ""
-    return " × ".join([*weights, f"p(·{given}) {last.weight:.3g}"])
+    with outcomes.predict(suggest_all, inputs, ["text"], quiet=quiet) as results:
+        (print_json_lines if as_json else print_suggest)(results)

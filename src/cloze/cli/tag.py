@@ -1,36 +1,31 @@
-"""`cloze tag`: spans of texts."""
+"""`cloze tag`: find labelled spans in texts."""
 
-import dataclasses
-import sys
-from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import (
-    Column,
     Device,
     Dtype,
     Files,
     Json,
     ModelFolder,
-    Policy,
+    Overlap,
     Quiet,
     SkipBad,
-    Stride,
+    TextColumn,
     Texts,
-    print_table,
-    printable,
+    Truncation,
     read_inputs,
 )
-from cloze.cli.outcomes import Found, Outcomes, format_probability, outcomes_of, print_lines
-from cloze.errors import InputError
+from cloze.cli.format import print_json_lines, print_tag
+from cloze.cli.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from cloze.data.sources import Row
-    from cloze.tasks.tag import TagResult
+    from collections.abc import Sequence
 
-COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+    from cloze.data.sources import Row
 
 
 def tag(
@@ -38,21 +33,26 @@ def tag(
     texts: Texts = None,
     *,
     aggregation: Annotated[
-        str, typer.Option(metavar="CHOICE", help="none, simple, first, average or max.")
+        str,
+        typer.Option(
+            metavar="CHOICE",
+            help="How the tokens of a word make its tag: first, average or max; simple makes spans "
+            "of tokens, none makes each token a span.",
+        ),
     ] = "first",
-    policy: Policy = None,
-    stride: Stride = None,
+    truncation: Truncation = None,
+    overlap: Overlap = None,
     files: Files = None,
-    column: Column = None,
+    text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find the spans of texts: names, places, whatever the model has learned."""
-    told = Outcomes("texts", skip_bad=skip_bad)
-    inputs = read_inputs(texts, files, column, on_error=told.on_error)
+    """Find labelled spans in texts, such as names, with their character offsets."""
+    outcomes = Outcomes("texts", skip_bad=skip_bad)
+    inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import with_policy
@@ -61,59 +61,14 @@ def tag(
     from cloze.tasks.tag import make_examples, predict
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(resolve_task("tag", opened), policy, stride)
+    task = with_policy(resolve_task("tag", opened), truncation, overlap)
 
-    def verb(rows: "Sequence[Row]", **options: Any) -> "Sequence[TagResult]":  # noqa: ANN401
+    def tag_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
         origins = [Origin(file=row.file, line=row.line) for row in rows]
         examples = make_examples(opened, [row.text for row in rows], origins)
         return predict(opened, examples, task=task, aggregation=aggregation, **options)
 
-    how = f"cut to {opened.limit:,} pieces"
-    with outcomes_of(verb, inputs, told, cut="untagged", how=how, quiet=quiet) as found:
-        if as_json:
-            print_lines(found, ("text",), lambda _, one: _plain(one))
-        elif sys.stdout.isatty():
-            _colour(found, opened.labels)
-        else:
-            print_table(("text", "start", "end", "label", "probability", "span"), _rows(found))
-
-
-def _plain(tagged: "TagResult") -> dict[str, object]:
-    spans = [dataclasses.asdict(span) for span in tagged.spans]
-    return {"spans": spans, "untagged": tagged.untagged}
-
-
-def _rows(found: Found) -> Iterator[tuple[object, ...]]:
-    for number, (_, tagged) in enumerate(found, 1):
-        for span in [] if isinstance(tagged, InputError) else tagged.spans:
-            yield (
-                number,
-                span.start,
-                span.end,
-                span.label,
-                format_probability(span.score),
-                span.text,
-            )
-
-
-def _colour(found: Found, labels: Sequence[str]) -> None:
-    """Each text with its spans marked, a colour for each kind."""
-    from rich.console import Console
-    from rich.text import Text
-
-    kinds = list(dict.fromkeys(label.split("-", 1)[-1] for label in labels))
-    console = Console(highlight=False)
-    for _, tagged in found:
-        if isinstance(tagged, InputError):
-            continue
-        line, end = Text(), 0
-        for span in tagged.spans:
-            # a label has its letter only where nothing was joined; geo-loc is one without
-            kind = span.label if span.label in kinds else span.label.split("-", 1)[-1]
-            colour = COLOURS[kinds.index(kind) % len(COLOURS)]
-            line.append(printable(tagged.text[end : span.start]))
-            line.append(printable(span.text), f"bold {colour}")
-            line.append(f" {printable(span.label)} {span.score:.2f}", f"dim {colour}")
-            end = span.end
-        line.append(printable(tagged.text[end:]))
-        console.print(line, soft_wrap=True)
+    how = f"truncated to {opened.limit:,} tokens"
+    show = partial(print_tag, labels=opened.labels)
+    with outcomes.predict(tag_all, inputs, ["text"], how=how, quiet=quiet) as results:
+        (print_json_lines if as_json else show)(results)

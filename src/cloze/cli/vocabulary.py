@@ -13,10 +13,9 @@ from cloze.cli.common import (
     Quiet,
     SkipBad,
     Skipped,
-    print_json,
-    print_table,
     progress,
 )
+from cloze.cli.format import print_json, print_table
 
 
 class Kind(StrEnum):
@@ -88,7 +87,7 @@ def vocabulary(
             force=force,
             progress=show,
         )
-    skipped.tell()
+    skipped.print_count()
     summary = {
         "folder": str(out),
         "kind": tokenizer.kind,

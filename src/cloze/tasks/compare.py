@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 from cloze.checkpoint.load import load
@@ -137,6 +138,25 @@ def compare(
     return Comparison(entries=entries, resamples=draws, skipped=tuple(skipped), unknown=unknown)
 
 
+def split_models_and_data(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Models and data of one list: the last is data, and files before it that are no models."""
+    from cloze.checkpoint.load import find_file_family
+    from cloze.checkpoint.word2vec import begins_vectors
+    from cloze.data.sources import is_stream
+
+    def is_data(name: str) -> bool:
+        if is_stream(name):
+            return True
+        family = find_file_family(name)
+        is_model = family is not None and (family.name != "word2vec" or begins_vectors(name))
+        return Path(name).is_file() and not is_model
+
+    first = len(names) - 1
+    while first > 1 and is_data(names[first - 1]):
+        first -= 1
+    return list(names[:first]), list(names[first:])
+
+
 def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
     """Its parameters; the n-grams of an n-gram model, the numbers of word vectors."""
     return int(getattr(model, "num_parameters", 0))
@@ -230,7 +250,8 @@ def _score_examples(
 def _common_metrics(evaluations: Sequence[Resampled]) -> list[str]:
     """Scores that mean the same for all; F1 of two classes is that of a model's second label."""
     first, *others = evaluations
-    common = [name for name in first.resampled if all(name in one.resampled for one in others)]
+    names = [set(one.bootstrap_metrics) for one in others]
+    common = [name for name in first.bootstrap_metrics if all(name in one for one in names)]
     if isinstance(first, Evaluation) and first.kind == "classify":
         labels = {one.labels for one in evaluations if isinstance(one, Evaluation)}
         return [name for name in common if name != "f1" or len(labels) == 1]

@@ -39,7 +39,7 @@ class Resampled(Protocol):
     def seconds(self) -> float: ...
 
     @property
-    def resampled(self) -> Mapping[str, tuple[Metric, int]]:
+    def bootstrap_metrics(self) -> Mapping[str, tuple[Metric, int]]:
         """By name, what is resampled, and of how many examples."""
 
 
@@ -251,17 +251,18 @@ def make_entry(
     def new_rng() -> np.random.Generator:
         return np.random.default_rng(seed)  # the same resamples for every model and metric
 
-    difference = None
+    found, difference = one.bootstrap_metrics, None
     if one is not first:
-        (ours, count), (theirs, _) = one.resampled[one.metric], first.resampled[first.metric]
+        ours, count = one.bootstrap_metrics[one.metric]
+        theirs, _ = first.bootstrap_metrics[first.metric]
         difference = bootstrap_difference(ours, theirs, count, rng=new_rng(), resamples=resamples)
     return Entry(
         name=name,
         parameters=parameters,
         evaluation=one,
         intervals={
-            metric: bootstrap_interval(*one.resampled[metric], rng=new_rng(), resamples=resamples)
-            for metric in metrics
+            name: bootstrap_interval(*found[name], rng=new_rng(), resamples=resamples)
+            for name in metrics
         },
         difference=difference,
     )

@@ -175,8 +175,8 @@ _Key = tuple[int, int]  # number of the text, number of the window in it
 
 def _report_truncated(encoded: dict[int, EncodedText], on_truncated: OnTruncated | None) -> None:
     for row, one in encoded.items():
-        if on_truncated and one.truncated:
-            on_truncated(row, one.truncated)
+        if on_truncated and one.num_truncated:
+            on_truncated(row, one.num_truncated)
 
 
 def _embed_batches(

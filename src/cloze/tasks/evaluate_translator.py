@@ -38,7 +38,7 @@ class TranslatorScores:
     metric = "bleu"
 
     @property
-    def resampled(self) -> dict[str, tuple[Metric, int]]:
+    def bootstrap_metrics(self) -> dict[str, tuple[Metric, int]]:
         """What a bootstrap resamples, and of how many examples."""
         return {self.metric: (self.score_subset, self.count)}
 

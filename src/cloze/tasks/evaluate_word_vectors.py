@@ -86,18 +86,18 @@ def _has_analogies(path: Path) -> bool:
 class WordVectorScores:
     """The scores of word vectors, file by file."""
 
-    resampled: Mapping[str, tuple[Metric, int]]  # what is resampled, and how many
+    bootstrap_metrics: Mapping[str, tuple[Metric, int]]  # what is resampled, and how many
     seconds: float
 
     @property
     def metric(self) -> str:
         """The name of the main score, that of the first file."""
-        return next(iter(self.resampled))
+        return next(iter(self.bootstrap_metrics))
 
     @property
     def count(self) -> int:
         """Questions and pairs."""
-        return sum(count for _, count in self.resampled.values())
+        return sum(count for _, count in self.bootstrap_metrics.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,9 @@ def score_word_vectors(
     for name, model in models.items():
         since = time.perf_counter()
         metrics = {metric: questions.score(model) for metric, questions in files.items()}
-        found[name] = WordVectorScores(resampled=metrics, seconds=time.perf_counter() - since)
+        found[name] = WordVectorScores(
+            bootstrap_metrics=metrics, seconds=time.perf_counter() - since
+        )
         if progress:
             progress(name, found[name].count, found[name].count)
     return found, sum(questions.unknown for questions in files.values())

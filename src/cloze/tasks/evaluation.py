@@ -115,7 +115,7 @@ class Evaluation:
         return self.result.scorer.main
 
     @property
-    def resampled(self) -> dict[str, tuple[Metric, int]]:
+    def bootstrap_metrics(self) -> dict[str, tuple[Metric, int]]:
         """By name, what a bootstrap resamples, and of how many examples."""
         return {name: (self.result.scorer.metric(name), self.count) for name in self.scores}
 
@@ -133,7 +133,7 @@ class Evaluation:
         return len(self.examples)
 
     @property
-    def truncated(self) -> int:
+    def num_truncated(self) -> int:
         """Number of examples that were truncated."""
         name = "untagged" if self.kind == "tag" else "truncated"
         return sum(bool(getattr(one, name)) for one in self.predictions)
@@ -192,7 +192,7 @@ class Evaluation:
             "score": self.score,
             "scores": self.scores,
             "examples": self.count,
-            "truncated": self.truncated,
+            "truncated": self.num_truncated,
             "skipped": [error.problem for error in self.skipped],
             "seconds": self.seconds,
             "labels": {
@@ -219,7 +219,7 @@ class Evaluation:
         return self.page()._repr_html_()
 
     def _summary(self) -> str:
-        truncated = f", {self.truncated:,} truncated" if self.truncated else ""
+        truncated = f", {self.num_truncated:,} truncated" if self.num_truncated else ""
         skipped = f", {len(self.skipped):,} rows skipped" if self.skipped else ""
         rules = " Scored by CMRC's rules." if self.chinese else ""
         return f"{self.count:,} examples{truncated}{skipped}, {self.seconds:.1f} s.{rules}"

@@ -19,23 +19,56 @@ from cloze.tasks.inputs import check_texts, open_language_model
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """A text, and what was written after it."""
+    """One continuation of a text."""
 
     text: str
-    continuation: str  # with the space in front of it, if one belongs there
+    continuation: str  # with the space in front of it, if it begins a word
     tokens: tuple[str, ...]
-    log_probability: float  # of the tokens, and of the end where it was reached
-    finished: bool  # False: it was cut off at the length
+    log_probability: float  # of the tokens, and of the end if it was reached
+    finished: bool  # False: it reached the maximum length
 
     @property
     def full_text(self) -> str:
         return self.text + self.continuation
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the continuation."""
+        return {
+            "continuation": self.continuation,
+            "tokens": self.tokens,
+            "log_probability": self.log_probability,
+            "finished": self.finished,
+            "full_text": self.full_text,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generations(Sequence[Generation]):
+    """The continuations of a text."""
+
+    text: str
+    continuations: tuple[Generation, ...]
+
+    def __len__(self) -> int:
+        return len(self.continuations)
+
+    @overload
+    def __getitem__(self, index: int) -> Generation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Generation]: ...
+    def __getitem__(self, index: int | slice) -> Generation | Sequence[Generation]:
+        return self.continuations[index]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the text."""
+        found = [one.to_dict() for one in self.continuations]
+        return {"text": self.text, "continuations": found}
+
 
 class Options(TypedDict, total=False):
     """The choices of `generate`."""
 
-    length: int
+    max_new_tokens: int
     samples: int
     temperature: float
     top_k: int | None
@@ -47,24 +80,24 @@ class Options(TypedDict, total=False):
 @overload
 def generate(
     model: LanguageModel | Model | PathLike, text: str = "", **options: Unpack[Options]
-) -> list[Generation]: ...
+) -> Generations: ...
 @overload
 def generate(
     model: LanguageModel | Model | PathLike, text: list[str], **options: Unpack[Options]
-) -> list[list[Generation]]: ...
+) -> list[Generations]: ...
 @torch.inference_mode()
 def generate(
     model: LanguageModel | Model | PathLike,
     text: str | list[str] = "",
     *,
-    length: int = 50,
+    max_new_tokens: int = 50,
     samples: int = 1,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
     stop: bool = True,
     seed: int = 0,
-) -> list[Generation] | list[list[Generation]]:
+) -> Generations | list[Generations]:
     """Go on with a text, or with each of several, from the start of a sentence.
 
     An unknown word is never written. The same seed writes the same, on every device, and the first
@@ -75,7 +108,7 @@ def generate(
             right, which reads the whole text anew for each token, as much of its end as it has
             positions.
         text: what comes before; nothing begins a sentence.
-        length: the most tokens to write.
+        max_new_tokens: maximum number of tokens to generate.
         samples: continuations of each text.
         temperature: below 1 the likely becomes likelier; 0 always takes the likeliest.
         top_k: draw among the k likeliest only; 1 is greedy.
@@ -84,7 +117,7 @@ def generate(
         seed: of the draws.
     """
     how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    in_range("length", length, 1, 1 << 20)
+    in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
     model = open_language_model(model, "generate")
@@ -94,7 +127,7 @@ def generate(
             generate(
                 model,
                 one,
-                length=length,
+                max_new_tokens=max_new_tokens,
                 samples=samples,
                 temperature=temperature,
                 top_k=top_k,
@@ -114,11 +147,12 @@ def generate(
         rows[:, -1],
         how,
         eos=model.end if stop else None,
-        limit=length,
+        limit=max_new_tokens,
         rng=torch.Generator().manual_seed(seed),
         never=[id_ for id_ in never if id_ is not None],
     )
-    return [_generated(model, text, context, one) for one in found]
+    continuations = tuple(_generated(model, text, context, one) for one in found)
+    return Generations(text=text, continuations=continuations)
 
 
 class _Contexts:

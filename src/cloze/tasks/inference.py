@@ -51,7 +51,7 @@ class EncodedText:
     ] = ()  # one for each sequence, where the text is split in windows
 
     @property
-    def truncated(self) -> int:
+    def num_truncated(self) -> int:
         """Tokens left out by truncation."""
         return sum(self.encoding.num_truncated) if self.encoding else 0
 

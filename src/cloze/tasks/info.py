@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,10 @@ class Info:
     @property
     def total_parameters(self) -> int:
         return sum(self.parameters.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the folder."""
+        return {**asdict(self), "total_parameters": self.total_parameters}
 
 
 def info(folder: str | os.PathLike[str]) -> Info:

@@ -5,6 +5,7 @@ Nothing here imports torch at the top: `tokenize` and `similar` start without it
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -105,6 +106,18 @@ def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[
         room -= lengths[index]
     if batch:
         yield batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An input that has an error instead of a result."""
+
+    inputs: Mapping[str, Any]
+    error: InputError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the input."""
+        return {**self.inputs, "error": self.error.problem}
 
 
 def predict_each(

@@ -4,8 +4,8 @@ q queries, v words, d width.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import overload
+from dataclasses import asdict, dataclass
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,22 @@ class Similar:
     query: str
     words: tuple[Neighbor, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the query."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OddOneOut:
     """The word that fits the others least, and how well each fits their mean, worst first."""
 
+    query: str
     word: str
     fits: tuple[Neighbor, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the query."""
+        return asdict(self)
 
 
 @overload
@@ -145,7 +154,7 @@ def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> 
     cosines = vectors @ normalised(vectors.mean(0))
     order = np.argsort(cosines, kind="stable")
     fits = tuple(Neighbor(word=words[at], score=float(cosines[at])) for at in order)
-    return OddOneOut(word=fits[0].word, fits=fits)
+    return OddOneOut(query=", ".join(words), word=fits[0].word, fits=fits)
 
 
 def plot_words(

@@ -1,7 +1,7 @@
 """`suggest`: the words that may come next, as on a phone's keyboard.  v vocabulary."""
 
-from dataclasses import dataclass
-from typing import overload
+from dataclasses import asdict, dataclass
+from typing import Any, overload
 
 import numpy as np
 
@@ -43,9 +43,11 @@ class Suggestions:
 
     text: str
     suggestions: tuple[Suggestion, ...]
-    unk_probability: (
-        float  # the probability of a word outside the vocabulary, which is not suggested
-    )
+    unk_probability: float  # of a word outside the vocabulary, which is not suggested
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the text."""
+        return asdict(self)
 
 
 @overload

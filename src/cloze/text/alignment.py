@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tokenizers
 
@@ -32,6 +32,11 @@ class TokenAlignment:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the tokens."""
+        names = ("ids", "tokens", "offsets", "words", "type_ids")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def special_tokens_mask(self) -> list[bool]:

@@ -36,7 +36,7 @@ def test_language_models_in_half_precision(variety, dtype, tmp_path):
     assert np.abs(ours - theirs).max() <= CLOSE
     told, right = (cloze.suggest(one, "the cat", top=3).suggestions for one in (half, whole))
     assert told[0].probability == pytest.approx(right[0].probability, abs=CLOSE)
-    assert len(cloze.generate(half, "the", length=4, stop=False)[0].tokens) == 4
+    assert len(cloze.generate(half, "the", max_new_tokens=4, stop=False)[0].tokens) == 4
     score = cloze.evaluate(half, [TEXT]).scores["bits_per_byte"]
     assert score == pytest.approx(cloze.evaluate(whole, [TEXT]).scores["bits_per_byte"], abs=CLOSE)
 

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from cloze.cli.compare import _print
+from cloze.cli.format_evaluation import print_wide_table
 
 COLUMNS = ("model", "accuracy", "against the first")
 ROWS = [
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def test_a_table_that_does_not_fit_becomes_one_to_a_model(monkeypatch, width, tables):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout", shown := Terminal())
-    _print(COLUMNS, ROWS)
+    print_wide_table(COLUMNS, ROWS)
     said = shown.getvalue()
     assert said.count("┏") == tables
     for cell in (*COLUMNS, *ROWS[0], *ROWS[1]):
@@ -32,5 +32,5 @@ def test_a_table_that_does_not_fit_becomes_one_to_a_model(monkeypatch, width, ta
 
 def test_elsewhere_it_is_one_table(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "20")
-    _print(COLUMNS, ROWS)
+    print_wide_table(COLUMNS, ROWS)
     assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in (COLUMNS, *ROWS)]

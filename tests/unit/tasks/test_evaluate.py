@@ -317,9 +317,9 @@ def test_mistakes_in_asking():
 def test_what_a_policy_cuts_is_counted():
     long = replace(texts()[0], text="a " * 40)
     made = evaluate(classifier(), [long, texts()[1]], truncation="head")
-    assert made.truncated == 1
+    assert made.num_truncated == 1
     assert "1 truncated" in made.page().html()
-    assert evaluate(classifier(), [long, texts()[1]], truncation="window").truncated == 0
+    assert evaluate(classifier(), [long, texts()[1]], truncation="window").num_truncated == 0
 
 
 def test_pairs_the_other_way_round():

@@ -225,9 +225,9 @@ def test_a_text_too_long_for_its_vector(tmp_path):
     with raises(InputError, "pairs.tsv:2"):
         cloze.evaluate(tiny_model(), path)
     made = cloze.evaluate(tiny_model(), path, skip_bad=True)
-    assert (made.count, len(made.skipped), made.truncated) == (2, 1, 0)
+    assert (made.count, len(made.skipped), made.num_truncated) == (2, 1, 0)
     cut = cloze.evaluate(tiny_model(), path, truncation="head")
-    assert (cut.count, cut.truncated) == (3, 1)
+    assert (cut.count, cut.num_truncated) == (3, 1)
 
 
 def test_vectors_side_by_side(scored):

@@ -21,22 +21,24 @@ MODELS = {"ngram": lambda: text_model(3)} | {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_text_goes_on(name):
     model = MODELS[name]()
-    (one,) = cloze.generate(model, "the cat", length=6, stop=False)
+    (one,) = cloze.generate(model, "the cat", max_new_tokens=6, stop=False)
     assert len(one.tokens) == 6
     assert not one.finished
     assert one.full_text == "the cat " + " ".join(one.tokens)
-    again = cloze.generate(model, "the cat", length=6, stop=False, samples=3)
+    again = cloze.generate(model, "the cat", max_new_tokens=6, stop=False, samples=3)
     assert again[0].tokens == one.tokens
     assert again[0].log_probability == pytest.approx(one.log_probability, abs=1e-5)
     assert len({each.continuation for each in again}) > 1
     assert "<unk>" not in {token for each in again for token in each.tokens}
-    assert cloze.generate(model, ["the cat"], length=6, stop=False) == [[one]]
+    assert cloze.generate(model, ["the cat"], max_new_tokens=6, stop=False)[0].continuations == (
+        one,
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_takes_what_suggest_shows_first(name):
     model = MODELS[name]()
-    (one,) = cloze.generate(model, "a dog", length=4, temperature=0.0, stop=False)
+    (one,) = cloze.generate(model, "a dog", max_new_tokens=4, temperature=0.0, stop=False)
     text, total = "a dog", 0.0
     for token in one.tokens:
         top = cloze.suggest(model, text, top=3).suggestions
@@ -49,16 +51,16 @@ def test_greedy_takes_what_suggest_shows_first(name):
 
 def test_the_end_of_a_sentence_ends_it():
     model = text_model(3)
-    found = cloze.generate(model, "the dog slept", samples=20, length=30)
+    found = cloze.generate(model, "the dog slept", samples=20, max_new_tokens=30)
     assert any(one.finished for one in found)
     assert all("</s>" not in one.tokens for one in found)
     assert any(one.finished and one.full_text == "the dog slept" for one in found)
 
 
 def test_nothing_begins_a_sentence():
-    (one,) = cloze.generate(text_model(3), "", temperature=0.0, length=3)
+    (one,) = cloze.generate(text_model(3), "", temperature=0.0, max_new_tokens=3)
     assert one.full_text.startswith("the ")
-    (one,) = cloze.generate(text_model(3), "the cat ", temperature=0.0, length=2)
+    (one,) = cloze.generate(text_model(3), "the cat ", temperature=0.0, max_new_tokens=2)
     assert one.full_text.startswith("the cat ")
     assert "  " not in one.full_text
 
@@ -74,8 +76,8 @@ def test_pieces_know_whether_a_space_is_theirs():
 
 def test_what_is_wrong():
     model = text_model(2)
-    with raises(ConfigError, "length", "0"):
-        cloze.generate(model, "the", length=0)
+    with raises(ConfigError, "max_new_tokens", "0"):
+        cloze.generate(model, "the", max_new_tokens=0)
     with raises(ConfigError, "samples", "0"):
         cloze.generate(model, "the", samples=0)
     with raises(InputError, "next", fix="left-to-right"):

@@ -45,7 +45,7 @@ ASKED = {
     "answer": lambda model: cloze.answer(model, "a", "b c"),
     "choose": lambda model: cloze.choose(model, "a", ["b", "c"]),
     "suggest": lambda model: cloze.suggest(model, ["the", "a"], top=2),
-    "generate": lambda model: cloze.generate(model, ["the", "a"], length=2),
+    "generate": lambda model: cloze.generate(model, ["the", "a"], max_new_tokens=2),
     "translate": lambda model: cloze.translate(model, ["ein Hund", "zwei"], beam=1),
     "similar": lambda model: cloze.similar(model, ["a", "b"]),
     "tokenize": lambda model: cloze.tokenize(model, ["the", "a"]),

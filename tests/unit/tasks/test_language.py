@@ -59,13 +59,13 @@ def test_words_are_suggested(model):
 
 
 def test_a_text_goes_on_beyond_the_positions(model):
-    found = cloze.generate(model, "the cat", length=20, samples=3, stop=False, seed=3)
+    found = cloze.generate(model, "the cat", max_new_tokens=20, samples=3, stop=False, seed=3)
     for one in found:
         assert len(one.tokens) == 20
         assert not {"[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]"} & set(one.tokens)
         assert "##" not in one.continuation
         assert one.full_text.startswith("the cat")
-    assert cloze.generate(model, "the cat", length=20, stop=False, seed=3) == found[:1]
+    assert cloze.generate(model, "the cat", max_new_tokens=20, stop=False, seed=3)[:] == found[:1]
 
 
 def test_a_piece_joins_the_word_it_goes_on_with(model):

@@ -1,0 +1,418 @@
+"""How results are printed: JSON lines, tables on a terminal, tab-separated lines elsewhere.
+
+Results define their JSON themselves (`to_dict`); everything else that is shown is decided here.
+"""
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cloze.files import replace_non_finite
+
+if TYPE_CHECKING:
+    from cloze.data.vector_files import EmbeddingRecord, Vectors
+    from cloze.tasks.info import Info
+    from cloze.tasks.inputs import Failure
+    from cloze.tasks.similar import OddOneOut
+    from cloze.tasks.suggest import Suggestion, Suggestions
+    from cloze.tasks.translate import Translation
+    from cloze.text.alignment import TokenAlignment
+
+COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+NO_ANSWER = "(no answer)"
+BAR_WIDTH = 20  # characters of the longest bar
+SHOWN_NUMBERS = 6  # of a vector
+SHOWN_LABELS = 12  # of a confusion matrix, or of a model
+
+
+Row: TypeAlias = Sequence[object]
+Results: TypeAlias = Iterable[Any]  # results of one function, and failures
+
+
+def print_json(value: object) -> None:
+    """One line of JSON; NaN and infinity are null."""
+    print(json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def print_json_lines(results: Results) -> None:
+    """One line for each result."""
+    for result in results:
+        print_json(result.to_dict())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") -> None:
+    """A table on a terminal; elsewhere tab-separated lines, for other programs."""
+    if not sys.stdout.isatty():
+        for row in chain([columns], rows):
+            print(*(printable(str(cell)) for cell in row), sep="\t")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:  # as Text, in which brackets are not markup
+        table.add_row(*(Text(printable(format_cell(cell))) for cell in row))
+    Console().print(table)
+
+
+def format_cell(cell: object) -> str:
+    """A cell of a table; a count with commas."""
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def format_probability(value: float) -> str:
+    """Four decimals; two significant digits for a small one."""
+    return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004
+
+
+# Characters that reverse the direction of text, and invisible ones that join nothing.
+_INVISIBLE = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
+
+
+def printable(text: str) -> str:
+    """The text with escapes for characters that move the cursor or reverse the direction.
+
+    Joiners, which letters and emoji need, and spaces of any width are kept.
+    """
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(character: str) -> str:
+    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _INVISIBLE
+    return character.encode("unicode_escape").decode() if harmful else character
+
+
+def _is_failure(result: object) -> bool:
+    """Whether it is a `Failure`."""
+    return hasattr(result, "error")
+
+
+def _join_pair(text: object, second: object) -> str:
+    return str(text) if second is None else f"{text} | {second}"
+
+
+def print_fill(results: Results) -> None:
+    """On a terminal a table per mask; elsewhere one, which names the text if there are several."""
+    found = (one for one in results if not _is_failure(one))
+    columns = ("word", "probability", "text")
+    if sys.stdout.isatty():
+        for one in found:
+            for number, mask in enumerate(one.masks, 1):
+                which = f" (mask {number} of {len(one.masks)})" if len(one.masks) > 1 else ""
+                print_table(columns, _mask_rows(mask), title=one.text + which)
+        return
+    first = list(islice(found, 2))
+    several = len(first) > 1 or any(len(one.masks) > 1 for one in first)
+    rows = (
+        (*((one.text, number) if several else ()), *row)
+        for one in chain(first, found)
+        for number, mask in enumerate(one.masks, 1)
+        for row in _mask_rows(mask)
+    )
+    begin = list(islice(rows, 1))
+    if begin:
+        print_table((*(("source", "mask") if several else ()), *columns), chain(begin, rows))
+
+
+def _mask_rows(mask: Any) -> Iterator[Row]:  # noqa: ANN401 - a MaskResult
+    return ((one.word, format_probability(one.score), one.text) for one in mask.predictions)
+
+
+def print_classify(results: Results, *, number: bool) -> None:
+    """A row per label, or per number of a regression model."""
+    columns = ("text", "number") if number else ("text", "label", "probability")
+    print_table(columns, _classify_rows(results, number))
+
+
+def _classify_rows(results: Results, number: bool) -> Iterator[Row]:
+    for one in results:
+        if _is_failure(one):
+            text = _join_pair(one.inputs["text"], one.inputs["pair"])
+            yield (text, "") if number else (text, "", "")
+            continue
+        text = _join_pair(one.text, one.pair)
+        if number:
+            yield text, f"{one.score:.4f}"
+        else:
+            yield from ((text, name, format_probability(p)) for name, p in one.scores.items())
+
+
+def print_tag(results: Results, labels: Sequence[str]) -> None:
+    """On a terminal each text with its spans in color; elsewhere a row per span."""
+    if sys.stdout.isatty():
+        _print_colored_spans(results, labels)
+    else:
+        columns = ("text", "start", "end", "label", "probability", "span")
+        print_table(columns, _span_rows(results))
+
+
+def _span_rows(results: Results) -> Iterator[Row]:
+    for number, one in enumerate(results, 1):
+        for span in () if _is_failure(one) else one.spans:
+            score = format_probability(span.score)
+            yield number, span.start, span.end, span.label, score, span.text
+
+
+def _print_colored_spans(results: Results, labels: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    kinds = list(dict.fromkeys(label.split("-", 1)[-1] for label in labels))
+    console = Console(highlight=False)
+    for one in results:
+        if _is_failure(one):
+            continue
+        line, end = Text(), 0
+        for span in one.spans:
+            # a label keeps its B- only if nothing was joined; geo-loc is a label without one
+            kind = span.label if span.label in kinds else span.label.split("-", 1)[-1]
+            color = COLORS[kinds.index(kind) % len(COLORS)]
+            line.append(printable(one.text[end : span.start]))
+            line.append(printable(span.text), f"bold {color}")
+            line.append(f" {printable(span.label)} {span.score:.2f}", f"dim {color}")
+            end = span.end
+        line.append(printable(one.text[end:]))
+        console.print(line, soft_wrap=True)
+
+
+def print_answer(results: Results) -> None:
+    """A row per candidate."""
+    columns = ("question", "answer", "probability", "start", "end")
+    print_table(columns, _answer_rows(results))
+
+
+def _answer_rows(results: Results) -> Iterator[Row]:
+    for one in results:
+        if _is_failure(one):
+            yield one.inputs["question"], "", "", "", ""
+            continue
+        for answer in one.candidates:
+            probability = format_probability(answer.probability)
+            yield one.question, answer.text or NO_ANSWER, probability, answer.start, answer.end
+
+
+def print_choose(results: Results, *, ranked: bool) -> None:
+    """The best option of each text; or all options of a text, best first."""
+    if not ranked:
+        print_table(("text", "", "option", "probability"), _choice_rows(results))
+        return
+    for one in results:
+        if not _is_failure(one):
+            rows = [
+                (index + 1, text, format_probability(score))
+                for index, text, score in one.rank_options()
+            ]
+            print_table(("", "option", "probability"), rows)
+
+
+def _choice_rows(results: Results) -> Iterator[Row]:
+    for one in results:
+        if _is_failure(one):
+            yield _join_pair(one.inputs["text"], one.inputs["question"]), "", "", ""
+        else:
+            text = _join_pair(one.context, one.question)
+            yield text, one.option + 1, one.text, format_probability(one.score)
+
+
+def print_suggest(found: "Iterable[Suggestions | Failure]") -> None:
+    """One table, which names the text if there are several."""
+    results: list[Any] = [one for one in found if not _is_failure(one)]
+    has_path = any(one.backoff_path for each in results for one in each.suggestions)
+    bars = sys.stdout.isatty()  # other programs draw their own
+    columns = ["word", "probability", *[""] * bars, *["order", "computation"] * has_path]
+    rows = [(each.text, row) for each in results for row in _suggest_rows(each, bars, has_path)]
+    if len(results) > 1:
+        print_table(["after", *columns], [[text, *row] for text, row in rows])
+    elif results:
+        print_table(columns, [row for _, row in rows], title=f"{results[0].text} …")
+
+
+def _suggest_rows(result: "Suggestions", bars: bool, has_path: bool) -> Iterator[list[object]]:
+    most = max((one.probability for one in result.suggestions), default=1.0)
+    for one in result.suggestions:
+        yield [
+            one.word,
+            format_probability(one.probability),
+            *([format_bar(one.probability / most)] if bars else []),
+            *([one.order, _format_backoff(one)] if has_path else []),
+        ]
+
+
+def format_bar(fraction: float) -> str:
+    """A bar in eighths of a character, so that small differences show."""
+    eighths = round(fraction * BAR_WIDTH * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _format_backoff(one: "Suggestion") -> str:
+    """Back-off weights, then a probability: γ(thou shalt) 0.31 × p(· | shalt) 0.52."""
+    *passed, last = one.backoff_path
+    weights = [f"γ({' '.join(step.context)}) {step.weight:.3g}" for step in passed]
+    given = f" | {' '.join(last.context)}" if last.context else ""
+    return " × ".join([*weights, f"p(·{given}) {last.weight:.3g}"])
+
+
+def print_generate(results: Results) -> None:
+    """A line per continuation."""
+    for one in results:
+        if not _is_failure(one):
+            print(*(found.full_text for found in one), sep="\n")
+
+
+def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:
+    """A line per sentence; or a table of several translations each."""
+    if not table:
+        for one in results:
+            print(join_lines(one.text))
+        return
+    single = len(results) == 1
+    rows = [
+        ([] if single else [one.source]) + [candidate.text, f"{candidate.score:.4f}"]
+        if one.source.strip()
+        else []  # a blank line for a blank line
+        for one in results
+        for candidate in one.candidates
+    ]
+    columns = ["translation", "score"]
+    if single:
+        print_table(columns, rows, title=results[0].source)
+    else:
+        print_table(["source", *columns], rows)
+
+
+def join_lines(text: str) -> str:
+    """On one line, so that line n is the translation of line n."""
+    return " ".join(text.splitlines())
+
+
+def print_similar(results: Sequence[Any]) -> None:
+    """One table, which names the query if there are several."""
+    rows = [
+        (one.query, near.word, f"{near.score:.4f}")
+        for one in results
+        if not _is_failure(one)
+        for near in one.words
+    ]
+    if len(results) > 1:
+        print_table(("query", "word", "score"), rows)
+    elif rows:
+        print_table(("word", "score"), [row[1:] for row in rows], title=rows[0][0])
+
+
+def print_odd_one_out(result: "OddOneOut") -> None:
+    rows = [(one.word, f"{one.score:.4f}") for one in result.fits]
+    print_table(("word", "fits"), rows, title=f"the odd one out: {result.word}")
+
+
+def print_tokenize(results: "Iterator[tuple[str, TokenAlignment]]") -> None:
+    """On a terminal a table per text; elsewhere one, with the number of the text if several."""
+    columns = ("token", "id", "characters", "word", "type")
+    if sys.stdout.isatty():
+        for text, alignment in results:
+            print_table(columns, _token_rows(alignment), title=text)
+        return
+    first = list(islice(results, 2))
+    rows = (
+        (number, *row)
+        for number, (_, alignment) in enumerate(chain(first, results), 1)
+        for row in _token_rows(alignment)
+    )
+    if len(first) > 1:
+        print_table(("text", *columns), rows)
+    elif first:
+        print_table(columns, (row[1:] for row in rows))
+
+
+def _token_rows(alignment: "TokenAlignment") -> Iterator[Row]:
+    found = alignment.to_dict()
+    columns = (found[name] for name in ("tokens", "ids", "offsets", "words", "type_ids"))
+    return (
+        (token, str(id_), *(("", "") if word is None else (f"{start}–{end}", word)), type_id)
+        for token, id_, (start, end), word, type_id in zip(*columns, strict=True)
+    )
+
+
+class VectorLines:
+    """Prints vectors for other programs: numbers and tabs, in full precision."""
+
+    def __init__(self, *, by_token: bool) -> None:
+        self._by_token = by_token  # then a text that failed has no lines
+        self._width = 1
+        self._texts = 0
+
+    def __call__(self, records: "Sequence[EmbeddingRecord]") -> None:
+        known = (len(one.vectors) for one in records if one.vectors is not None)
+        self._width = next(known, self._width)
+        for record in records:
+            self._texts += 1
+            if record.vectors is not None and record.encoding is not None:
+                for token, vector in zip(record.encoding.tokens, record.vectors, strict=True):
+                    print(self._texts, printable(token), *vector, sep="\t")
+            elif record.vectors is not None:
+                print(*record.vectors, sep="\t")
+            elif not self._by_token:
+                print(*["nan"] * self._width, sep="\t")
+
+
+def print_json_records(records: "Sequence[EmbeddingRecord]") -> None:
+    """A line of JSON for each text."""
+    print_json_lines(records)
+
+
+def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
+    """The first numbers of each vector, for a terminal."""
+    columns = ("width", "norm", "numbers")
+    found = [(one.text, one.vectors, one.encoding) for one in records if one.vectors is not None]
+    texts = [(text, *_vector_cells(vector)) for text, vector, encoding in found if encoding is None]
+    if texts:
+        print_table(("text", *columns), texts)
+    for text, vectors, encoding in found:
+        if encoding is not None:
+            tokens = zip(encoding.tokens, vectors, strict=True)
+            rows = [(token, *_vector_cells(vector)) for token, vector in tokens]
+            print_table(("token", *columns), rows, title=text)
+
+
+def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:
+    norm = float((vector**2).sum() ** 0.5)
+    more = " …" if len(vector) > SHOWN_NUMBERS else ""
+    numbers = " ".join(f"{x:+.3f}" for x in vector[:SHOWN_NUMBERS]) + more
+    return len(vector), f"{norm:.3f}", numbers
+
+
+def print_info(found: "Info") -> None:
+    """What a model folder holds, its parameters, and what it can do."""
+    from cloze.plot.format import format_percent
+
+    vocabulary, pooling = found.vocabulary, found.pooling
+    case = "uncased" if vocabulary.lowercase else "cased"
+    modes = "" if pooling is None else " + ".join(pooling.modes)
+    settings = ", ".join(f"{name} {value}" for name, value in found.config.items())
+    rows = [
+        ("model", f"{found.architecture} ({found.family})"),
+        ("configuration", settings),
+        ("maximum length", "" if found.max_length is None else f"{found.max_length:,} tokens"),
+        ("vocabulary", f"{vocabulary.size:,} tokens, {vocabulary.kind}, {case}"),
+        ("heads", ", ".join(found.task_heads)),
+        ("labels", _shorten_list(found.labels)),
+        ("pooling", f"{modes}, normalized" if pooling and pooling.normalize else modes),
+        ("size", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),
+    ]
+    print_table(("", found.folder), [row for row in rows if row[1]])
+    total = found.total_parameters
+    parts = [
+        (part, count, format_percent(count / total)) for part, count in found.parameters.items()
+    ]
+    print_table(("part", "parameters", "fraction"), [*parts, ("all", total, "")])
+    print_table(("function", "returns"), found.capabilities.items())
+
+
+def _shorten_list(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - SHOWN_LABELS} more" if len(labels) > SHOWN_LABELS else ""
+    return ", ".join(labels[:SHOWN_LABELS]) + more

@@ -1,0 +1,91 @@
+"""How evaluations and comparisons are printed on a terminal or as tab-separated lines."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cloze.cli.format import SHOWN_LABELS, format_cell, print_table
+
+if TYPE_CHECKING:
+    from cloze.tasks.comparison import Comparison, LanguageComparison
+    from cloze.tasks.evaluation import CorpusEvaluation, Evaluation
+
+SHOWN_TEXT = 160  # characters of a text in a list of errors
+CELL_FRAME = 3  # columns around a cell: a line, and a space on both sides
+
+
+def print_evaluation(result: "Evaluation | CorpusEvaluation") -> None:
+    """The scores; for labelled examples the confusion matrix and the worst errors, too."""
+    from cloze.tasks.evaluation import CorpusEvaluation, shorten
+
+    model = result.model or ""
+    if isinstance(result, CorpusEvaluation):
+        print_table(("score", model), result.rows())
+        return
+    print_table(("score", model), _score_rows(result))
+    matrix = result.confusion
+    if matrix is not None and len(matrix.labels) <= SHOWN_LABELS and sys.stdout.isatty():
+        counts = zip(matrix.labels, matrix.counts.tolist(), strict=True)
+        rows = [(name, *row) for name, row in counts]
+        print_table(("gold \\ predicted", *matrix.labels), rows)
+    if result.listed_errors:
+        errors = [
+            (
+                *(shorten(text, SHOWN_TEXT) for text in (one.text, one.gold, one.predicted)),
+                f"{one.severity:.4g}",
+                one.where,
+            )
+            for one in result.listed_errors
+        ]
+        columns = ("text", "gold", "predicted", result.severity, "source")
+        print_table(columns, errors, title=f"the worst of {len(result.errors):,} errors")
+
+
+def _score_rows(result: "Evaluation") -> Iterator[tuple[str, object]]:
+    from cloze.metrics.names import metric_label
+
+    yield from ((metric_label(name), f"{value:.4f}") for name, value in result.scores.items())
+    if result.calibration is not None:
+        yield "calibration error", f"{result.calibration.error:.4f}"
+    swapped = result.swapped
+    if swapped is not None:
+        if swapped.agreement is not None:
+            yield "agreement after swapping", f"{swapped.agreement:.4f}"
+        yield "difference after swapping", f"{swapped.difference:.4f}"
+        score = swapped.scores[result.metric]
+        yield f"{metric_label(result.metric)} after swapping", f"{score:.4f}"
+    yield "examples", result.count
+    if result.num_truncated:
+        yield "truncated", result.num_truncated
+    if result.chinese:
+        yield "rules", "CMRC's"
+    yield "time", f"{result.seconds:.1f} s"
+
+
+def print_comparison(result: "Comparison | LanguageComparison") -> None:
+    """One table; on a terminal that is too narrow for it, one per model."""
+    from cloze.metrics.names import metric_label
+
+    columns = [metric_label(column) for column in result.columns]
+    rows = [["" if cell is None else cell for cell in row] for row in result.rows()]
+    print_wide_table(columns, rows)
+
+
+def print_wide_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """One table; on a terminal that is too narrow for it, one per row."""
+    if not sys.stdout.isatty() or _fits(columns, rows):
+        print_table(columns, rows)
+        return
+    for row in rows:
+        cells = [pair for pair in zip(columns[1:], row[1:], strict=True) if pair[1] != ""]
+        print_table((columns[0], str(row[0])), cells)
+
+
+def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether every cell fits without being folded."""
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    across = zip(columns, *rows, strict=True)
+    widths = (max(cell_len(format_cell(cell)) for cell in column) + CELL_FRAME for column in across)
+    return sum(widths) + 1 <= Console().width
