@@ -129,10 +129,6 @@ SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
-# of the commands that train
-Column = TextColumn
-Policy = Truncation
-Stride = Overlap
 
 
 class _Shared(NamedTuple):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.common import Device, Force, Quiet, Seed
-from cloze.cli.format import print_table
 from cloze.cli.ended import print_end
+from cloze.cli.format import print_table
 from cloze.cli.training import show_progress
 
 if TYPE_CHECKING:

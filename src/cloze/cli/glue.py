@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Force, Json, Quiet
-from cloze.cli.format import print_json
-from cloze.cli.format import print_table
+from cloze.cli.format import print_json, print_table
 from cloze.cli.training import Settings, display_steps, keep_given, log_to_stderr, report_usage
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Force, Json, Quiet, Threads
-from cloze.cli.format import print_json
-from cloze.cli.format import print_table
 from cloze.cli.ended import print_end
+from cloze.cli.format import print_json, print_table
 from cloze.cli.training import (
     Out,
     Resume,

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from cloze.cli.common import (
-    Column,
     Force,
     Json,
     Quiet,
     SkipBad,
     Skipped,
+    TextColumn,
     progress,
 )
 from cloze.cli.format import print_json, print_table
@@ -58,7 +58,7 @@ def vocabulary(
         bool, typer.Option("--byte-fallback", help="Spell rare characters in bytes, not [UNK].")
     ] = False,
     min_count: Annotated[int, typer.Option(metavar="N", help="Leave out what is rarer.")] = 2,
-    column: Column = None,
+    column: TextColumn = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
