@@ -90,7 +90,7 @@ def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
     base = replace(base, tokenizer=base.tokenizer.with_max_length(min(given.length, base.limit)))
     texts = list(islice(long_texts(given.data), given.texts))
-    asked = mask_texts(base, texts) if "mlm" in base.heads else None
+    asked = mask_texts(base, texts) if "mlm" in base.task_heads else None
     exact: np.ndarray | None = None
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -162,7 +162,7 @@ def evaluate_masks(
     starts = np.cumsum([0, *map(len, places)]).tolist()
     right, loss = 0, 0.0
     for batch in batch_by_tokens([len(ids) for ids in inputs], BATCH_TOKENS):
-        packed = Packed.of([len(inputs[n]) for n in batch], device=model.device)
+        packed = Packed.from_lengths([len(inputs[n]) for n in batch], device=model.device)
         flat = torch.tensor([id_ for n in batch for id_ in inputs[n]], device=model.device)
         hidden = model.module(flat, packed)
         spots = [

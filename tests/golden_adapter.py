@@ -29,15 +29,15 @@ def _encoder(model, inputs):
     hidden = module(ids, mask, types)
     found["last_hidden_state"] = hidden[real]
     firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
-    for head in model.heads:
+    for head in model.task_heads:
         rows = module.head_inputs(head, hidden, firsts, mask) if head in POOLED else hidden[real]
         found[f"logits.{head}"] = module.logits(head, rows)
     if module.pooler is not None:
         found["pooler_output"] = module.pooler(hidden[:, 0])
-    packed = Packed.of(real.sum(1).tolist(), ids.device)
+    packed = Packed.from_lengths(real.sum(1).tolist(), ids.device)
     flat = module(ids[real], packed, None if types is None else types[real])
     found["packed.last_hidden_state"] = flat
-    for head in model.heads:
+    for head in model.task_heads:
         rows = module.head_inputs(head, flat, packed.starts, packed) if head in POOLED else flat
         found[f"packed.logits.{head}"] = module.logits(head, rows)
     return found

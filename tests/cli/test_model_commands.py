@@ -306,7 +306,7 @@ def test_demo(run, tmp_path, monkeypatch):
     assert ran.returncode == 0, ran.stderr
     for fact in ("cosine", "cloze fill"):
         assert fact in ran.stdout
-    assert cloze.load(tmp_path / "cloze-demo").heads == ("mlm", "nsp")
+    assert cloze.load(tmp_path / "cloze-demo").task_heads == ("mlm", "nsp")
     page = (tmp_path / "cloze-demo" / "report.html").read_text()
     assert "Return a new list containing the items of the sequence." in page
     ran = run("demo")

@@ -92,7 +92,7 @@ def test_a_batch_equals_its_rows_one_by_one(family):
 def test_packed_sequences_never_look_at_each_other(family):
     module = scramble(built(family)).eval()
     rows = [some_ids(1, length, seed=length)[0] for length in (3, 3, 7, 1, 7)]
-    packed = Packed.of(len(row) for row in rows)
+    packed = Packed.from_lengths(len(row) for row in rows)
     flat = module(torch.cat(rows), packed)
     alone = torch.cat([module(row[None])[0] for row in rows])
     torch.testing.assert_close(flat, alone, rtol=1e-5, atol=1e-6)
@@ -115,7 +115,7 @@ def test_saving_and_loading_gives_the_same_bits(family, tmp_path):
     opened = cloze.load(model.save(tmp_path / "model"))
     assert not opened.report
     assert opened.config == config
-    assert opened.heads == ("mlm",)
+    assert opened.task_heads == ("mlm",)
     for name, weight in module.state_dict().items():
         assert torch.equal(opened.module.state_dict()[name], weight), name
 

@@ -170,7 +170,7 @@ def test_what_they_write_we_read(family, number, heads, tmp_path):
     peer.save_pretrained(tmp_path / "m")
     tiny_tokenizer().save(tmp_path / "m")
     model = cloze.load(tmp_path / "m")
-    assert model.heads == heads
+    assert model.task_heads == heads
     assert not model.report.missing
     assert not model.report.unexpected
     assert model.config == config
@@ -185,6 +185,6 @@ def test_packed_equals_padded(family, number, heads):
     ids, mask, types = batch(config)
     with torch.no_grad():
         padded = module(ids, mask, types)[mask]
-        packed = Packed.of(mask.sum(1).tolist())
+        packed = Packed.from_lengths(mask.sum(1).tolist())
         flat = module(ids[mask], packed, None if types is None else types[mask])
     assert (flat - padded).abs().max() <= TOLERANCE

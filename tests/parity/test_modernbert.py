@@ -147,7 +147,7 @@ def test_what_they_write_we_read(number, heads, tmp_path):
     peer.save_pretrained(tmp_path / "m")
     tiny_tokenizer().save(tmp_path / "m")
     model = cloze.load(tmp_path / "m")
-    assert model.heads == heads
+    assert model.task_heads == heads
     assert not model.report
     assert model.config == config
     assert_same(our_outputs(model.module, heads, config), their_outputs(peer, heads, config))
@@ -159,7 +159,7 @@ def test_packed_equals_padded(number):
     model = our_model(number, ("sequence", "mlm"))
     module, config = model.module, model.config
     ids, mask = batch(config)
-    packed = Packed.of(mask.sum(1).tolist())
+    packed = Packed.from_lengths(mask.sum(1).tolist())
     places = torch.arange(mask.numel()).view(mask.shape)[:, 0]
     with torch.no_grad():
         padded, flat = module(ids, mask), module(ids[mask], packed)

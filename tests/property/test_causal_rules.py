@@ -32,7 +32,7 @@ def some_rows(lengths, seed):
 
 def varlen(lengths):
     bounds = torch.tensor([0, *lengths]).cumsum(0).int()
-    return Varlen(bounds, Packed.of(lengths).position_ids, max(lengths))
+    return Varlen(bounds, Packed.from_lengths(lengths).position_ids, max(lengths))
 
 
 @settings(max_examples=40)
@@ -45,7 +45,7 @@ def test_layouts_agree(lengths, seed, left):
         alone = torch.cat([MODULE(row[None])[0] for row in rows])
         padded = MODULE(pad_sequence(rows, batch_first=True), real)
         torch.testing.assert_close(padded[real], alone, **CLOSE)
-        for row in (Packed.of(lengths), varlen(lengths)):
+        for row in (Packed.from_lengths(lengths), varlen(lengths)):
             torch.testing.assert_close(MODULE(flat, row), alone, **CLOSE)
         if left:  # padding that comes first sees no token before it
             padded = MODULE(pad_sequence(rows, batch_first=True).flip(1), real.flip(1))
@@ -64,7 +64,7 @@ def test_a_later_token_changes_no_earlier_vector(lengths, seed, data):
     first = sum(lengths[:which])
     same[first + place : first + lengths[which]] = False
     with torch.no_grad():
-        for row in (Packed.of(lengths), varlen(lengths)):
+        for row in (Packed.from_lengths(lengths), varlen(lengths)):
             before, after = MODULE(torch.cat(rows), row), MODULE(torch.cat(changed), row)
             assert torch.equal(before[same], after[same])
             assert not torch.equal(before[first + place], after[first + place])

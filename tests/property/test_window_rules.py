@@ -35,7 +35,7 @@ def test_layouts_agree(lengths, window, every):
     rows = [torch.randint(0, 20, (length,), generator=rng) for length in lengths]
     with torch.no_grad():
         alone = torch.cat([module(row[None])[0] for row in rows])
-        flat = module(torch.cat(rows), Packed.of(lengths))
+        flat = module(torch.cat(rows), Packed.from_lengths(lengths))
         real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         padded = module(pad_sequence(rows, batch_first=True), real)
     torch.testing.assert_close(flat, alone, **CLOSE)

@@ -72,7 +72,7 @@ class Model(Generic[M, C]):
         shown: dict[str, object] = {"family": self.family.name}
         shown |= {name: getattr(self.config, name, None) for name in _SHOWN}
         shown |= {
-            "task_heads": self.heads or None,
+            "task_heads": self.task_heads or None,
             "vocab_size": self.config.vocab_size,
             "labels": self.labels if self.task else None,
             "parameters": self.num_parameters,
@@ -85,14 +85,14 @@ class Model(Generic[M, C]):
         return get_family(self.config.family)
 
     @property
-    def heads(self) -> tuple[str, ...]:
+    def task_heads(self) -> tuple[str, ...]:
         """The names of the task heads."""
         return tuple(getattr(self.module, "task_heads", ()))
 
     @property
     def head(self) -> str | None:
         """The first task head: what it was trained for last."""
-        return next(iter(self.heads), None)
+        return next(iter(self.task_heads), None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Model(Generic[M, C]):
     @property
     def capabilities(self) -> dict[str, str]:
         """The functions that take this model, each with what it returns."""
-        contents = Contents(task_heads=self.heads, is_causal=self.is_causal)
+        contents = Contents(task_heads=self.task_heads, is_causal=self.is_causal)
         return dict(self.family.capabilities(contents))
 
     @property
@@ -167,12 +167,12 @@ class Model(Generic[M, C]):
                 self.config,
                 layout,
                 work,
-                task_heads=self.heads,
+                task_heads=self.task_heads,
                 reader=self.reader,
             )
             dtype = str(self.dtype).removeprefix("torch.")
         special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ("cls", "sep")}
-        values = layout.write_config(self.config, self.heads, dtype=dtype, special_ids=special)
+        values = layout.write_config(self.config, self.task_heads, dtype=dtype, special_ids=special)
         write_json(work / CONFIG, values, indent=2)
         if self.tokenizer is not None:
             self.tokenizer.save(work)

@@ -29,7 +29,7 @@ class Packed:
     device: torch.device | None = None
 
     @classmethod
-    def of(cls, lengths: Iterable[int], device: torch.device | None = None) -> "Packed":
+    def from_lengths(cls, lengths: Iterable[int], device: torch.device | None = None) -> "Packed":
         return cls(tuple(int(length) for length in lengths), device)
 
     @property

@@ -1,8 +1,8 @@
-"""What a student learns from a teacher: its guesses, its vectors, and the words themselves.
+"""Distillation: a student learns the teacher's predictions and vectors, and the masked tokens.
 
 Sanh et al. 2019 (DistilBERT), §2–3. The weights and the temperature are the released script's:
 
-    5·T²·KL(teacher ‖ student) + 2·(−log p(word)) + 1·(1 − cos(student, teacher))
+    5·T²·KL(teacher ‖ student) + 2·(−log p(token)) + 1·(1 − cos(student, teacher))
 
 n tokens in the packed row, m masked positions, d width, v vocabulary.
 """
@@ -65,29 +65,28 @@ class Distillation(DistillationConfig):
         DistilBERT has none.
         """
         device = model.embeddings.word.weight.device
-        ids, packed = copy_to_device(batch.input_ids, device), Packed.of(batch.lengths, device)
+        ids = copy_to_device(batch.input_ids, device)
+        packed = Packed.from_lengths(batch.lengths, device)
         hidden = model(ids, packed)  # n d
         with torch.no_grad():
-            aim = self.teacher(ids, packed)  # n d
-        terms = {"cosine": scale_gradient(compute_cosine_loss(hidden, aim), self.cosine_weight)}
+            teacher_hidden = self.teacher(ids, packed)  # n d
+        cosine = compute_cosine_loss(hidden, teacher_hidden)
+        terms = {"cosine": scale_gradient(cosine, self.cosine_weight)}
         if "mlm" not in model.task_heads:
             return terms
-        # The released script compares guesses at all tokens unless told otherwise; here at the
-        # masked ones only: scores over the vocabulary are the dearest step of a small model.
-        positions, targets = (
-            copy_to_device(batch.masked_positions, device),
-            copy_to_device(batch.targets, device),
-        )
-        words = model.logits("mlm", hidden[positions])  # m v
+        # The released script compares predictions at all tokens by default; here at the masked ones
+        # only: logits over the vocabulary are the most expensive step of a small model.
+        positions = copy_to_device(batch.masked_positions, device)
+        targets = copy_to_device(batch.targets, device)
+        logits = model.logits("mlm", hidden[positions])  # m v
         with torch.no_grad():
-            guesses = self.teacher.logits("mlm", aim[positions])  # m v
+            teacher_logits = self.teacher.logits("mlm", teacher_hidden[positions])  # m v
+        soft = compute_soft_target_loss(logits, teacher_logits, self.temperature)
         return terms | {
-            "soft": scale_gradient(
-                compute_soft_target_loss(words, guesses, self.temperature), self.soft_weight
-            ),
-            "mlm": scale_gradient(cross_entropy(words, targets), self.mlm_weight),
-            "mlm.accuracy": count_correct(words, targets),
-            "mlm.teacher": count_correct(guesses, targets),
+            "soft": scale_gradient(soft, self.soft_weight),
+            "mlm": scale_gradient(cross_entropy(logits, targets), self.mlm_weight),
+            "mlm.accuracy": count_correct(logits, targets),
+            "mlm.teacher": count_correct(teacher_logits, targets),
         }
 
 
@@ -105,6 +104,5 @@ def compute_soft_target_loss(student: Tensor, teacher: Tensor, temperature: floa
 
 def compute_cosine_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
-    return (
-        1 - F.cosine_similarity(upcast_to_float32(student), upcast_to_float32(teacher), dim=-1)
-    ).sum()
+    ours, theirs = upcast_to_float32(student), upcast_to_float32(teacher)
+    return (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()

@@ -110,7 +110,7 @@ def compute_head_logits(
         }
         given = {name: copy_to_device(array, device) for name, array in arrays.items()}
         ids, types = (copy_to_device(a, device) for a in (batch.input_ids, batch.token_type_ids))
-        attention_mask = Packed.of(batch.lengths, device)
+        attention_mask = Packed.from_lengths(batch.lengths, device)
         hidden = model(ids, attention_mask, types)  # n d
     vectors = model.head_inputs(head, hidden, given["positions"], attention_mask)  # m d
     return upcast_to_float32(model.logits(head, vectors)), given

@@ -31,7 +31,7 @@ def pretraining_objective(
     device = model.embeddings.word.weight.device
     hidden = model(
         copy_to_device(batch.input_ids, device),
-        Packed.of(batch.lengths, device),
+        Packed.from_lengths(batch.lengths, device),
         copy_to_device(batch.token_type_ids, device),
     )  # n d
     targets = copy_to_device(batch.targets, device)

@@ -191,7 +191,7 @@ def _embed_batches(
     sequences = [encoded[row].sequences[n] for row, n in keys]
     done = 0
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
-        packed = Packed.of((len(sequences[n]) for n in batch), model.device)
+        packed = Packed.from_lengths((len(sequences[n]) for n in batch), model.device)
         flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
         combined = layers.combine(model.module.hidden_states(flat, packed))  # n d
         first = 0

@@ -88,7 +88,7 @@ def evaluate_masked(
         corpus = prepare(
             as_list(data), model.tokenizer, folder, options, workers=1, on_skip=skipped.append
         )
-        has_pairs = "nsp" in model.heads and len(corpus.train) > 1
+        has_pairs = "nsp" in model.task_heads and len(corpus.train) > 1
         epoch = make_evaluation_epoch(
             corpus.train,
             model.tokenizer,

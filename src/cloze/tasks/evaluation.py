@@ -354,7 +354,7 @@ def evaluation_kind(
         return _KIND_OF_FAMILY[model.family.kind]
     if not is_pretrained(model):
         return "labelled"
-    has_lm_head = "mlm" in model.heads and model.pooling is None
+    has_lm_head = "mlm" in model.task_heads and model.pooling is None
     if not has_lm_head or pair_column is not None or label_column is not None:
         return "similarity"
     return "language" if model.module.is_causal else "masked"
@@ -364,7 +364,7 @@ def is_pretrained(model: object) -> bool:
     """Whether this is an encoder that was not fine-tuned for a task."""
     if not isinstance(model, Model) or model.family.kind != "encoder":
         return False
-    return model.task is None and set(model.heads) <= PRETRAINING_HEADS
+    return model.task is None and set(model.task_heads) <= PRETRAINING_HEADS
 
 
 def check_options(options: Mapping[str, Any], allowed: Sequence[str], kind: str) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def extract_features(
     layers = select_layers(spec.layers, len(model.module.blocks))
     found: dict[int, Tensor] = {}
     for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
-        packed = Packed.of((len(items[n].ids) for n in batch), model.device)
+        packed = Packed.from_lengths((len(items[n].ids) for n in batch), model.device)
         ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
         combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d

@@ -134,7 +134,7 @@ def check_fill(
 ) -> dict[str, tuple[int, ...]]:
     """The tokens of each candidate; an error if the model or an option is unsuitable."""
     check_capability(model, "fill")
-    if "mlm" not in model.heads:
+    if "mlm" not in model.task_heads:
         raise InputError(
             f"this model cannot fill masks: its head is {model.head or 'missing'}",
             fix="load a folder with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",

@@ -220,7 +220,7 @@ def _apply_reader(
 @torch.inference_mode()
 def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[Tensor, ...]:
     device, module = model.device, model.module
-    packed = Packed.of((len(item.ids) for item in items), device)
+    packed = Packed.from_lengths((len(item.ids) for item in items), device)
     starts = accumulate(packed.lengths, initial=0)
     positions = [
         start + place
@@ -245,7 +245,7 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     head = TASK_HEADS[function]
     reads = model.reader is not None and model.task is not None and model.task.name == function
     predicts_next = function == "classify" and predicts_next_sentence(model)
-    if head not in model.heads and not reads and not predicts_next:
+    if head not in model.task_heads and not reads and not predicts_next:
         able = model.task or task_of_head(model.head)
         raise InputError(
             f"this model cannot {function}: its head is {model.head or 'missing'}",
@@ -265,7 +265,7 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
 
 def predicts_next_sentence(model: Model) -> bool:
     """Whether its only classifier is the one of next-sentence prediction."""
-    return "nsp" in model.heads and "sequence" not in model.heads and model.reader is None
+    return "nsp" in model.task_heads and "sequence" not in model.task_heads and model.reader is None
 
 
 def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:

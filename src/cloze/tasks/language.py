@@ -122,7 +122,9 @@ class CausalEncoder:
         ]
         at = torch.from_numpy(np.concatenate(places)).to(device)  # m
         with eval_mode(module):
-            hidden = module(flat, Packed.of((len(ids) for ids, _ in windows), device))  # n d
+            hidden = module(
+                flat, Packed.from_lengths((len(ids) for ids, _ in windows), device)
+            )  # n d
             parts = [
                 upcast_to_float32(
                     module.logits("mlm", hidden[some - 1])
@@ -137,7 +139,7 @@ class CausalEncoder:
 
 def make_causal_encoder(model: Model) -> CausalEncoder:
     """A causal encoder with a masked-LM head as a language model; another is an error."""
-    if not model.module.is_causal or "mlm" not in model.heads:
+    if not model.module.is_causal or "mlm" not in model.task_heads:
         head = model.head or "missing"
         why = f"its head is {head}" if model.module.is_causal else "it reads texts both ways"
         raise InputError(

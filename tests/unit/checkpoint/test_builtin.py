@@ -30,7 +30,7 @@ def stand_in(place):
 def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
     assert cloze.builtin() == {"cloze-en": stand_in}
     model = cloze.load("cloze-en")
-    assert model.heads == ("mlm",)
+    assert model.task_heads == ("mlm",)
     assert cloze.fill(model, "the [MASK] sat", top=1).masks[0].predictions
     assert cloze.info("cloze-en").folder == str(stand_in)
     assert cloze.tokenize("cloze-en", "the cat").tokens == ["[CLS]", "the", "cat", "[SEP]"]
@@ -46,10 +46,10 @@ def test_scikit_learn_takes_the_name(stand_in):
 
 def test_a_folder_that_is_there_has_the_first_word(stand_in):
     tiny_model("sequence").save("cloze-en")
-    assert cloze.load("cloze-en").heads == ("sequence",)
-    assert cloze.load(stand_in).heads == ("mlm",)
+    assert cloze.load("cloze-en").task_heads == ("sequence",)
+    assert cloze.load(stand_in).task_heads == ("mlm",)
     Path("cloze-en").rename("other")
-    assert cloze.load("cloze-en").heads == ("mlm",)
+    assert cloze.load("cloze-en").task_heads == ("mlm",)
 
 
 def test_a_tokenizer_s_file_that_is_there_has_the_first_word(stand_in):
@@ -92,7 +92,7 @@ def test_what_comes_with_the_package_is_small_and_whole(name):
     assert (folder / "README.md").read_text(encoding="utf-8").startswith("---\n")
     model = cloze.load(folder)
     assert not model.report
-    assert "mlm" in model.heads
+    assert "mlm" in model.task_heads
 
 
 def test_the_english_one_knows_some_english():

@@ -177,7 +177,7 @@ def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path
     folder = model.save(tmp_path / "m")
     set_config(folder, architectures=said)
     opened = cloze.load(folder, quiet=True)
-    assert opened.heads == ("mlm",)
+    assert opened.task_heads == ("mlm",)
     assert torch.equal(opened.module(IDS), model.module(IDS))
     called = said[0] if said and isinstance(said, list) else said
     assert opened.report.ignored == ((f"architectures: {called}",) if said else ())
@@ -195,7 +195,7 @@ def test_heads_that_weights_tell(head, heads, left, tmp_path):
     folder = tiny_model(head).save(tmp_path / "m")
     set_config(folder, architectures=["MyBertForFun"])
     opened = cloze.load(folder, quiet=True)
-    assert opened.heads == heads
+    assert opened.task_heads == heads
     assert opened.report.unexpected == left
 
 
@@ -203,7 +203,7 @@ def test_heads_that_no_class_has_together_are_not_told_by_weights(folder):
     rewrite(folder, lambda t: t.update({"qa_outputs.weight": torch.zeros(2, 8)}))
     set_config(folder, architectures=["MyMultiBert"])
     opened = cloze.load(folder, quiet=True)
-    assert opened.heads == ("mlm",)
+    assert opened.task_heads == ("mlm",)
     assert opened.report.unexpected == ("qa_outputs.weight",)
 
 
@@ -292,7 +292,7 @@ def test_a_name_on_the_hub(tmp_path, monkeypatch):
     model_with().save(snapshot)
     (tmp_path / "models--org--name" / "refs").mkdir()
     (tmp_path / "models--org--name" / "refs" / "main").write_text("abc")
-    assert cloze.load("org/name").heads == ("mlm",)
+    assert cloze.load("org/name").task_heads == ("mlm",)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_under_every_name_of_weights(hostile, tmp_path):
     (folder / "model.safetensors").write_bytes(sound)  # beside sound weights they do not matter
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin.index.json"):
         (folder / name).write_bytes(hostile)
-    assert cloze.load(folder).heads == ("mlm",)
+    assert cloze.load(folder).task_heads == ("mlm",)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "cloze.json", INDEX])

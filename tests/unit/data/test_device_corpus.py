@@ -41,7 +41,10 @@ def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
         size = len(plain.input_ids)
         assert row.ids[:size].tolist() == plain.input_ids.tolist()
         assert row.token_type_ids[:size].tolist() == plain.token_type_ids.tolist()
-        assert row.positions[:size].tolist() == Packed.of(plain.lengths).position_ids.tolist()
+        assert (
+            row.positions[:size].tolist()
+            == Packed.from_lengths(plain.lengths).position_ids.tolist()
+        )
         assert row.maskable[:size].tolist() == plain.maskable.tolist()
         assert (row.ids[size:] == 0).all()
         assert not row.maskable[size:].any()

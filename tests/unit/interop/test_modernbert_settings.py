@@ -116,7 +116,7 @@ def test_a_folder_that_does_not_name_its_heads(tmp_path):
     said = json.loads(file.read_text())
     del said["architectures"]
     file.write_text(json.dumps(said))
-    assert cloze.load(folder).heads == ("mlm",)
+    assert cloze.load(folder).task_heads == ("mlm",)
 
 
 def test_the_bare_body_has_no_prefix(tmp_path):

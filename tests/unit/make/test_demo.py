@@ -36,7 +36,7 @@ def test_with_a_built_in_model(place, capsys):
     ):
         assert fact in said
     assert cloze.load(place / "out" / "topics").labels == ("journey", "kitchen")
-    assert cloze.load(place / "out").heads == ("mlm", "nsp")
+    assert cloze.load(place / "out").task_heads == ("mlm", "nsp")
     # again, over what lies there
     assert module.demo(place / "out", minutes=0.005, force=True).preview is not None
 

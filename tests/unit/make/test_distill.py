@@ -106,7 +106,7 @@ def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
     ended, out = student
     assert (ended.steps, ended.stopped) == (8, None)
     model = cloze.load(out)
-    assert (model.config.family, model.config.num_layers, model.heads) == (
+    assert (model.config.family, model.config.num_layers, model.task_heads) == (
         "distilbert",
         2,
         ("mlm",),
@@ -173,7 +173,7 @@ def test_a_modernbert_makes_a_modernbert(modern, text, tmp_path):
     )
     assert not any(loading.values()), loading
     model = cloze.load(tmp_path / "m")
-    assert (model.config.family, model.config.num_layers, model.heads) == (
+    assert (model.config.family, model.config.num_layers, model.task_heads) == (
         "modernbert",
         3,
         ("mlm",),
@@ -281,7 +281,7 @@ def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
     model, base = cloze.load(tmp_path / "m"), cloze.load(embedder)
-    assert (model.pooling, model.limit, model.heads) == (base.pooling, 20, ())
+    assert (model.pooling, model.limit, model.task_heads) == (base.pooling, 20, ())
     texts = ["the cat sat on the mat.", "a dog ran from a tree."]
     ours, theirs = cloze.embed(model, texts), cloze.embed(base, texts)
     assert np.linalg.norm(ours, axis=1) == pytest.approx(1, abs=1e-5)

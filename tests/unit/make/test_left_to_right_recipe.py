@@ -55,7 +55,7 @@ def test_the_folder_holds_a_causal_model(made):
     model = cloze.load(made)
     assert not model.report
     assert model.config.is_causal
-    assert model.heads == ("mlm",)
+    assert model.task_heads == ("mlm",)
     assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
     assert not (made / "fills.json").exists()
 

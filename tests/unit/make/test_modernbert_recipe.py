@@ -35,7 +35,7 @@ def made(text, tmp_path_factory):
 def test_text_becomes_a_modernbert(made):
     model = cloze.load(made)
     assert not model.report
-    assert model.heads == ("mlm",)
+    assert model.task_heads == ("mlm",)
     config = model.config
     assert (
         config.family,
@@ -62,7 +62,7 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
     data.write_text("\n".join(rows) + "\n")
     finetune("classify", made, data, tmp_path / "ft", dev=data, settings=["run.epochs=1"])
     tuned, base = cloze.load(tmp_path / "ft"), cloze.load(made)
-    assert tuned.heads == ("sequence",)
+    assert tuned.task_heads == ("sequence",)
     # as in the published library, the layer before the heads goes on where masked words left it
     drift = (tuned.module.transform.dense.weight - base.module.transform.dense.weight).abs().max()
     assert 0 < drift < 0.01

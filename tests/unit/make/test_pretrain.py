@@ -79,7 +79,7 @@ def test_the_folder_is_a_model(trained):
     ended, out = trained
     assert (ended.steps, ended.stopped) == (8, None)
     model = cloze.load(out)
-    assert model.heads == ("mlm", "nsp")
+    assert model.task_heads == ("mlm", "nsp")
     assert not model.report
     assert cloze.fill(model, "the [MASK] sat on the mat.").masks[0].predictions
     assert cloze.embed(model, ["the cat"]).shape == (1, 16)
@@ -157,7 +157,7 @@ def test_loss_falls(text, tmp_path):
 @pytest.mark.parametrize(("pairs", "heads"), [("none", ("mlm",)), ("sop", ("mlm", "nsp"))])
 def test_other_objectives(text, tmp_path, pairs, heads):
     train(text, tmp_path / "m", f"sampling.pairs={pairs}", "masking.whole_word=true", "run.steps=2")
-    assert cloze.load(tmp_path / "m").heads == heads
+    assert cloze.load(tmp_path / "m").task_heads == heads
 
 
 def test_budgets(text, tmp_path):

@@ -48,7 +48,7 @@ def test_every_step_tells_of_each_task(both):
 def test_the_folder_holds_the_model_alone_and_the_state_all(both):
     model = cloze.load(both)
     assert not model.report
-    assert (model.heads, model.config.num_layers) == (("mlm",), 2)
+    assert (model.task_heads, model.config.num_layers) == (("mlm",), 2)
     guesses = cloze.fill(model, "the [MASK] sat.", top=3).masks[0].predictions
     assert len(guesses) == 3
     names = read_state(newest_state(both / "state")).tensors["model"].keys()
@@ -84,7 +84,7 @@ def test_a_bert_learns_pairs_beside_it_and_goes_on_from_what_it_knows(text, tmp_
     on = [f"model.init_from={tmp_path / 'plain'}", "objective.kind=both"]
     ended = pretrain(text, tmp_path / "m", plain, settings=on)
     assert ended.scores.keys() >= {"nsp_accuracy", "detection_loss", "mlm_loss"}
-    assert cloze.load(tmp_path / "m").heads == ("mlm", "nsp")
+    assert cloze.load(tmp_path / "m").task_heads == ("mlm", "nsp")
 
 
 def test_runs_of_any_objective_are_judged_by_the_same_masks(text, tmp_path):

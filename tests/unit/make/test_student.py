@@ -44,7 +44,7 @@ IDS = torch.randint(0, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
 def test_with_all_layers_it_is_the_teacher(family, tied):
     teacher = teacher_of(tie_embeddings=tied)
     made = build_student(teacher, layers=4, family=family)
-    assert (made.config.family, made.heads) == (family, ("mlm",))
+    assert (made.config.family, made.task_heads) == (family, ("mlm",))
     ours, theirs = made.module(IDS), teacher.module(IDS)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     words = [
@@ -126,7 +126,7 @@ def test_a_modernbert_teaches_a_modernbert(every, heads):
     )
     made = build_student(teacher)
     assert made.config == replace(teacher.config, num_layers=3)
-    assert made.heads == heads
+    assert made.task_heads == heads
     kept = choose_layers(6, every=every)
     for block, number in zip(made.module.blocks, kept, strict=True):
         assert made.config.is_local(kept.index(number)) == teacher.config.is_local(number)
@@ -154,7 +154,7 @@ def test_an_embedder_keeps_how_it_pools(family):
     pooling = Pooling(modes=("mean",), normalize=True, limit=12)
     teacher = replace(teacher_of(()), pooling=pooling)
     made = build_student(teacher, family=family)
-    assert (made.heads, made.pooling, made.limit) == ((), pooling, 12)
+    assert (made.task_heads, made.pooling, made.limit) == ((), pooling, 12)
     assert made.module.pooler is None  # nothing would teach it
 
 

@@ -64,7 +64,7 @@ def test_a_mask_of_queries_is_kept_beside_it():
 
 
 def test_a_window_and_a_causal_mask_go_together():
-    for layout in (Packed.of([5]), None):
+    for layout in (Packed.from_lengths([5]), None):
         context = AttentionContext(layout, max_seqlen=5, device=torch.device("cpu"), is_causal=True)
         expected = torch.ones(5, 5).tril().triu(-2).bool()
         assert torch.equal(context.attn_mask(4), expected)
@@ -76,7 +76,7 @@ def test_a_window_and_a_causal_mask_go_together():
 def test_a_text_is_read_at_its_end(head):
     module = built(head).module
     lengths, ids = (3, 5, 1), some_ids(9)
-    packed = Packed.of(lengths)
+    packed = Packed.from_lengths(lengths)
     hidden = module(ids, packed)
     read = module.head_inputs(head, hidden, packed.starts, packed)
     assert torch.equal(read, hidden[[2, 7, 8]])

@@ -160,7 +160,7 @@ def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
     rows = [some_ids(1, length)[0] for length in (5, 5, 3)]
     alone = torch.stack([module(row[None])[0].mean(0) for row in rows])
     if layout == "packed":
-        allowed = Packed.of(map(len, rows))
+        allowed = Packed.from_lengths(map(len, rows))
         hidden = module(torch.cat(rows), allowed)
     elif layout == "padded":
         allowed = torch.arange(5) < torch.tensor([5, 5, 3])[:, None]

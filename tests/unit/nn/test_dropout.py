@@ -65,7 +65,7 @@ def test_attention_drops_weights(dtype):
     torch.manual_seed(0)
     layer = Attention(8, 2, dropout=0.2).to(dtype)
     x = torch.randn(9, 8, dtype=dtype)
-    context = AttentionContext(Packed.of([3, 3, 3]), max_seqlen=3, device=x.device)
+    context = AttentionContext(Packed.from_lengths([3, 3, 3]), max_seqlen=3, device=x.device)
     plain = layer.eval()(x, context).float()
     layer.train()
     drawn = torch.stack([layer(x, context).float() for _ in range(4000)])

@@ -42,7 +42,7 @@ def classes_of(model):
 
 
 def layouts():
-    packed = Packed.of(LENGTHS)
+    packed = Packed.from_lengths(LENGTHS)
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).int()
     return packed, Varlen(cu_seqlens, packed.position_ids, max(LENGTHS))
 

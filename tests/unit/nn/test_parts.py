@@ -42,7 +42,7 @@ def test_a_mask_of_one_dimension_is_refused():
 
 
 def test_packed_runs_join_neighbours_of_equal_length():
-    packed = Packed.of([3, 3, 1, 3])
+    packed = Packed.from_lengths([3, 3, 1, 3])
     assert packed.runs == ((0, 2, 3), (6, 1, 1), (7, 1, 3))
     assert packed.starts.tolist() == [0, 3, 6, 7]
     assert packed.position_ids.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2]

@@ -79,7 +79,7 @@ def test_masks_and_tables_are_computed_once_for_all_layers_of_a_kind():
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_a_plain_layer_reads_no_rotary_table(layout, monkeypatch):
     monkeypatch.delattr(AttentionContext, "rotary_table")
-    mask = Packed.of([5, 5]) if layout == "packed" else None
+    mask = Packed.from_lengths([5, 5]) if layout == "packed" else None
     x = random(10, 8) if layout == "packed" else random(2, 5, 8)
     context = context_of(5, mask)
     attention = Attention(8, 2)
@@ -123,14 +123,14 @@ def test_a_window_within_a_mask():
 
 
 def test_a_window_within_a_packed_row():
-    context = context_of(5, Packed.of([2, 5]))
+    context = context_of(5, Packed.from_lengths([2, 5]))
     assert context.run_mask(5, 8) is None
     assert context.run_mask(2, 2) is None
     assert torch.equal(context.run_mask(5, 2), window_mask(5, 1))
 
 
 def test_the_mask_of_a_flat_row_keeps_sequences_apart():
-    mask = context_of(3, Packed.of([2, 3])).attn_mask(2)
+    mask = context_of(3, Packed.from_lengths([2, 3])).attn_mask(2)
     assert torch.equal(mask, torch.block_diag(window_mask(2, 1), window_mask(3, 1)).bool())
 
 

@@ -17,7 +17,7 @@ LENGTHS = (7, 1, 12, 4)
 
 def row_of(lengths, *, empty=0, device="cpu"):
     cu_seqlens = torch.tensor([0, *lengths, *[0] * empty]).cumsum(0).int().to(device)
-    return Varlen(cu_seqlens, Packed.of(lengths).position_ids.to(device), max(lengths))
+    return Varlen(cu_seqlens, Packed.from_lengths(lengths).position_ids.to(device), max(lengths))
 
 
 def attend(qkv, row, window=None, is_causal=False):
@@ -63,7 +63,7 @@ def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
     )
     model = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
-    packed = model(ids, Packed.of(LENGTHS))
+    packed = model(ids, Packed.from_lengths(LENGTHS))
     torch.testing.assert_close(model(ids, row_of(LENGTHS, empty=2)), packed, rtol=1e-4, atol=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_a_window_is_kept():
     )
     model = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
     ids = torch.randint(30, (sum(LENGTHS),), generator=torch.Generator().manual_seed(1))
-    packed = model(ids, Packed.of(LENGTHS))
+    packed = model(ids, Packed.from_lengths(LENGTHS))
     torch.testing.assert_close(model(ids, row_of(LENGTHS)), packed, rtol=1e-4, atol=1e-5)
 
 

@@ -43,7 +43,7 @@ def test_one_table_has_the_gradients_of_both(family, width):
     assert both.generator.embeddings.word.weight is table
     tables = [weight for weight in both.parameters() if weight.shape[0] == 30 and weight.ndim == 2]
     assert [id(weight) for weight in tables] == [id(table)]
-    row = Packed.of([5])
+    row = Packed.from_lengths([5])
     vectors, scored, bias = both.generator.lm_head_operands(both.generator(IDS, row))
     assert scored is table
     assert (vectors.shape, bias.shape) == ((5, 16), (30,))

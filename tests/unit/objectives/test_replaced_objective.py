@@ -82,7 +82,7 @@ def by_hand(both, batch):
                       rng=random)  # fmt: skip
     draws = torch.rand(batch.max_masked, generator=random)
     size = int(batch.lengths.sum())
-    packed = Packed.of(batch.lengths)
+    packed = Packed.from_lengths(batch.lengths)
     known = masked.targets != IGNORE_INDEX
     places, targets = masked.positions[known], masked.targets[known]
     guesses = both.generator.logits(

@@ -261,7 +261,7 @@ def test_formats_of_others(tmp_path):
     vectors = import_vectors(cloze.export("word2vec", VECTORS, tmp_path / "x.bin"))
     assert list(vectors.module.words) == list(VECTORS.module.words)
     folder = cloze.export("huggingface", tiny_model("mlm"), tmp_path / "bert")
-    assert cloze.load(folder).heads == ("mlm",)
+    assert cloze.load(folder).task_heads == ("mlm",)
     with raises(InputError, "arpa", "n-gram") as error:
         cloze.export("arpa", VECTORS, tmp_path / "y")
     assert error.value.fix == "use word2vec"

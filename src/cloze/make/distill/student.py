@@ -40,7 +40,7 @@ def build_student(teacher: Model, *, layers: int | None = None, family: str | No
     is added to the positions, not to the words, because the masked-LM head shares the word
     embeddings. With all layers, the student computes the same as the teacher.
     """
-    plan = plan_student(teacher.config, teacher.heads, layers=layers, family=family)
+    plan = plan_student(teacher.config, teacher.task_heads, layers=layers, family=family)
     # no head uses the pooler, and raw text does not train it
     parts = {"pooler": False} if plan.config.family == "bert" else {}
     module = build_on_meta(plan.config, plan.heads, **parts)

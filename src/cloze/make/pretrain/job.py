@@ -296,7 +296,7 @@ def _collect_model(model: Model) -> Model:
         for name, weight in model.module.state_dict().items()
     }
     parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
-    module = build_on_meta(model.config, model.heads, **parts)
+    module = build_on_meta(model.config, model.task_heads, **parts)
     module.load_state_dict(weights, assign=True)
     return replace(model, module=module.eval())
 

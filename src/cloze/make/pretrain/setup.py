@@ -206,7 +206,7 @@ def open_setup(
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(place)
     model = _build_model(recipe, tokenizer, base)
-    words = "mlm" in model.heads
+    words = "mlm" in model.task_heads
     if not words:
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
     masked = words and not recipe.objective.is_causal
