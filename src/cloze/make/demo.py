@@ -15,8 +15,9 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import builtin
 from cloze.data.python_docs import read_documents, split_paragraphs
 from cloze.files import check_output_path, read_json, write_json, write_text
-from cloze.make.finetune.dispatch import finetune
+from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.complete import recipe
 from cloze.report.page import write_report
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
@@ -201,15 +202,12 @@ def preview_model(source: Path, out: Path, *, device: str | None = None) -> Prev
     for part, span in (("train", slice(NUM_DEV, None)), ("dev", slice(NUM_DEV))):
         rows = [f"{text}\t{topic}\n" for topic, texts in TOPICS.items() for text in texts[span]]
         write_text(files[part], "text\tlabel\n" + "".join(rows))
-    result = finetune(
-        "classify",
+    result = finetune_encoder(
         source,
-        files["train"],
+        [files["train"]],
         out,
-        "features",
-        dev=files["dev"],
-        pooling="mean",
-        device=device,
+        recipe("features", pooling="mean", device=device),
+        dev=[files["dev"]],
         force=True,
     )
     return Preview(

@@ -20,11 +20,12 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_text_examples
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, check_output_path, read_json, write_json
-from cloze.make.finetune.encoder import finetune_encoder
+from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.recipe import FinetuneRecipe, LossConfig
 from cloze.make.finetune.trials import is_seed_trial
 from cloze.make.recipe.complete import Recipe, complete_finetuning
-from cloze.make.resume import resume
+from cloze.make.recipe.complete import recipe as complete
+from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
 from cloze.tasks.evaluate_labelled import evaluate_labelled
@@ -203,7 +204,7 @@ def _row(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> G
     write_json(folder / FILE, {"asked": asked, "row": None})
     named = plan.limit is None and not isinstance(plan.model, Model)
     if begun and named and (folder / RECIPE).is_file():
-        ended = resume(folder, callbacks=callbacks)
+        ended = resume_finetune(folder, complete(find_run_recipe(folder)), callbacks=callbacks)
     else:
         ended = finetune_encoder(
             plan.model,

@@ -129,8 +129,9 @@ def test_a_task_that_was_begun_goes_on(base, data, tmp_path, monkeypatch):
     begun = tmp_path / "cut" / "CoLA" / "glue.json"
     begun.write_text(json.dumps(whole | {"row": None}))
     calls = []
-    resume = room.resume
-    monkeypatch.setattr(room, "resume", lambda *a, **k: calls.append(a) or resume(*a, **k))
+    resume = room.resume_finetune
+    spy = lambda *a, **k: calls.append(a) or resume(*a, **k)  # noqa: E731
+    monkeypatch.setattr(room, "resume_finetune", spy)
     (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=FAST).rows
     assert len(calls) == 1
     assert row.score == whole["row"]["score"]

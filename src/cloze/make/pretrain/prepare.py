@@ -70,7 +70,9 @@ def prepare_run(
                 )
             )
             clear_run(out, keep=[TOKENIZER])
-            remove_stale_tokenizer(readable, out, recipe)
+            remove_stale_tokenizer(
+                readable, out, recipe.vocabulary, recipe.data, init_from=recipe.init_from
+            )
             if not planned:
                 write_recipe(out, recipe.to_file())
 

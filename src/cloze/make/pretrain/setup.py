@@ -265,7 +265,21 @@ def _prepare_corpus(
             callbacks.log("the corpus that the run started with is intact: no text is read")
             return found
     check_can_reread(sources)
-    tokenizer, table = prepare_tokenizer(sources, out, recipe, base, callbacks), recipe.data
+    if base is None:
+        assert not isinstance(recipe, DistillRecipe)
+        max_length = recipe.model.new_config.max_positions
+    else:
+        max_length = base.limit
+    tokenizer = prepare_tokenizer(
+        sources,
+        out,
+        recipe.vocabulary,
+        recipe.data,
+        base=None if base is None else base.tokenizer,
+        max_length=max_length,
+        callbacks=callbacks,
+    )
+    table = recipe.data
     if (made := prepared(sources, tokenizer, place, table)) is not None:
         callbacks.log(f"using the prepared corpus in {place}")
         return made
