@@ -18,10 +18,9 @@ from pathlib import Path
 import cloze
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.source import BUILTIN
-from cloze.checkpoint.store import save_small
 from cloze.data.sources import read_rows
 from cloze.errors import InputError
-from cloze.make.rounding import round_weights
+from cloze.make.float8 import round_weights, save_float8
 from cloze.report.model_card import ModelFacts, TrainingText, read_scores, write_model_card
 
 ROOM = 24_000_000  # bytes
@@ -72,7 +71,7 @@ def main() -> None:
     )
     model = round_weights(cloze.load(given.run, device="cpu"), fitting(given.fit))
     with tempfile.TemporaryDirectory() as work:
-        made = save_small(model, Path(work) / given.out.name)
+        made = save_float8(model, Path(work) / given.out.name)
         write_model_card(given.run, made, facts, read_scores(given.scores), earlier=given.earlier)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         total = sum(path.stat().st_size for path in files)

@@ -27,13 +27,12 @@ from rich.table import Table
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.store import save_small, small
-from cloze.make.rounding import round_weights
+from cloze.data.packing import batch_by_tokens
+from cloze.make.float8 import round_weights, save_float8, to_float8
 from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
 from cloze.plot.format import format_percent
-from cloze.tasks.inputs import batch_by_tokens
 from common import tell, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
@@ -121,15 +120,15 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
     yield "float32", *load_folder(base.save(folder / "float32"))
     half = replace(base, module=copy.deepcopy(base.module).bfloat16())
     yield "bfloat16", *load_folder(half.save(folder / "bfloat16"))
-    yield "float8", *load_folder(save_small(base, folder / "float8"))
+    yield "float8", *load_folder(save_float8(base, folder / "float8"))
     if fit:
         close = round_weights(base, fitting(fit))
-        yield "float8, fitted", *load_folder(save_small(close, folder / "fitted"))
+        yield "float8, fitted", *load_folder(save_float8(close, folder / "fitted"))
     size, model = load_folder(folder / "float8")
     scales = 0
     with torch.no_grad():
         for weight, theirs in zip(model.module.parameters(), base.module.parameters(), strict=True):
-            if small(theirs) is not theirs:
+            if to_float8(theirs) is not theirs:
                 scale = theirs.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
                 weight.copy_((theirs / scale).round() * scale)
                 scales += 2 * len(scale)

@@ -33,10 +33,10 @@ from torch import nn
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.packing import batch_by_tokens
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
-from cloze.tasks.inputs import batch_by_tokens
 from cloze.tasks.translate import pad_sequences, translate
 from common import tell, versions
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.checkpoint.store import save_small
+from cloze.make.float8 import save_float8
 from helpers import files_of, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def built(tmp_path_factory):
     unwanted = shutil.ignore_patterns("__pycache__", "builtin")
     for name in ("src", "recipes"):
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
-    model = save_small(tiny_model("mlm"), tree / "src" / "cloze" / "builtin" / "cloze-en")
+    model = save_float8(tiny_model("mlm"), tree / "src" / "cloze" / "builtin" / "cloze-en")
     (model / "README.md").write_text("its card")
     made = subprocess.run(
         [sys.executable, "-m", "build", "--outdir", tree / "dist", tree],

@@ -5,7 +5,7 @@ import torch
 import transformers
 
 import cloze
-from cloze.checkpoint.store import save_small
+from cloze.make.float8 import save_float8
 from helpers import ENCODERS, tiny_model
 
 pytestmark = pytest.mark.parity
@@ -14,7 +14,7 @@ IDS = torch.tensor([[2, 20, 21, 4, 5, 3]])
 
 @pytest.mark.parametrize("family", ENCODERS)
 def test_transformers_widens_them_too(family, tmp_path):
-    folder = save_small(tiny_model("mlm", family=family), tmp_path / "small")
+    folder = save_float8(tiny_model("mlm", family=family), tmp_path / "small")
     module = cloze.load(folder).module
     body = transformers.AutoModel.from_pretrained(folder).eval()
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()

@@ -54,7 +54,7 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     or the new one. Elsewhere the old one is moved aside first, and moved back if the new one cannot
     take its place; a crash just between the two leaves it beside, as `.NAME.….old`.
     """
-    if target.exists() and not overwrite:
+    if target.exists() and not overwrite and not _is_empty(target):
         raise FolderError(
             f"{target} exists", fix="choose another name, or allow it to be overwritten (--force)"
         )
@@ -76,6 +76,10 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if error.filename is None or str(error.filename).startswith(hiding):
             error.filename = os.fspath(named)
         raise
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 @contextmanager

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TypeGuard, cast
 
 import numpy as np
 
 from cloze.errors import InputError
-from cloze.models.language import LanguageModel, Logs, WordLanguageModel, batches
+from cloze.models.language import LanguageModel, LoadedModel, Logs, WordLanguageModel, batches
 from cloze.models.ngram import Step
 from cloze.models.registry import resolve
 
 
-def language_model(model: Any) -> LanguageModel:  # noqa: ANN401 (a Model, or a LanguageModel)
+def language_model(model: LoadedModel | LanguageModel) -> LanguageModel:
     """A loaded model as a `LanguageModel`; what is one already is returned as it is.
 
     A model of another kind, or an encoder that is not causal, is an error.
     """
     if is_language_model(model):
-        found: LanguageModel = model
-        return found
+        return model
+    model = cast(LoadedModel, model)
     adapter = model.family.language_model
     if adapter is None:
         raise InputError(
@@ -31,7 +31,7 @@ def language_model(model: Any) -> LanguageModel:  # noqa: ANN401 (a Model, or a 
     return made
 
 
-def is_language_model(model: object) -> bool:
+def is_language_model(model: object) -> TypeGuard[LanguageModel]:
     """Whether an object has the methods of a `LanguageModel`."""
     return hasattr(model, "begin") and hasattr(model, "next_log_probs")
 
@@ -39,7 +39,7 @@ def is_language_model(model: object) -> bool:
 class NGramLanguageModel(WordLanguageModel):
     """An n-gram model as a `LanguageModel`."""
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 (a Model, which is above this layer)
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.tokenizer)
         self.model = model
         self.kind = model.config.family

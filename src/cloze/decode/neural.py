@@ -5,7 +5,6 @@ b rows, t tokens, n order, v vocabulary.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.models.configs.ngram import BOS, EOS
-from cloze.models.language import WordLanguageModel, batches
+from cloze.models.language import LoadedModel, WordLanguageModel, batches
 from cloze.nn.recurrent import State
 
 Floats = NDArray[np.float32]
@@ -26,7 +25,7 @@ _SCORED = 512  # of them, whose scores of all words are held at a time
 class NeuralLanguageModel(WordLanguageModel):
     """A module with `read` and `step` as a `LanguageModel`."""
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 (a Model, which is above this layer)
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.tokenizer)
         self.model = model
         self.kind = model.config.family

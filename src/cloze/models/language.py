@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS, UNK
+from cloze.models.registry import Family
 from cloze.text.tokenizer import Tokenizer
 
 Logs: TypeAlias = NDArray[np.floating[Any]]  # natural logarithms
@@ -60,6 +61,25 @@ class LanguageModel(Protocol):
         A model that reads its sequences as one text carries its state from each to the next. They
         are read a batch at a time, so there may be more of them than fit into memory.
         """
+
+
+class LoadedModel(Protocol):
+    """What an adapter reads of a `cloze.checkpoint.model.Model`, which is above this layer."""
+
+    @property
+    def module(self) -> Any: ...  # noqa: ANN401 (of the family's class)
+    @property
+    def config(self) -> Any: ...  # noqa: ANN401
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def family(self) -> Family: ...
+    @property
+    def task_heads(self) -> tuple[str, ...]: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def device(self) -> Any: ...  # noqa: ANN401 (a torch.device; torch is not imported here)
 
 
 def batches(stream: Iterable[T]) -> Iterator[list[T]]:

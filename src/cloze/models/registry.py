@@ -170,7 +170,7 @@ for _family in (
         layout="cloze.interop.encoders:BERT",
         capabilities=encoder_capabilities,
         recipe="bert-mini",
-        language_model="cloze.tasks.language:make_causal_encoder",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
         name="distilbert",
@@ -181,7 +181,7 @@ for _family in (
         layout="cloze.interop.encoders:DISTILBERT",
         capabilities=encoder_capabilities,
         recipe="distill",
-        language_model="cloze.tasks.language:make_causal_encoder",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
         name="modernbert",
@@ -192,7 +192,7 @@ for _family in (
         layout="cloze.interop.encoders:MODERNBERT",
         capabilities=encoder_capabilities,
         recipe="fast",
-        language_model="cloze.tasks.language:make_causal_encoder",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
         name="ngram",

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
+from cloze.data.packing import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -24,7 +25,7 @@ from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
-from cloze.tasks.inputs import OnError, batch_by_tokens, check_texts, open_model
+from cloze.tasks.inputs import OnError, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import max_context_windows
 

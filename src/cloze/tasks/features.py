@@ -20,10 +20,10 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
 from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
+from cloze.data.packing import batch_by_tokens
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
-from cloze.tasks.inputs import batch_by_tokens
 
 
 @dataclass(frozen=True)

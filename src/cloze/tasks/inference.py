@@ -16,12 +16,13 @@ from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
 from cloze.config import in_range, one_of
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
+from cloze.data.packing import batch_by_tokens
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
 from cloze.tasks.features import apply_reader, extract_features
-from cloze.tasks.inputs import OnError, batch_by_tokens
+from cloze.tasks.inputs import OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import TRUNCATIONS
 

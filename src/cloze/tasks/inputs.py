@@ -90,24 +90,6 @@ def check_pairs(text: object, pair: object) -> tuple[list[str], list[str] | None
     return texts, pairs
 
 
-def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of sequences, longest first, in batches of at most `batch_tokens` (one at least).
-
-    Neighbours have nearly the same length, so that a packed batch has few runs of equal lengths;
-    the longest come first, so that a batch that does not fit into memory fails at once.
-    """
-    batch: list[int] = []
-    room = batch_tokens
-    for index in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        if batch and lengths[index] > room:
-            yield batch
-            batch, room = [], batch_tokens
-        batch.append(index)
-        room -= lengths[index]
-    if batch:
-        yield batch
-
-
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """An input that has an error instead of a result."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, number, one_of
+from cloze.data.packing import batch_by_tokens
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
@@ -20,7 +21,7 @@ from cloze.files import PathLike
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.progress import ProgressCallback
-from cloze.tasks.inputs import OnError, batch_by_tokens, check_texts, open_model
+from cloze.tasks.inputs import OnError, check_texts, open_model
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS, truncate

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from cloze.checkpoint import atomic
 from cloze.checkpoint.atomic import whole_folder
 from cloze.checkpoint.state import save_state
-from cloze.checkpoint.store import save_small
 from cloze.errors import FolderError
+from cloze.make.float8 import save_float8
 from helpers import files_of, raises, tiny_model, word_model
 from languages import neural_model
 from saving_jobs import die_while_saving_into, mark_of, marked, numbered
@@ -100,7 +100,7 @@ def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
     try:
         tiny_model("mlm").save(tmp_path / "model")
         tiny_model("mlm").save_into(tmp_path / "run")
-        save_small(tiny_model("mlm"), tmp_path / "small")
+        save_float8(tiny_model("mlm"), tmp_path / "small")
         words.save(tmp_path / "words")
         save_state(tmp_path / "state", numbered(1))
     finally:

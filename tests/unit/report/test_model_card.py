@@ -5,8 +5,8 @@ import json
 import pytest
 
 import cloze
-from cloze.checkpoint.store import save_small
 from cloze.errors import FolderError, InputError
+from cloze.make.float8 import save_float8
 from cloze.report.model_card import (
     ModelFacts,
     TrainingText,
@@ -68,7 +68,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    return save_small(tiny_model("mlm", family="modernbert"), tmp_path / "cloze-xx")
+    return save_float8(tiny_model("mlm", family="modernbert"), tmp_path / "cloze-xx")
 
 
 def test_everything_that_was_measured_is_told(run, model):

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.packing import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord, open_vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.features import LAYER_CHOICES, select_layers
-from cloze.tasks.inputs import batch_by_tokens
 from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(

@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from cloze.checkpoint.model import Model
+from cloze.data.packing import batch_by_tokens
 from cloze.errors import InputError
-from cloze.models.language import batches
+from cloze.models.language import LoadedModel, batches
 from cloze.nn.layout import Packed
-from cloze.nn.utils import eval_mode
-from cloze.objectives.core import upcast_to_float32
-from cloze.tasks.inputs import batch_by_tokens
+from cloze.nn.utils import eval_mode, log_softmax
 
 BATCH_TOKENS = 2048
 _SCORED = 512  # tokens whose scores of all words are held at a time
@@ -38,7 +36,7 @@ class CausalEncoder:
     one before, and [CLS] in front.
     """
 
-    model: Model
+    model: LoadedModel
     first: int  # [CLS]
     end: int  # [SEP]
 
@@ -83,8 +81,8 @@ class CausalEncoder:
         room, module = self.model.limit - 1, self.model.module
         ids = torch.tensor([[self.first, *context[1:][-room:]]], device=self.model.device)
         with eval_mode(module):
-            logits = upcast_to_float32(module.logits("mlm", module(ids)[0, -1:]))[0]
-        found = logits.log_softmax(-1)[: self.model.tokenizer.vocab_size]
+            logits = module.logits("mlm", module(ids)[0, -1:])[0]
+        found = log_softmax(logits)[: self.model.tokenizer.vocab_size]
         never = self.model.tokenizer.special_ids - {self.end, self.unknown}
         found[sorted(never)] = -torch.inf
         return found.cpu().numpy()  # v
@@ -126,21 +124,19 @@ class CausalEncoder:
                 flat, Packed.from_lengths((len(ids) for ids, _ in windows), device)
             )  # n d
             parts = [
-                upcast_to_float32(
-                    module.logits("mlm", hidden[some - 1])
-                )  # what comes before tells a token
-                .log_softmax(-1)
-                .gather(-1, flat[some, None])[:, 0]
+                log_softmax(module.logits("mlm", hidden[some - 1])).gather(  # of the token before
+                    -1, flat[some, None]
+                )[:, 0]
                 for some in at.split(_SCORED)
             ]
         told = torch.cat(parts).cpu().numpy()
         return np.split(told, np.cumsum([len(some) for some in places])[:-1])
 
 
-def make_causal_encoder(model: Model) -> CausalEncoder:
+def make_causal_encoder(model: LoadedModel) -> CausalEncoder:
     """A causal encoder with a masked-LM head as a language model; another is an error."""
     if not model.module.is_causal or "mlm" not in model.task_heads:
-        head = model.head or "missing"
+        head = next(iter(model.task_heads), "missing")
         why = f"its head is {head}" if model.module.is_causal else "it reads texts both ways"
         raise InputError(
             f"this model cannot say what comes next: {why}",

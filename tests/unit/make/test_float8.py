@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cloze
-from cloze.checkpoint.store import save_small, small
-from cloze.make.rounding import round_columns, round_weights
+from cloze.make.float8 import round_columns, round_weights, save_float8, to_float8
 from helpers import tiny_model
 
 TEXTS = [
@@ -35,8 +34,8 @@ def drawn(seed, rows=24, width=16, count=200):
 def test_what_it_says_is_nearer_than_with_the_nearest_numbers(seed):
     weight, inputs = drawn(seed)
     fitted = round_columns(weight, inputs.T @ inputs)
-    assert torch.equal(small(fitted).float(), fitted)  # eight bits hold it
-    assert loss(fitted, weight, inputs) < loss(small(weight).float(), weight, inputs)
+    assert torch.equal(to_float8(fitted).float(), fitted)  # eight bits hold it
+    assert loss(fitted, weight, inputs) < loss(to_float8(weight).float(), weight, inputs)
 
 
 def test_inputs_that_never_come_do_no_harm():
@@ -44,7 +43,7 @@ def test_inputs_that_never_come_do_no_harm():
     inputs[:, 3:] = 0
     assert torch.isfinite(round_columns(weight, inputs.T @ inputs)).all()
     near = round_columns(weight, torch.zeros(16, 16))
-    assert torch.equal(near, small(weight).float())  # nothing to lean on: the nearest
+    assert torch.equal(near, to_float8(weight).float())  # nothing to lean on: the nearest
 
 
 def test_a_model_keeps_its_vectors_through_the_file(tmp_path):
@@ -53,7 +52,7 @@ def test_a_model_keeps_its_vectors_through_the_file(tmp_path):
     exact = cloze.embed(model, TEXTS)
     off = {}
     for name, one in (("nearest", model), ("fitted", round_weights(model, TEXTS))):
-        opened = cloze.load(save_small(one, tmp_path / name), device="cpu")
+        opened = cloze.load(save_float8(one, tmp_path / name), device="cpu")
         off[name] = np.abs(cloze.embed(opened, TEXTS) - exact).mean()
     assert off["fitted"] < off["nearest"]
     for name, one in model.module.state_dict().items():

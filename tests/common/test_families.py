@@ -1,0 +1,179 @@
+"""One suite over every registered family: build, save, load, and do what it says it can."""
+
+import inspect
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import cloze
+from cloze.checkpoint.contents import read_folder
+from cloze.errors import ClozeError, FolderError
+from cloze.interop.own import OwnLayout
+from cloze.models.registry import FAMILIES, Contents, get_family, resolve
+from grams import TEXT, text_model
+from helpers import ENCODERS, files_of, raises, tiny_model, word_model
+from languages import neural_model
+from translators import TEXTS, translator
+
+HEADS = {
+    "mlm": ("no", "yes"),
+    "sequence": ("no", "yes"),
+    "token": ("O", "B-X", "I-X"),
+    "span": ("no", "yes"),
+    "choice": ("no",),
+}
+FUNCTIONS = {
+    "fill": lambda model: cloze.fill(model, "a [MASK] b"),
+    "embed": lambda model: cloze.embed(model, ["a b", "c"]),
+    "tokenize": lambda model: cloze.tokenize(model, "the cat"),
+    "classify": lambda model: cloze.classify(model, "a b", pair="c"),
+    "tag": lambda model: cloze.tag(model, "a b c"),
+    "answer": lambda model: cloze.answer(model, "a b", "c d e"),
+    "choose": lambda model: cloze.choose(model, "a b", ["c", "d"]),
+    "suggest": lambda model: cloze.suggest(model, "the cat"),
+    "generate": lambda model: cloze.generate(model, "the", seed=0),
+    "similar": lambda model: cloze.similar(model, "cat"),
+    "translate": lambda model: cloze.translate(model, "ein Hund"),
+}
+EXPORTS = {"ngram": "arpa", "word2vec": "word2vec"}
+DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
+
+
+def vectors():
+    table = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    return word_model(words=["cat", "dog", "mat"], vectors=table)
+
+
+MADE = {
+    "ngram": text_model,
+    "word2vec": vectors,
+    "nnlm": partial(neural_model, "nnlm"),
+    "lstm": partial(neural_model, "lstm"),
+    "transformer": partial(translator, "transformer"),
+    "seq2seq": partial(translator, "bahdanau"),
+    "bert, causal": partial(tiny_model, "mlm", is_causal=True),
+    **{
+        f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
+        for family, (head, labels) in product(ENCODERS, HEADS.items())
+    },
+}
+
+
+def test_no_family_is_left_out():
+    assert {name.partition(",")[0] for name in MADE} == set(FAMILIES)
+
+
+@pytest.fixture(params=MADE)
+def folder(request, tmp_path):
+    return MADE[request.param]().save(tmp_path / "model")
+
+
+def test_what_is_saved_again_is_the_same_to_the_byte(folder, tmp_path):
+    again = cloze.load(folder).save(tmp_path / "again")
+    assert files_of(again) == files_of(folder)
+    for name in files_of(folder):
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_a_folder_says_what_its_model_says(folder):
+    contents, model, found = read_folder(folder), cloze.load(folder), cloze.info(folder)
+    assert contents.family is model.family is get_family(found.family)
+    assert contents.config == model.config
+    assert contents.capabilities == model.capabilities == found.capabilities
+    assert (contents.tokenizer is None) == (model.tokenizer is None)
+    assert found.total_parameters == model.num_parameters
+    assert model.device == torch.device("cuda" if torch.cuda.is_available() else "cpu") or (
+        model.family.open is not None
+    )
+    assert "\n" not in repr(model)
+    assert repr(model).startswith(f"Model(family={model.family.name!r}")
+
+
+def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
+    able, model = cloze.info(folder).capabilities, cloze.load(folder)
+    assert able.keys() & FUNCTIONS.keys()
+    for name, call in FUNCTIONS.items():
+        if name in able:
+            assert call(model) is not None
+        else:
+            with raises(ClozeError, "cannot"):
+                call(model)
+
+
+def test_it_evaluates_and_exports_where_it_says_so(folder, tmp_path):
+    model = cloze.load(folder)
+    if "evaluate" in model.capabilities and model.family.kind in DATA:
+        assert cloze.evaluate(model, DATA[model.family.kind]).scores
+    name = EXPORTS.get(model.family.name)
+    assert (name is not None) == ("export" in model.capabilities)
+    if name is not None:
+        assert cloze.export(name, model, tmp_path / "out").is_file()
+
+
+def test_answers_do_not_depend_on_the_state_of_torch(folder):
+    able, model = cloze.info(folder).capabilities, cloze.load(folder)
+    for name in sorted(able.keys() & FUNCTIONS.keys()):
+        torch.manual_seed(1)
+        one = repr(FUNCTIONS[name](model))
+        torch.manual_seed(2)
+        with torch.inference_mode():
+            assert repr(FUNCTIONS[name](model)) == one
+
+
+def test_an_empty_folder_is_filled_and_another_is_kept(folder, tmp_path):
+    model = cloze.load(folder)
+    (tmp_path / "empty").mkdir()
+    model.save(tmp_path / "empty")
+    assert files_of(tmp_path / "empty") == files_of(folder)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    with raises(FolderError, "full", "exists"):
+        model.save(tmp_path / "full")
+    assert files_of(tmp_path / "full") == {"notes"}
+
+
+def test_a_folder_that_is_cut_is_refused(folder):
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    for size in (4, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        with raises(FolderError, "model.safetensors"):
+            cloze.load(folder)
+
+
+def test_another_kind_is_refused_before_weights_are_read(folder):
+    (folder / "model.safetensors").write_bytes(b"")
+    kind = read_family_kind(folder)
+    wrong = "encoder" if kind != "encoder" else "translator"
+    with raises(ClozeError, str(folder)):
+        cloze.load(folder, kind=wrong)
+
+
+def read_family_kind(folder):
+    from cloze.checkpoint.contents import read_family
+
+    return read_family(folder).kind
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_capability_is_a_function_of_the_package(name):
+    heads = ("mlm", "nsp", "sequence", "token", "span", "choice")
+    for is_causal in (False, True):
+        found = FAMILIES[name].capabilities(Contents(task_heads=heads, is_causal=is_causal))
+        for function, returned in found.items():
+            assert inspect.isfunction(getattr(cloze, function))
+            assert returned
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_configuration_needs_a_vocabulary_before_it_builds(name):
+    family = get_family(name)
+    config = family.config_class()
+    assert config.vocab_size == 0
+    with raises(ClozeError, "vocab_size"):
+        config.check_complete()
+    own = isinstance(resolve(family.layout), OwnLayout)
+    assert own == (family.kind != "encoder")
