@@ -27,18 +27,21 @@ class AttentionContext:
     `Attention.prepare` for its layers beforehand, so that compiled blocks only read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all by keyword)
         self,
         attention_mask: AttentionLayout = None,
         *,
         max_seqlen: int,
         device: torch.device,
         is_causal: bool = False,
+        position_ids: Tensor | None = None,
         encoder_states: Tensor | None = None,
         encoder_mask: Tensor | None = None,
     ) -> None:
         """`attention_mask` is what callers pass to a model.
 
+        `position_ids` are needed for rotary positions where they are not 0, 1, 2 … in every row:
+        while decoding with a cache. A flat row brings its own. `max_seqlen` is above all of them.
         `encoder_states` (b s d) and `encoder_mask` (b s, True for real tokens) are what
         cross-attention attends to.
         """
@@ -48,14 +51,12 @@ class AttentionContext:
         self.max_seqlen = max_seqlen
         self.device = device
         self.is_causal = is_causal
+        self.position_ids = (
+            self.layout.position_ids if isinstance(self.layout, FLAT) else position_ids
+        )
         self.encoder_states = encoder_states
         self.encoder_mask = None if encoder_mask is None else expand_mask(encoder_mask)
         self._computed: dict[tuple[Any, ...], Any] = {}
-
-    @property
-    def position_ids(self) -> Tensor | None:
-        """0, 1, 2 … within each sequence of a flat row, n; None: those of a rectangle's columns."""
-        return self.layout.position_ids if isinstance(self.layout, FLAT) else None
 
     def reach(self, window_size: int | None) -> int | None:
         """How many positions to each side a window shows; None if it shows every sequence whole."""
