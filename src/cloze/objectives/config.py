@@ -81,7 +81,8 @@ class ObjectiveConfig(Config):
         if self.kind == "both" and self.detection_share == 1 and not self.correction_weight:
             raise ConfigError(
                 "kind is 'both', but no batch trains the model to predict masked tokens",
-                fix="use a detection_fraction below 1, or a correction_weight above 0",
+                fix="use an objective.detection_fraction below 1, or a positive "
+                "objective.correction_weight",
             )
 
     @property

@@ -146,7 +146,7 @@ def modern(teacher, tmp_path_factory):
     """A ModernBERT of six layers, two of them global, with the words of the other teacher."""
     words = cloze.load(teacher, quiet=True).tokenizer
     config = ModernBertConfig(
-        vocab_size=words.size,
+        vocab_size=words.vocab_size,
         hidden_size=16,
         num_layers=6,
         num_heads=2,

@@ -56,9 +56,9 @@ def test_a_model_that_is_open_stays_as_it_was(base, tmp_path, setting):
 
 @pytest.fixture
 def grid(monkeypatch):
-    monkeypatch.setattr("cloze.make.finetune.trials.RATES", (1e-6, 5e-3))
-    monkeypatch.setattr("cloze.make.finetune.trials.BATCHES", (8,))
-    monkeypatch.setattr("cloze.make.finetune.trials.EPOCHS", (1, 2))
+    monkeypatch.setattr("cloze.make.finetune.trials.SEARCH_LRS", (1e-6, 5e-3))
+    monkeypatch.setattr("cloze.make.finetune.trials.SEARCH_BATCH_SIZES", (8,))
+    monkeypatch.setattr("cloze.make.finetune.trials.SEARCH_EPOCHS", (1, 2))
 
 
 def search(base, out, *settings):
@@ -73,16 +73,16 @@ def test_the_search_takes_the_best_of_the_grid(base, tmp_path, grid):
     assert best.settings["lr"] == 5e-3
     assert ended.score == best.score
     assert cloze.load(tmp_path / "m").task.name == "classify"
-    left = list((tmp_path / "m").glob("rate-*/model.safetensors"))
+    left = list((tmp_path / "m").glob("lr-*/model.safetensors"))
     assert not left  # the weights of the others are not kept
 
 
 @pytest.mark.parametrize(
     ("setting", "names"),
     [
-        ("optimizer.lr=1e-3", ["rate-0.001-batch-8-epochs-1", "rate-0.001-batch-8-epochs-2"]),
-        ("run.steps=2", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
-        ("run.epochs=0.5", ["rate-1e-06-batch-8", "rate-0.005-batch-8"]),
+        ("optimizer.lr=1e-3", ["lr-0.001-batch-8-epochs-1", "lr-0.001-batch-8-epochs-2"]),
+        ("run.steps=2", ["lr-1e-06-batch-8", "lr-0.005-batch-8"]),
+        ("run.epochs=0.5", ["lr-1e-06-batch-8", "lr-0.005-batch-8"]),
     ],
 )
 def test_what_is_given_is_not_searched(base, tmp_path, grid, setting, names):
@@ -206,7 +206,7 @@ def test_a_stopped_search_goes_on(files, tmp_path, grid):
     ended = resume(tmp_path / "m", callbacks=stopping(3))  # in the first seed
     assert (ended.stopped, len(ended.trials)) == ("SIGTERM", 2)
     ended = resume(tmp_path / "m")
-    names = ["rate-1e-06-batch-8", "rate-0.005-batch-8", "seed-0", "seed-1"]
+    names = ["lr-1e-06-batch-8", "lr-0.005-batch-8", "seed-0", "seed-1"]
     assert [trial.name for trial in ended.trials] == names
     assert {trial.settings["lr"] for trial in ended.trials[2:]} == {
         max(ended.trials[:2], key=lambda trial: trial.score).settings["lr"]

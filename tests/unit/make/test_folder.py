@@ -170,7 +170,7 @@ def test_nothing_of_a_run_before_is_left(tmp_path):
         *("fills.json", "neighbours.json", "samples.json", "trials.json"),
         *("state/000001-step-1/facts.json", "state/.000002-step-2.ab12/facts.json"),
         *("vocabulary/vocab.txt", "tokenizer/tokenizer.json", "tokenizer/origin.json"),
-        *("seed-0/recipe.toml", "seed-0/config.json", "rate-5e-05-batch-16-epochs-3/recipe.toml"),
+        *("seed-0/recipe.toml", "seed-0/config.json", "lr-5e-05-batch-16-epochs-3/recipe.toml"),
         *("tensorboard/events.out.tfevents.1", "model.safetensors.index.json"),
         *("model-00001-of-00002.safetensors", "special_tokens_map.json"),
     ]

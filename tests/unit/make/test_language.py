@@ -50,8 +50,8 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
         tmp_path / "run",
         kind,
         "run.epochs=12",
-        f"{kind}.dropout=0.0",
-        f'corpus.dev=["{text}"]',
+        "model.dropout=0.0",
+        f'data.dev=["{text}"]',
         callbacks=watch,
     )
     assert "tokens, 13 words" in said[0]
@@ -77,7 +77,7 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     lines = TEXT * 90  # more than are computed at once, and an LSTM reads them as one text
     judged = tmp_path / "dev.txt"
     judged.write_text("\n".join(lines), encoding="utf-8")
-    dev = f'corpus.dev=["{judged}"]'
+    dev = f'data.dev=["{judged}"]'
     ended = trained([TEXT], tmp_path / "run", "lstm", "run.steps=2", dev)
     found = score_language(language_model(cloze.load(tmp_path / "run", device="cpu")), lines)
     assert found.texts == len(lines) > 1000
@@ -88,7 +88,7 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     ("kind", "own"), [("nnlm", []), ("lstm", []), ("lstm", ["model.cell=gru"])]
 )
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
-    settings = ("run.steps=9", "run.save_every=1", f"{kind}.dropout=0.3", *own)
+    settings = ("run.steps=9", "run.save_every=1", "model.dropout=0.3", *own)
     straight = trained(text, tmp_path / "straight", kind, *settings)
     kill = Callbacks(steps=lambda steps, _: islice(steps, 4))
     trained(text, tmp_path / "cut", kind, *settings, callbacks=kill)

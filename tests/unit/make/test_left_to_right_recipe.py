@@ -80,7 +80,7 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
     plain = tmp_path / "plain"
     pretrain(text, plain, recipe(settings=[*FAST, *few]))
     back = recipe(left, settings=[*few, f"model.init_from={plain}"])
-    with raises(ConfigError, "left-to-right", fix="--init-from"):
+    with raises(ConfigError, "causal", fix="--init-from"):
         pretrain(text, tmp_path / "a", back)
     for kind in ("mlm", "detection", "both"):
         other = recipe(recipe(settings=FAST), settings=[*on, f"objective.kind={kind}"])
@@ -100,7 +100,7 @@ def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
         (["sampling.pairs=nsp"], ("sampling.pairs", "nsp", "--pairs none")),
         (["sampling.pairs=sop"], ("sampling.pairs", "sop")),
         (["model.family=modernbert"], ("modernbert", "bert")),
-        (['distill.teacher="x"'], "teacher"),
+        (['distill.teacher="x"'], "distill"),
     ],
 )
 def test_what_cannot_be(settings, message):

@@ -53,7 +53,7 @@ def test_text_becomes_a_modernbert(made):
     assert cloze.embed(model, ["the cat sat."]).shape == (1, 16)
     found = cloze.info(made)
     assert found.total_parameters == sum(weight.numel() for weight in model.module.parameters())
-    assert (found.config["global_every"], found.config["window"]) == (3, 6)
+    assert (found.config["global_attention_every"], found.config["window_size"]) == (3, 6)
 
 
 def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
@@ -69,11 +69,11 @@ def test_it_is_fine_tuned_from_its_transform_on(made, tmp_path):
     assert len(cloze.classify(tuned, ["the cat sat."])) == 1
 
 
-def test_dropout_is_of_the_embeddings_and_the_nets():
-    asked = recipe(settings=[*MODERN, "model.dropout=0.2", "model.attention_dropout=0.3"])
-    config = asked.model.config(30)
-    assert (config.dropout, config.ffn_dropout, config.attention_dropout) == (0.2, 0.2, 0.3)
-    assert recipe("bert-tiny").model.config(30).dropout == 0.1
+def test_dropout_is_that_of_the_configuration():
+    dropouts = ["model.dropout=0.2", "model.ffn_dropout=0.1", "model.attention_dropout=0.3"]
+    config = recipe(settings=[*MODERN, *dropouts]).model.config
+    assert (config.dropout, config.ffn_dropout, config.attention_dropout) == (0.2, 0.1, 0.3)
+    assert recipe("bert-tiny").model.config.dropout == 0.1
 
 
 @pytest.mark.parametrize(

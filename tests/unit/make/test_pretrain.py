@@ -107,7 +107,7 @@ def test_transformers_opens_it(trained):
 def test_the_written_recipe_is_complete_and_runs_the_same(trained, text, tmp_path):
     _, out = trained
     again = recipe(out / "recipe.toml")
-    assert again == small(f'corpus.sources=["{text}"]')
+    assert again == small(f'data.sources=["{text}"]')
     pretrain([], tmp_path / "again", again)
     assert_same_weights(out, tmp_path / "again")
 

@@ -60,7 +60,7 @@ def other_text(folder):
 def test_a_run_goes_on_from_its_corpus_and_reads_no_text(shared, straight, tmp_path, monkeypatch):
     text = stories(tmp_path)
     monkeypatch.chdir(tmp_path)
-    half(text.name, tmp_path / "m", *(['corpus.folder="shared"'] if shared else []))
+    half(text.name, tmp_path / "m", *(['data.folder="shared"'] if shared else []))
     text.unlink()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -93,7 +93,7 @@ def test_a_damaged_corpus_is_mended_from_text_that_has_moved(straight, tmp_path)
 
 
 def test_a_shared_corpus_that_became_another_is_not_learned_from(straight, tmp_path):
-    shared = f'corpus.folder="{tmp_path / "shared"}"'
+    shared = f'data.folder="{tmp_path / "shared"}"'
     out = half(stories(tmp_path), tmp_path / "m", shared)
     pretrain(other_text(tmp_path), tmp_path / "n", recipe(settings=[*SMALL, shared]))
     check(out, straight)

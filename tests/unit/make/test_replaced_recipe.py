@@ -8,7 +8,7 @@ from cloze.data.packing import Batching
 from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import PretrainRecipe
+from cloze.make.pretrain.recipe import PretrainRecipe, is_fast
 from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.run import PretrainRun
 from cloze.objectives.config import ObjectiveConfig
@@ -128,8 +128,8 @@ def test_batches_are_cut_so_that_every_step_has_its_share(share, per_step, expec
     [
         ({"kind": "detection"}, 50.0),
         ({"kind": "both"}, 10.0),
-        ({"kind": "both", "weight": 0.0}, 0.0),
-        ({"kind": "detection", "weight": 7.0}, 7.0),
+        ({"kind": "both", "detection_weight": 0.0}, 0.0),
+        ({"kind": "detection", "detection_weight": 7.0}, 7.0),
     ],
 )
 def test_detection_weighs_less_where_words_teach_the_same_weights(given, expected):
@@ -150,10 +150,7 @@ def test_detection_weighs_less_where_words_teach_the_same_weights(given, expecte
             ["objective.kind=both", "objective.detection_fraction=1"],
             ("1", "objective.correction_weight"),
         ),
-        (
-            ["objective.kind=both", 'distill.teacher="x"'],
-            "teacher",
-        ),
+        (["objective.kind=both", 'distill.teacher="x"'], "distill"),
     ],
 )
 def test_what_cannot_be(settings, message):
@@ -168,4 +165,4 @@ def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in SMALL if not one.startswith("run.fast")]
     made = recipe(settings=[*asked, "objective.kind=detection", *settings])
     with raises(ConfigError, "device", fix="--dtype bf16"):
-        made @ FAST
+        is_fast(made, "cpu", 1)

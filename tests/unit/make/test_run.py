@@ -46,7 +46,7 @@ def test_a_missing_tensorboard_is_told_before_anything_is_read_or_overwritten(
 def test_a_missing_vocabulary_is_told_before_anything_is_overwritten(verb, tmp_path):
     kept = tmp_path / "metrics.jsonl"
     kept.write_text("of an earlier run")
-    with raises(FolderError, "folder", "nowhere"):
+    with raises(FolderError, "nowhere"):
         BEGIN[verb](tmp_path, settings=['vocabulary.folder="nowhere"'], force=True)
     assert list(tmp_path.iterdir()) == [kept]
 

@@ -123,7 +123,9 @@ def complete_pretraining(
         return source
     family = family or asked.get("model.family")
     if family is not None:
-        _check_pretrained(get_family(one_of("family", family, _pretrained_families())))
+        one_of("model.family", family, list_families())
+        _check_pretrained(get_family(family))
+        one_of("model.family", family, _pretrained_families())
     init_from = given.get("init_from") or asked.get("model.init_from")
     base = detect_family(init_from)
     if base is not None:
@@ -354,7 +356,7 @@ def _settle_family(values: Mapping[str, Any], family: str | None, base: Family |
     settled = family or (base.name if base else _family_of(values))
     if base is not None and base.name != settled:
         raise ConfigError(
-            f"the family {settled} was asked for, but the model to continue is {base.description}",
+            f"model.family is {settled!r}, but the model to continue is {base.description}",
             fix="leave --family out",
         )
     cls, said = get_recipe_class(values), _family_of(values)
@@ -422,6 +424,12 @@ def _complete_translation(
         raise ConfigError(
             f"{_name(source)} is not a recipe for translate",
             fix="use transformer, transformer-base, seq2seq, or a file with one of these families",
+        )
+    family = asked.get("model.family", _family_of(values))
+    if family != _family_of(values):
+        raise ConfigError(
+            f"model.family is {family!r}, but the recipe is for {_family_of(values)}",
+            fix="use a recipe of that family: transformer, transformer-base or seq2seq",
         )
     paths = {**map_options(TranslationRecipe, given, whose="the task translate"), **asked}
     if base is not None:

@@ -16,7 +16,7 @@ from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping
 from cloze.errors import ConfigError
 from cloze.files import read_json
 from cloze.models.configs.base import ModelConfig
-from cloze.models.registry import Family, find_family, get_family
+from cloze.models.registry import Family, find_family, get_family, list_families
 
 DEFAULT_PRESET = "mini"
 
@@ -145,7 +145,13 @@ def _check_names(
         if key in config_class.FROM_DATA:
             raise ConfigError(f"{name}.{key} follows from the data", fix="leave it out")
         if key not in known:
+            others = [one.name for one in list_families().values() if key in _names_of(one)]
             raise ConfigError(
-                f"there is no setting {name}.{key} of the family {config_class.family}",
+                f"there is no setting {name}.{key} of the family {config_class.family}"
+                + (f", only of {', '.join(others)}" if others else ""),
                 fix=suggest(key, [*sorted(own), *known]),
             )
+
+
+def _names_of(family: Family) -> list[str]:
+    return _names(family.config_class)
