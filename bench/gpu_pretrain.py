@@ -31,9 +31,10 @@ import torch
 from rich.table import Table
 
 from cloze.data.batch import IGNORE_INDEX
+from cloze.data.config import Batching
 from cloze.data.corpus import Corpus
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
-from cloze.data.packing import Batches, Batching
+from cloze.data.packing import Batches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig

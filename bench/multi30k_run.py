@@ -225,7 +225,7 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
         *(f"run.{unit}={value}" for unit, value in budget.items() if value is not None),
         # cuDNN's recurrent nets have no bf16 under autocast
         *(["run.dtype=bf16"] if device == "cuda" and run.recipe == "transformer" else ()),
-        *(one for one in given.set if one.partition(".")[0] not in set(TINY) - {run.recipe}),
+        *given.set,
     ]
 
 

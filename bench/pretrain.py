@@ -23,8 +23,9 @@ from rich.table import Table
 
 from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
+from cloze.data.config import Batching
 from cloze.data.corpus import Corpus
-from cloze.data.packing import Batches, Batching
+from cloze.data.packing import Batches
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.sources import read_rows

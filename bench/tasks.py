@@ -26,7 +26,7 @@ from common import DATA, tell
 
 PAIR = 'run.measures=["accuracy","f1"]'
 # the largest set has twenty times what the others have: fewer and larger steps do
-LARGE = ["--epochs", "3", "--batch", "128", "--rate", "2e-4"]
+LARGE = ["--epochs", "3", "--batch-size", "128", "--lr", "2e-4"]
 TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
     # task, folder, train and dev files, settings of its own
     "SST-2": ("classify", "glue/SST-2", ("train.tsv", "dev.tsv"), LARGE),
@@ -38,7 +38,7 @@ TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
         ["--set", 'run.measures=["matthews"]'],
     ),
     "MRPC": ("classify", "glue/MRPC", ("train.tsv", "dev.tsv"), ["--set", PAIR]),
-    "STS-B": ("classify", "glue/STS-B", ("train.tsv", "dev.tsv"), ["--number"]),
+    "STS-B": ("classify", "glue/STS-B", ("train.tsv", "dev.tsv"), ["--regression"]),
     "RTE": ("classify", "glue/RTE", ("train.tsv", "dev.tsv"), []),
     "CoNLL": ("tag", "conll2003", ("eng.train", "eng.testa"), ["--epochs", "8"]),
     "SQuAD": (
@@ -63,7 +63,7 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
     made = [
         *(sys.executable, "-m", "cloze", "finetune", task, model),
         *("--train", str(train), "--dev", str(dev), "--out", out),
-        *("--rate", str(args.rate), "--epochs", str(args.epochs), "--batch", str(args.batch)),
+        *("--lr", str(args.rate), "--epochs", str(args.epochs), "--batch-size", str(args.batch)),
         *("--layer-decay", str(args.layer_decay), "--dtype", args.dtype),
         *own,
         *("--seed", str(seed), "--json", "--quiet", "--threads", "2"),

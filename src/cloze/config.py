@@ -112,7 +112,7 @@ class FieldInfo:
     name: str
     hint: Any  # without marks and without None
     is_optional: bool  # it may be None
-    default: Any  # `dataclasses.MISSING` where it has none
+    default: Any  # `dataclasses.MISSING` where it has none, or a factory
     help: str | None = None
     flag: Flag | None = None
 
@@ -140,12 +140,11 @@ def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
     hints, found = _hints(cls), {}
     for field in dataclasses.fields(cls):
         hint, marks, is_optional = _unwrap(hints[field.name])
-        made = field.default_factory
         found[field.name] = FieldInfo(
             name=field.name,
             hint=hint,
             is_optional=is_optional,
-            default=field.default if made is dataclasses.MISSING else made(),
+            default=field.default,
             help=next((mark.text for mark in marks if isinstance(mark, Help)), None),
             flag=next((mark for mark in marks if isinstance(mark, Flag)), None),
         )

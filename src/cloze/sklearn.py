@@ -149,10 +149,10 @@ class _Tuner(_OfTexts):
         model: PathLike | Model,
         *,
         epochs: float = 3.0,
-        rate: float = 5e-5,
-        batch: int = 32,
+        lr: float = 5e-5,
+        batch_size: int = 32,
         transfer: str = "full",
-        length: int | None = None,
+        max_length: int | None = None,
         truncation: str = "head",
         hold_out: float = 0.0,
         settings: Sequence[str] = (),
@@ -161,10 +161,10 @@ class _Tuner(_OfTexts):
     ) -> None:
         self.model = model
         self.epochs = epochs
-        self.rate = rate
-        self.batch = batch
+        self.lr = lr
+        self.batch_size = batch_size
         self.transfer = transfer
-        self.length = length
+        self.max_length = max_length
         self.truncation = truncation
         self.hold_out = hold_out
         self.settings = settings
@@ -181,12 +181,12 @@ class _Tuner(_OfTexts):
 
     def _recipe(self) -> FinetuneRecipe:
         options = {
-            "max_length": self.length,
-            "truncation": self.policy,
+            "max_length": self.max_length,
+            "truncation": self.truncation,
             "transfer": self.transfer,
-            "lr": self.rate,
+            "lr": self.lr,
             "epochs": self.epochs,
-            "batch_size": self.batch,
+            "batch_size": self.batch_size,
             "seed": self._seed(),
             "device": self.device,
         }
@@ -226,10 +226,10 @@ class Classifier(ClassifierMixin, _Tuner):  # type: ignore[misc]
     Args:
         model: to begin with: a folder, "org/name", or a loaded `Model`.
         epochs: how often all examples are learned from.
-        rate: the highest learning rate.
-        batch: examples to a step.
+        lr: peak learning rate.
+        batch_size: number of examples in a step.
         transfer: what learns: full, last-N, head, or features (a regression on frozen vectors).
-        length: tokens of a text, at most; None: as many as the model reads.
+        max_length: maximum number of tokens of a text (default: as many as the model takes).
         truncation: for longer texts: head, tail, head+tail or window.
         hold_out: a share of the examples to judge by after each epoch, so that the best is kept.
         settings: anything else of the recipe, such as "loss.class_weights=balanced".

@@ -136,7 +136,7 @@ def test_one_thread_learns_the_same_vectors_twice(run, folder):
         flags = ("--family", "word2vec", "--threads", "1", "--seed", "3", "--quiet")
         ran = run("pretrain", folder / "text.txt", "--out", out, *flags, *settings)
         assert ran.returncode == 0, ran.stderr
-        told = json.loads((out / "config.json").read_text())["training"]["settings"]
+        told = json.loads((out / "config.json").read_text())["training"]["run"]
         assert (told["threads"], told["seed"]) == (1, 3)
         made.append((out / "model.safetensors").read_bytes())
     assert made[0] == made[1]
@@ -145,7 +145,7 @@ def test_one_thread_learns_the_same_vectors_twice(run, folder):
 def test_a_translator_from_two_files(run, folder):
     sides = (folder / "pairs.en", folder / "pairs.de")
     tiny = ("hidden_size=8", "num_layers=1", "num_heads=2", "intermediate_size=8")
-    sizes = [part for one in tiny for part in ("--set", f"transformer.{one}")]
+    sizes = [part for one in tiny for part in ("--set", f"model.{one}")]
     made = run(
         *("finetune", "translate", "--train", *sides, "--dev", *sides, "--out", folder / "mt"),
         *("--steps", "2", "--set", "vocabulary.size=280", "--quiet", *sizes),
@@ -207,12 +207,12 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
         (
             "finetune",
             (
-                "translate: transformer(-base), seq2seq",
+                "translate: transformer, transformer-base, seq2seq",
                 "translate: none",
-                "the recipe's",
+                "the task's",
             ),
         ),
-        ("pretrain", ("ngram, nnlm, lstm, word2vec; or a file",)),
+        ("pretrain", ("ngram, nnlm, lstm, word2vec, or a TOML file",)),
     ],
 )
 def test_help_names_the_recipes_of_all_kinds(run, verb, names):

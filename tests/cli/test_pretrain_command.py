@@ -147,7 +147,7 @@ def test_text_from_a_pipe(run, text, tmp_path):
 def test_a_plan_is_only_a_plan(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--minutes", "3", "--plan", *SMALL)
     assert ran.returncode == 0, ran.stderr
-    for fact in ("parameters", "tokens in an epoch", "epochs", "time\t3:00", "memory"):
+    for fact in ("parameters", "tokens per epoch", "epochs", "time\t3:00", "memory"):
         assert fact in ran.stdout
     assert not (tmp_path / "m" / "config.json").exists()
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "1", *SMALL)
@@ -190,7 +190,7 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
         (["binary.txt", "--out", "m", "--steps", "2"], 1, "binary.txt"),
         (["broken.jsonl", "--out", "m", "--steps", "2"], 1, "broken.jsonl:2"),
         (["a.txt", "--out", "a.txt", "--steps", "2"], 1, ("a.txt", "file", "folder")),
-        (["a.txt", "--out", "m", "--steps", "2", "--column", "x", "--dev", "y"], 2, "--dev"),
+        (["a.txt", "--out", "m", "--steps", "2", "--text-column", "x", "--dev", "y"], 2, "--dev"),
     ],
 )
 def test_mistakes(run, arguments, code, message, tmp_path, monkeypatch):

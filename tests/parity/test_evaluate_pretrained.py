@@ -8,8 +8,7 @@ from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 
 import cloze
-from cloze.data.config import CorpusOptions
-from cloze.data.packing import Batching
+from cloze.data.config import Batching, CorpusOptions
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.interop.sentence_transformers import Pooling

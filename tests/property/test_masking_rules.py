@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from cloze.data.packing import Batches, Batching
+from cloze.data.config import Batching
+from cloze.data.packing import Batches
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError, InputError

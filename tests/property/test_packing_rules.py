@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.data.packing import Batches, Batching, pack
+from cloze.data.config import Batching
+from cloze.data.packing import Batches, pack
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError
 from corpora import InMemory

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.make.finetune.dispatch import finetune
+from cloze.make.finetune.encoder import finetune_encoder
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
@@ -43,7 +45,7 @@ CONFIG = BertConfig(
 TEXTS = ["the cat sat.", "a", "", "b c d e f", "the cats, the cat", "猫"]
 LONG = "a b c d e f g h i j a b c d e f g h i j"
 GOOD, BAD = ["a b", "b a a", "a", "a b a", "b a", "a a"], ["c d", "d c c", "c", "c d c", "d c", "d"]
-FAST = {"epochs": 20, "rate": 1e-2, "batch": 4}  # so that a tiny model learns in a second
+FAST = {"epochs": 20, "lr": 1e-2, "batch_size": 4}  # so that a tiny model learns in a second
 # of the words alone, so that a regression tells them apart for sure
 SURE = {
     "transfer": "features",
@@ -240,10 +242,10 @@ def test_it_is_what_finetune_makes(folder, tmp_path):
     made = Classifier(
         folder,
         epochs=np.int64(2),  # as a grid of numpy has them
-        rate=np.float64(0.01),
-        batch=np.int64(4),
+        lr=np.float64(0.01),
+        batch_size=np.int64(4),
         transfer="last-1",
-        length=5,
+        max_length=5,
         truncation="tail",
         random_state=np.int64(5),
     ).fit(GOOD + BAD, [1] * 6 + [0] * 6)
@@ -278,8 +280,8 @@ def test_some_may_be_held_out_to_choose_by(folder, monkeypatch):
     ended = []
     monkeypatch.setattr(
         cloze.sklearn,
-        "finetune",
-        lambda *given: ended.append(finetune(*given)) or ended[-1],
+        "finetune_encoder",
+        lambda *given: ended.append(finetune_encoder(*given)) or ended[-1],
     )
     texts, labels = [*GOOD, *BAD] * 2, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0] * 2
     Classifier(folder, epochs=1).fit(texts, labels)
@@ -356,7 +358,8 @@ def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
             yield step
 
     watch = Callbacks(steps=interrupted)
-    monkeypatch.setattr(cloze.sklearn, "finetune", lambda *given: finetune(*given, callbacks=watch))
+    tune = partial(finetune_encoder, callbacks=watch)
+    monkeypatch.setattr(cloze.sklearn, "finetune_encoder", tune)
     classifier = Classifier(folder, epochs=9)
     with raises(KeyboardInterrupt, "SIGINT"):
         classifier.fit(GOOD + BAD, [1] * 6 + [0] * 6)

@@ -8,18 +8,23 @@ help is shown, not when the command line starts, and none of this imports torch.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
 if TYPE_CHECKING:
     from cloze.config import FieldInfo
 
+LANGUAGE_MODELS, TRANSLATE = "Language models", "Translate"
+# The recipes whose values are the defaults in the help, by command or by those who have an option;
+# where they differ, each value comes with what its recipe is for.
 DEFAULT_RECIPES = {
-    "pretrain": ("laptop", "fast"),  # the second on a GPU
-    "distill": ("distill",),
-    "finetune": ("finetune",),
-    "glue": ("finetune",),
+    "pretrain": {"laptop": "", "fast": "on a GPU"},
+    "distill": {"distill": ""},
+    "finetune": {"finetune": ""},
+    "glue": {"finetune": ""},
+    LANGUAGE_MODELS: {"lstm": "lstm", "nnlm": "nnlm"},
+    TRANSLATE: {"transformer": ""},
 }
 # the options of fine-tuning that make sense for all tasks of GLUE
 _GLUE = frozenset(
@@ -40,16 +45,16 @@ _GLUE = frozenset(
     ]
 )
 _EXCLUDED = {"distill": frozenset({"pairs"})}  # a student learns no pairs
-_PANELS = {
-    "model": "Model and vocabulary",
-    "vocabulary": "Model and vocabulary",
-    "distill": "Model and vocabulary",
-    "transfer": "Model and vocabulary",
-    "data": "Data",
-    "sampling": "Data",
-    "masking": "Data",
+_MODEL, _DATA, _TRAINING = _PANELS = ("Model", "Data", "Training")
+_PANEL_OF = {
+    "model": _MODEL,
+    "vocabulary": _MODEL,
+    "distill": _MODEL,
+    "transfer": _MODEL,
+    "data": _DATA,
+    "sampling": _DATA,
+    "masking": _DATA,
 }
-_TRAINING = "Training"
 _SHARED = frozenset({"threads"})  # declared by every command
 
 
@@ -79,35 +84,51 @@ def add_flags(function: Callable[..., None], command: str) -> Callable[..., None
 
 
 def make_parameters(command: str) -> Iterator[inspect.Parameter]:
-    """One parameter for each option of the recipes of a command."""
-    for name, fields in collect_options(command).items():
-        path, info = fields[0]
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                _parameter_type([info for _, info in fields]),
-                typer.Option(
-                    info.flag.name if info.flag else f"--{name}",
-                    metavar=info.flag.metavar if info.flag else None,
-                    help=describe(path, info, command),
-                    rich_help_panel=_PANELS.get(path.partition(".")[0], _TRAINING),
-                ),
-            ],
-        )
+    """One parameter for each option of the recipes of a command, sorted by panels."""
+    found = [_parameter(name, fields, command) for name, fields in collect_options(command).items()]
+    return (parameter for _, parameter in sorted(found, key=lambda one: _PANELS.index(one[0])))
 
 
-def collect_options(command: str) -> "dict[str, list[tuple[str, FieldInfo]]]":
+def _parameter(
+    name: str, fields: "list[OptionField]", command: str
+) -> tuple[str, inspect.Parameter]:
+    """A parameter and its panel in the help."""
+    first = fields[0]
+    assert first.info.flag is not None
+    panel = _PANEL_OF.get(first.path.partition(".")[0], _TRAINING)
+    option = typer.Option(
+        first.info.flag.name,
+        metavar=first.info.flag.metavar,
+        help=describe(fields, command),
+        rich_help_panel=panel,
+    )
+    return panel, inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_parameter_type([one.info for one in fields]), option],
+    )
+
+
+class OptionField(NamedTuple):
+    """The field of a recipe class that an option sets."""
+
+    cls: type[Any]
+    path: str
+    info: "FieldInfo"
+
+
+def collect_options(command: str) -> dict[str, list[OptionField]]:
     """The options of a command, each with its field in every recipe class that has it."""
     from cloze.make.finetune.recipe import FinetuneRecipe
-    from cloze.make.recipe.complete import CLASSES, find_options
+    from cloze.make.recipe.complete import CLASSES
+    from cloze.make.recipe.options import find_options
 
     classes = (FinetuneRecipe,) if command == "glue" else CLASSES[command]  # type: ignore[index]
-    found: dict[str, list[tuple[str, FieldInfo]]] = {}
+    found: dict[str, list[OptionField]] = {}
     for cls in classes:
-        for name, field in find_options(cls).items():
-            found.setdefault(name, []).append(field)
+        for name, (path, info) in find_options(cls).items():
+            found.setdefault(name, []).append(OptionField(cls, path, info))
     excluded = _EXCLUDED.get(command, frozenset())
     return {
         name: fields
@@ -116,26 +137,49 @@ def collect_options(command: str) -> "dict[str, list[tuple[str, FieldInfo]]]":
     }
 
 
-def describe(path: str, info: "FieldInfo", command: str) -> str:
-    """The help of an option: what it does, for which tasks, and its default."""
-    text = info.help or path
-    if info.flag and info.flag.only and command == "finetune":
-        text = f"{', '.join(info.flag.only).capitalize()}: {text[0].lower()}{text[1:]}"
-    if "(default" not in text and (default := _default(path, info, command)):
+def describe(fields: list[OptionField], command: str) -> str:
+    """The help of an option: which tasks or families have it, what it does, and its default."""
+    _, path, info = fields[0]
+    text, whose = info.help or path, _owners(fields, command)
+    if whose:
+        text = f"{whose}: {text[0].lower()}{text[1:]}"
+    recipes = DEFAULT_RECIPES.get(whose, DEFAULT_RECIPES[command])
+    if "(default" not in text and (default := _default(path, info, recipes)):
         text += f" (default {default})"
     return text + "."
 
 
-def _default(path: str, info: "FieldInfo", command: str) -> str:
-    """The value in the default recipe; where it depends on the GPU, both."""
-    from cloze.make.recipe.complete import read_values
+def _owners(fields: list[OptionField], command: str) -> str:
+    """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
+    from cloze.make.finetune.recipe import FinetuneRecipe
+    from cloze.make.pretrain.recipe import PretrainRecipe
+    from cloze.make.translation.recipe import TranslationRecipe
 
-    values = [
-        _format(_lookup(read_values(name), path, info.default)) for name in DEFAULT_RECIPES[command]
-    ]
-    if not values[0] or len(set(values)) == 1:
-        return values[0]
-    return f"{values[0]}; on a GPU {values[1]}"
+    classes = {one.cls for one in fields}
+    flag = fields[0].info.flag
+    if command == "finetune":
+        tasks = [*(flag.only if flag else ())]
+        if FinetuneRecipe not in classes:
+            tasks = [TRANSLATE]
+        elif tasks and TranslationRecipe in classes:
+            tasks.append("translate")
+        return ", ".join(tasks).capitalize()
+    if command == "pretrain" and PretrainRecipe not in classes:
+        return LANGUAGE_MODELS
+    return ""
+
+
+def _default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
+    """The value in the default recipes; where it depends on the recipe, all of them."""
+    from cloze.make.recipe.recipe_files import read_values
+
+    values = {
+        whose: _format(_lookup(read_values(name), path, info.default))
+        for name, whose in recipes.items()
+    }
+    if len(set(values.values())) == 1 or not all(values.values()):
+        return next(iter(values.values()))
+    return "; ".join(f"{whose} {value}".strip() for whose, value in values.items())
 
 
 def _lookup(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa: ANN401

@@ -38,7 +38,7 @@ def keep_given(options: Mapping[str, Any]) -> dict[str, Any]:
 @contextmanager
 def report_usage() -> Iterator[None]:
     """Report an option that the family or the task does not have as bad usage."""
-    from cloze.make.recipe.complete import OptionError
+    from cloze.make.recipe.options import OptionError
 
     try:
         yield
@@ -60,13 +60,9 @@ def settings_to_resume(
     `moved` are settings that name the same as before in another place.
     """
     from cloze.config import parse_settings
-    from cloze.make.recipe.complete import (
-        CLASSES,
-        find_options,
-        get_recipe_class,
-        map_options,
-        read_values,
-    )
+    from cloze.make.recipe.complete import CLASSES, get_recipe_class
+    from cloze.make.recipe.options import find_options, map_options
+    from cloze.make.recipe.recipe_files import read_values
     from cloze.make.recipe.run import CHANGEABLE
 
     fields = [find_options(cls).items() for classes in CLASSES.values() for cls in classes]

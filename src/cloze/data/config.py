@@ -12,6 +12,7 @@ Segmenter: TypeAlias = Callable[[str], list[str]]
 
 SEGMENTER_NAMES = ("jieba",)
 MIN_LENGTH = 8  # tokens of a sample
+WINDOW = 512  # samples to choose from when a gap in a batch is filled
 
 Probability = Annotated[float, Range(0, 1)]
 
@@ -60,7 +61,7 @@ class CorpusOptions(Config):
     ] = 0.01
     text_column: Annotated[
         str | None,
-        Help("Column of the text in tables: name or 1-based number"),
+        Help("Column of the text in tables: name or 1-based number (default: auto-detected)"),
         Flag("--text-column", "COLUMN"),
     ] = None
     skip_bad: Annotated[bool, Help("Skip rows that cannot be read, and count them")] = False
@@ -69,3 +70,12 @@ class CorpusOptions(Config):
         super().__post_init__()
         if isinstance(self.segmenter, str):
             one_of("segmenter", self.segmenter, SEGMENTER_NAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching(Config):
+    """How samples become steps: `per_step` batches of `tokens` tokens, over all processes."""
+
+    tokens: Annotated[int, Range(1, 1 << 31)] = 8192
+    per_step: Annotated[int, Range(1, 1 << 20)] = 1
+    window: Annotated[int | None, Range(1, 1 << 20)] = WINDOW

@@ -5,18 +5,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated
 
 import numpy as np
 
-from cloze.config import Config, Range
 from cloze.data.batch import Ints, PackedBatch
+from cloze.data.config import WINDOW, Batching
 from cloze.data.corpus import View
 from cloze.data.samples import Samples, Sampling
 from cloze.errors import ConfigError
 from cloze.text.tokenizer import Tokenizer
-
-WINDOW = 512  # samples to choose from when filling a gap
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,15 +97,6 @@ def _filled(lengths: list[int], capacity: int, window: int) -> Iterator[list[int
             room -= fits[0]
         # Equal lengths side by side let attention treat them as one block.
         yield [-number for _, number in sorted(chosen, reverse=True)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batching(Config):
-    """How samples become steps: `per_step` batches of `tokens` places, over all processes."""
-
-    tokens: Annotated[int, Range(1, 1 << 31)] = 8192
-    per_step: Annotated[int, Range(1, 1 << 20)] = 1
-    window: Annotated[int | None, Range(1, 1 << 20)] = WINDOW
 
 
 class Epoch:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from cloze.data.batch import IGNORE_INDEX, Ints, PackedBatch
+from cloze.data.config import Batching
 from cloze.data.corpus import View
-from cloze.data.packing import Batching, Epoch
+from cloze.data.packing import Epoch
 from cloze.data.samples import Samples, Sampling
 from cloze.nn.encoder import Encoder
 from cloze.nn.utils import eval_mode

@@ -10,8 +10,8 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.data.batch import Ints, PackedBatch
-from cloze.data.config import MIN_LENGTH, CorpusOptions
-from cloze.data.packing import Batching, Epoch
+from cloze.data.config import MIN_LENGTH, Batching, CorpusOptions
+from cloze.data.packing import Epoch
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source, as_list, read_rows

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from cloze.data.batch import IGNORE_INDEX
+from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus
-from cloze.data.packing import Batches, Batching
+from cloze.data.packing import Batches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cloze.data.packing import Batches, Batching
+from cloze.data.config import Batching
+from cloze.data.packing import Batches
 from cloze.data.prepare import prepare
 from cloze.data.samples import Sampling
 from cloze.data.sources import read_rows

@@ -7,7 +7,8 @@ import pytest
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.finetune.dispatch import finetune
-from cloze.make.recipe.complete import OptionError, complete_finetuning
+from cloze.make.recipe.complete import complete_finetuning
+from cloze.make.recipe.options import OptionError
 from cloze.make.resume import resume
 from cloze.make.run_folder import find_run_recipe, write_recipe
 from cloze.models.configs.bert import BertConfig

@@ -5,7 +5,8 @@ import pytest
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.finetune.recipe import LAYER_NAMES, FinetuneRecipe
-from cloze.make.recipe.complete import OptionError, complete_finetuning, recipe
+from cloze.make.recipe.complete import complete_finetuning, recipe
+from cloze.make.recipe.options import OptionError
 from cloze.make.translation.recipe import TranslationRecipe
 from cloze.tasks.features import LAYER_CHOICES
 from helpers import raises

@@ -6,7 +6,8 @@ import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.pretrain.recipe import PretrainRecipe, is_fast
-from cloze.make.recipe.complete import OptionError, complete_pretraining, recipe
+from cloze.make.recipe.complete import complete_pretraining, recipe
+from cloze.make.recipe.options import OptionError
 from grams import TEXT
 from helpers import raises
 

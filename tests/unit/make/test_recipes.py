@@ -13,7 +13,9 @@ from cloze.errors import ConfigError
 from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.language_model.recipe import LanguageModelRecipe
 from cloze.make.pretrain.recipe import PretrainRecipe
-from cloze.make.recipe.complete import CLASSES, find_options, list_recipes, recipe
+from cloze.make.recipe.complete import CLASSES, recipe
+from cloze.make.recipe.options import find_options
+from cloze.make.recipe.recipe_files import list_recipes
 from cloze.make.recipe.run import CHANGEABLE, UNITS, PretrainRun, SelectingRun
 from helpers import raises
 
@@ -206,7 +208,8 @@ def test_what_may_differ_on_resuming_are_settings_that_there_are():
 def test_recipes_and_options_need_no_torch():
     code = """import sys
 from cloze.cli.flags import make_parameters
-from cloze.make.recipe.complete import list_recipes, recipe
+from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.recipe_files import list_recipes
 for name in list_recipes():
     recipe(name)
 for command in ("pretrain", "finetune", "distill", "glue"):
@@ -223,4 +226,4 @@ def test_an_option_is_one_setting_of_a_recipe(command):
         paths = [path for path, _ in find_options(cls).values()]
         assert len(paths) == len(set(paths))
     for fields in collect_options(command).values():
-        assert all(info.help for _, info in fields)
+        assert all(field.info.help for field in fields)

@@ -4,7 +4,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.state import newest_state, read_state
-from cloze.data.packing import Batching
+from cloze.data.config import Batching
 from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan

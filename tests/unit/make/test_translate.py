@@ -11,7 +11,8 @@ import torch
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.recipe.complete import recipe
-from cloze.make.translation.recipe import TranslationRun
+from cloze.make.translation.recipe import BLEU_TOKENIZERS, TranslationRun
+from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.transformer import Transformer
 from cloze.train.fit import Callbacks
 from helpers import raises
@@ -163,6 +164,10 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
     ):
         with raises(ConfigError, message):
             recipe("transformer", settings=settings)
+
+
+def test_the_tokenizers_of_bleu_are_those_that_there_are():
+    assert set(BLEU_TOKENIZERS) == set(TOKENIZERS)
 
 
 def test_the_papers_schedule():

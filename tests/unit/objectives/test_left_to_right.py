@@ -6,8 +6,9 @@ import torch
 from torch.nn import functional as F
 
 from cloze.data.batch import IGNORE_INDEX
+from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus, TokenRow
-from cloze.data.packing import Batches, Batching
+from cloze.data.packing import Batches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig

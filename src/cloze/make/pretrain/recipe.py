@@ -5,8 +5,7 @@ from math import gcd
 from typing import Annotated, Any, Literal
 
 from cloze.config import Config, Flag, Help, Range, in_range, to_mapping
-from cloze.data.config import SamplingConfig
-from cloze.data.packing import Batching
+from cloze.data.config import Batching, SamplingConfig
 from cloze.errors import ConfigError
 from cloze.make.recipe.data import CorpusData
 from cloze.make.recipe.model import ModelChoice

@@ -6,24 +6,17 @@ unless the default recipe depends on whether there is a GPU.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, TypeAlias
 
 from cloze.config import (
-    FieldInfo,
     Settings,
-    describe_fields,
     from_mapping,
     merge,
     one_of,
     override,
     parse_settings,
-    read_toml,
-    suggest,
-    to_mapping,
 )
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
@@ -31,6 +24,8 @@ from cloze.make.finetune.recipe import AXES, FinetuneRecipe
 from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.pretrain.recipe import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
+from cloze.make.recipe.options import OptionError, map_options
+from cloze.make.recipe.recipe_files import read_values
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.make.translation.recipe import TranslationRecipe
 from cloze.models.registry import Family, get_family, list_families
@@ -62,25 +57,6 @@ _OF_KIND: dict[str, type[Any]] = {
     "translator": TranslationRecipe,
     "word_vectors": Word2VecRecipe,
 }
-# Flags of fields that several recipes share, but that have no effect in these.
-_WITHOUT: dict[type[Any], frozenset[str]] = {
-    LanguageModelRecipe: frozenset({"extra_tokens"}),
-    NGramRecipe: frozenset({"extra_tokens"}),
-    TranslationRecipe: frozenset({"extra_tokens", "init_from", "preset"}),
-}
-# Every command takes these; in some recipes there is nothing for them to change.
-_UNIVERSAL = frozenset({"device", "dtype", "seed", "threads"})
-
-
-class OptionError(ConfigError):
-    """An option that this family or task does not have."""
-
-    def __init__(self, option: str, whose: str, *, fix: str) -> None:
-        super().__init__(f"{whose} has no option {option}", fix=fix)
-        self.option, self.whose = option, whose
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restore_option_error, (self.option, self.whose, self.fix)
 
 
 def recipe(
@@ -225,30 +201,6 @@ def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, 
     return from_mapping(cls, merge(base, asked))
 
 
-def map_options(
-    cls: type[Any], options: Mapping[str, Any], *, whose: str = "it", task: str | None = None
-) -> dict[str, Any]:
-    """Options as settings of a recipe class, by their paths."""
-    known, paths = find_options(cls), {}
-    for name, value in options.items():
-        if name not in known or not _knows(known[name][1], task):
-            if name in _UNIVERSAL:
-                continue
-            raise OptionError(
-                "--" + name.replace("_", "-"), whose, fix="leave it out, or see the recipe's tables"
-            )
-        path, info = known[name]
-        is_whole = isinstance(value, float) and value.is_integer() and info.hint is int
-        paths[path] = int(value) if is_whole else value
-    return paths
-
-
-def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
-    """The fields of a recipe class that have a flag, by the flag's name, with their paths."""
-    found = {info.flag.option: (path, info) for path, info in _walk(cls, "") if info.flag}
-    return {name: found[name] for name in found if name not in _WITHOUT.get(cls, ())}
-
-
 def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
     """The class of a recipe, by its contents."""
     if "distill" in values:
@@ -258,52 +210,8 @@ def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
     return _class_of(get_family(_family_of(values)))
 
 
-def read_values(source: Recipe | PathLike) -> Mapping[str, Any]:
-    """The plain values of a recipe, of the one of a name, or of a file."""
-    if isinstance(source, str | os.PathLike):
-        return read_toml(find_recipe(source))
-    return to_mapping(source)
-
-
-def list_recipes() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
-    inside = Path(str(files("cloze"))) / "recipes"
-    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
-    folder = inside if inside.is_dir() else beside
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def find_recipe(source: PathLike) -> Path:
-    """The file of a recipe's name, or the file itself."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    known = list_recipes()
-    if str(source) in known:
-        return known[str(source)]
-    raise ConfigError(
-        f"there is no recipe {source}",
-        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
-    )
-
-
 def _given(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (options or {}).items() if value is not None}
-
-
-def _walk(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:
-    for name, info in describe_fields(cls).items():
-        kinds = [one for one in (info.hint, *get_args(info.hint)) if is_dataclass(one)]
-        if kinds and not (cls is ModelChoice and name == "config"):
-            assert isinstance(kinds[0], type)
-            yield from _walk(kinds[0], f"{inside}{name}.")
-        else:
-            yield inside + name, info
-
-
-def _knows(info: FieldInfo, task: str | None) -> bool:
-    assert info.flag is not None
-    return task is None or not info.flag.only or task in info.flag.only
 
 
 def _class_of(family: Family) -> type[Any]:
@@ -458,7 +366,3 @@ def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN4
 
 def _name(source: object) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else "it"
-
-
-def _restore_option_error(option: str, whose: str, fix: str) -> OptionError:
-    return OptionError(option, whose, fix=fix)

@@ -20,7 +20,7 @@ class TextData(Config):
     sources: Annotated[Files, Help("Files, folders and globs of text")] = ()
     text_column: Annotated[
         str | None,
-        Help("Column of the text in tables: name or 1-based number"),
+        Help("Column of the text in tables: name or 1-based number (default: auto-detected)"),
         Flag("--text-column", "COLUMN"),
     ] = None
 
@@ -126,7 +126,7 @@ class LabelledData(Config):
     ] = None
     context: Annotated[
         bool,
-        Help("Tags: encode each sentence with its neighbours"),
+        Help("Encode each sentence together with its neighbours"),
         Flag("--context", only=("tag",)),
     ] = False
 

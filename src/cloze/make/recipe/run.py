@@ -69,7 +69,9 @@ class RunConfig(LoopConfig):
         Flag("--epochs", "N"),
     ] = None
     device: Annotated[
-        str | None, Help("Device to train on: cpu, cuda, cuda:1, mps"), Flag("--device", "NAME")
+        str | None,
+        Help("Device to train on: cpu, cuda, cuda:1, mps (default: auto-detected)"),
+        Flag("--device", "NAME"),
     ] = None
     eval_every: Annotated[Count | None, Help("Number of steps between two evaluations")] = None
     evals_per_epoch: Annotated[
@@ -81,7 +83,7 @@ class RunConfig(LoopConfig):
     ] = 10.0
     save_every: Annotated[
         Count | None,
-        Help("Number of steps between two saved training states"),
+        Help("Number of steps between two saved training states (default: by time only)"),
         Flag("--save-every", "STEPS"),
     ] = None
     tensorboard: Annotated[
@@ -169,7 +171,7 @@ class SelectingRun(RunConfig):
 
     patience: Annotated[
         Count | None,
-        Help("Stop after this many evaluations without improvement"),
+        Help("Stop after this many evaluations without improvement (default: never)"),
         Flag("--patience", "N"),
     ] = None
 

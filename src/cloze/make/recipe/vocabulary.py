@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from cloze.config import Config, Flag, Help, Range
 from cloze.errors import ConfigError
-from cloze.text.tokenizer_training import check_vocabulary, check_whitespace_vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +48,9 @@ class VocabularyConfig(Config):
             raise ConfigError(problem, fix=error.fix) from None
 
     def _check_size(self) -> None:
+        # imported here, as it takes longer than all recipes together
+        from cloze.text.tokenizer_training import check_vocabulary, check_whitespace_vocabulary
+
         if self.kind == "spaced":
             check_whitespace_vocabulary(vocab_size=self.size, min_count=self.min_count)
         else:
