@@ -71,12 +71,12 @@ def ours(
         "finetune",
         task=task,
         settings=[
-            f"run.batch_size={given.batch}",
+            f"run.batch_size={given.batch_size}",
             f"run.epochs={float(given.epochs)}",
-            f"optimizer.lr={given.rate}",
+            f"optimizer.lr={given.lr}",
             "optimizer.eps=1e-8",
-            f"run.dtype={given.precision}",
-            f"data.max_length={given.length}",
+            f"run.dtype={given.dtype}",
+            f"data.max_length={given.max_length}",
             *(["run.device=cpu"] if given.cpu else []),
         ],
     )
@@ -124,10 +124,10 @@ def theirs(
 
     def rows(examples: list[Any]) -> list[dict[str, Any]]:
         if task == "tag":
-            return tagged_rows(tokenizer, examples, labels, given.length)
+            return tagged_rows(tokenizer, examples, labels, given.max_length)
         texts, pairs = [one.text for one in examples], [one.pair for one in examples]
         both = (texts,) if pairs[0] is None else (texts, pairs)
-        encoded = tokenizer(*both, truncation=True, max_length=given.length)
+        encoded = tokenizer(*both, truncation=True, max_length=given.max_length)
         targets = [one.label if number else labels.index(one.label) for one in examples]
         return [
             {**{key: encoded[key][n] for key in encoded}, "labels": target}
@@ -183,9 +183,9 @@ def their_settings(out: str, seed: int, given: argparse.Namespace) -> Any:
 
     return TrainingArguments(
         output_dir=out,
-        per_device_train_batch_size=given.batch,
+        per_device_train_batch_size=given.batch_size,
         per_device_eval_batch_size=64,
-        learning_rate=given.rate,
+        learning_rate=given.lr,
         num_train_epochs=given.epochs,
         **{"warmup_steps" if version("transformers") >= "5" else "warmup_ratio": 0.1},
         weight_decay=0.01,
@@ -198,7 +198,7 @@ def their_settings(out: str, seed: int, given: argparse.Namespace) -> Any:
         report_to=[],
         disable_tqdm=True,
         seed=seed,
-        bf16=given.precision == "bf16",
+        bf16=given.dtype == "bf16",
         use_cpu=given.cpu,
         dataloader_num_workers=0,
     )
@@ -253,7 +253,7 @@ def compare(name: str, model: cloze.Model, given: argparse.Namespace) -> dict[st
             "seconds": min(seconds),
         }
     row["faster"] = row["transformers"]["seconds"] / row["cloze"]["seconds"]
-    row["padding"] = padding(train, model.tokenizer, given.batch)
+    row["padding"] = padding(train, model.tokenizer, given.batch_size)
     return row
 
 
@@ -268,10 +268,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=5e-5)
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--dtype", choices=["float32", "bf16"], default="float32")
     parser.add_argument("--examples", type=int, help="only so many, to rehearse")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -303,7 +303,7 @@ def main() -> None:
     tell(
         table,
         f"{where}, {torch.get_num_threads()} threads, {versions('torch', 'transformers')}, "
-        f"{given.precision}, batch {given.batch}, rate {given.rate}, {given.epochs} epochs, "
+        f"{given.dtype}, batch size {given.batch_size}, lr {given.lr}, {given.epochs} epochs, "
         f"{given.seeds} seeds",
     )
 

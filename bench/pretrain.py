@@ -56,7 +56,7 @@ def ours(
     model: Model, batches: list[PackedBatch], dtype: torch.dtype | None
 ) -> Callable[[], float]:
     module = model.module.train()
-    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
 
     def round_of() -> float:
         loss = torch.zeros(())
@@ -65,8 +65,8 @@ def ours(
                 terms = pretraining_objective(module, batch)
             loss = terms["mlm"] / len(batch.masked_positions) + terms["nsp"] / len(batch)
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return loss.item()
 
     return round_of
@@ -78,7 +78,7 @@ def theirs(
     from transformers import BertForPreTraining
 
     module = BertForPreTraining.from_pretrained(folder).train()
-    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
 
     def round_of() -> float:
         loss = torch.zeros(())
@@ -86,8 +86,8 @@ def theirs(
             with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
                 loss = module(**batch).loss
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return loss.item()
 
     return round_of
@@ -120,7 +120,7 @@ def pad_batches(sequences: list[PackedBatch], size: int) -> list[dict[str, torch
 
 def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str, object]]:
     corpus, tokenizer = corpus_of(given.text, given.vocabulary, folder / size)
-    sampling = Sampling(pairs="nsp", max_length=given.length)
+    sampling = Sampling(pairs="nsp", max_length=given.max_length)
     batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
     masking = Masking.from_tokenizer(tokenizer)
     packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=["mini", "base"])
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--vocabulary", type=int, default=30_000)
-    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=4096, help="positions in a packed batch")
     parser.add_argument("--steps", type=int, default=2, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=3, help="each row keeps its best")
@@ -201,7 +201,7 @@ def main() -> None:
     tell(
         table,
         f"{versions('cloze', 'torch', 'transformers')}, {given.threads} threads, "
-        f"length {given.length}, vocabulary {given.vocabulary:,}",
+        f"length {given.max_length}, vocabulary {given.vocabulary:,}",
         results=results,
         file=given.json,
     )

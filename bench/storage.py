@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("data", nargs="*")
     parser.add_argument("--fit", nargs="*", default=[])
     parser.add_argument("--texts", type=int, default=1000)
-    parser.add_argument("--length", type=int, default=128, help="tokens of a text that are read")
+    parser.add_argument(
+        "--max-length", type=int, default=128, help="tokens of a text that are read"
+    )
     parser.add_argument("--device")
     parser.add_argument("--shapes", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -87,7 +89,9 @@ def shape(vocabulary: int) -> dict[str, object]:
 
 def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
-    base = replace(base, tokenizer=base.tokenizer.with_max_length(min(given.length, base.limit)))
+    base = replace(
+        base, tokenizer=base.tokenizer.with_max_length(min(given.max_length, base.limit))
+    )
     texts = list(islice(long_texts(given.data), given.texts))
     asked = mask_texts(base, texts) if "mlm" in base.task_heads else None
     exact: np.ndarray | None = None

@@ -63,7 +63,8 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
     made = [
         *(sys.executable, "-m", "cloze", "finetune", task, model),
         *("--train", str(train), "--dev", str(dev), "--out", out),
-        *("--lr", str(args.rate), "--epochs", str(args.epochs), "--batch-size", str(args.batch)),
+        *("--lr", str(args.lr), "--epochs", str(args.epochs)),
+        *("--batch-size", str(args.batch_size)),
         *("--layer-decay", str(args.layer_decay), "--dtype", args.dtype),
         *own,
         *("--seed", str(seed), "--json", "--quiet", "--threads", "2"),
@@ -120,9 +121,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=6)
-    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--layer-decay", type=float, default=1.0)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--steps", type=int, help="only so many, to rehearse")
@@ -132,8 +133,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def settings(args: argparse.Namespace) -> str:
     return (
-        f"batch {args.batch}, rate {args.rate}, {args.epochs} epochs (CoNLL 8; SST-2 3, "
-        f"batch 128, rate 2e-4), layer decay {args.layer_decay}, {args.dtype}, "
+        f"batch size {args.batch_size}, lr {args.lr}, {args.epochs} epochs (CoNLL 8; SST-2 3, "
+        f"batch size 128, lr 2e-4), layer decay {args.layer_decay}, {args.dtype}, "
         f"{args.seeds} seeds, {args.jobs} at a time"
     )
 
