@@ -37,7 +37,7 @@ def test_neighbours_sums_and_pictures(run, folder, tmp_path):
 
 
 def test_an_analogy_from_a_file_and_the_odd_one(run, folder, words, tmp_path):
-    file = export_vectors(words, tmp_path / "words.vec")
+    file = export_vectors(words.module, tmp_path / "words.vec")
     asked = run("similar", file, "--limit", "4", "--analogy", "man", "king", "woman", "--top", "1")
     assert asked.stdout.splitlines()[1].startswith("queen\t")
     odd = run("similar", folder, "-", "--odd", "--json", stdin="king\nqueen\ncabbage\n")
@@ -73,7 +73,7 @@ def test_files_without_a_first_line(run, folder, tmp_path):
 def test_files_are_judged_as_folders_are(run, folder, words, tmp_path):
     first, second = tmp_path / "first.txt", tmp_path / "second.txt"
     for file in (first, second):
-        export_vectors(words, file, header=file is first)
+        export_vectors(words.module, file, header=file is first)
     questions, pairs = tmp_path / "questions.txt", tmp_path / "pairs.csv"
     questions.write_text("man king woman queen\nwoman queen man king\n")
     pairs.write_text("man,king,9\nman,woman,3\nking,cabbage,1\n")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import cloze
+from cloze.checkpoint.ngram import save_arpa
 from cloze.cli.format import BAR_WIDTH, format_bar
 from grams import text_model
 from helpers import check_mentions
@@ -66,7 +67,7 @@ def test_several_texts_in_one_table(run, folder):
 
 @pytest.mark.parametrize("name", ["x.arpa", "x.arpa.gz"])
 def test_a_file_of_others(run, folder, tmp_path, name):
-    file = cloze.load(folder).save_arpa(tmp_path / name)
+    file = save_arpa(cloze.load(folder), tmp_path / name)
     same = run("suggest", folder, "the dog", "--top", "2")
     assert run("suggest", file, "the dog", "--top", "2").stdout == same.stdout
     (tmp_path / "text.txt").write_text("the dog sat\n", encoding="utf-8")

@@ -88,7 +88,7 @@ def test_bad_rows_end_it_or_are_counted(run, corpus: Path, tmp_path: Path) -> No
         (
             ["--column", "x", "--kind", "word", "--byte-fallback"],
             1,
-            ("words", "bytes"),
+            ("byte_fallback", "wordpiece"),
         ),
     ],
 )

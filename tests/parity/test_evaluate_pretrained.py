@@ -62,7 +62,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
         ).tolist()
         if family == "bert":
             pairs.append(int(out.seq_relationship_logits.argmax()) == one.labels[0])
-    assert made.counts["hidden"] == len(hits) > 10
+    assert made.counts["masked"] == len(hits) > 10
     assert made.scores["mlm_accuracy"] == pytest.approx(sum(hits) / len(hits))
     assert made.scores["mlm_loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-5)
     if pairs:

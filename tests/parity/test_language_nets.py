@@ -15,7 +15,7 @@ def test_an_nnlm_is_the_equation(variety):
     model = neural_model(variety)
     weights = {name: w.double().numpy() for name, w in model.module.state_dict().items()}
     context = [3, 7, 5]
-    x = np.concatenate([weights["words.weight"][word] for word in context])
+    x = np.concatenate([weights["embeddings.weight"][word] for word in context])
     hidden = np.tanh(weights["hidden.bias"] + weights["hidden.weight"] @ x)
     y = weights["output.bias"] + weights["output.weight"] @ hidden
     if variety == "direct":

@@ -190,7 +190,7 @@ def test_vectors_have_names_and_keep_the_rows_of_a_table(model):
 
 def test_a_search_finds_the_layers(model):
     pipeline = make_pipeline(Embedder(model), LogisticRegression(C=100, max_iter=5000))
-    grid = {"embedder__layers": ["last", [0]], "embedder__pooling": ["cls", "mean"]}
+    grid = {"embedder__layers": [[0], "last"], "embedder__pooling": ["mean", "cls"]}
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise")
     search.fit(GOOD + BAD, [1] * 6 + [0] * 6)
     assert len(search.cv_results_["params"]) == 4

@@ -169,7 +169,7 @@ for _family in (
         module="cloze.models.bert:Bert",
         layout="cloze.interop.encoders:BERT",
         capabilities=encoder_capabilities,
-        recipe="bert-mini",
+        recipe="laptop",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
@@ -191,7 +191,7 @@ for _family in (
         module="cloze.models.modernbert:ModernBert",
         layout="cloze.interop.encoders:MODERNBERT",
         capabilities=encoder_capabilities,
-        recipe="fast",
+        recipe="laptop",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(

@@ -273,7 +273,7 @@ def test_a_folder_that_is_not_there(tmp_path):
         ("~nosuchuser/x", "~nosuchuser/x"),
         ("x" * 300, "too long"),
         ("x" * 300 + ".arpa", "too long"),
-        ("x" * 200 + "/" + "y" * 200, "folder"),
+        ("x" * 200 + "/" + "y" * 200, "x" * 200),
     ],
 )
 def test_a_path_that_cannot_be_one(name, said, tmp_path, monkeypatch):

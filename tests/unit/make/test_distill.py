@@ -117,7 +117,7 @@ def test_the_folder_is_a_distilbert_of_half_the_layers(student, teacher):
     (fill, *_) = json.loads((out / "fills.json").read_text())
     assert len(fill["before"]) == len(fill["after"]) == len(fill["teacher"]) == 5
     page = (out / "report.html").read_text()
-    for title in ("Soft targets", "Cosine loss", "MLM accuracy", "teacher"):
+    for title in ("Soft-target loss", "Cosine loss", "MLM accuracy", "teacher"):
         assert title in page
 
 
@@ -207,7 +207,7 @@ def test_the_display_tells_of_the_teacher(student):
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(render_panel(seen, title="m", width=88))
     shown = console.export_text()
-    for words in ("soft targets", "cosine loss", "MLM loss", "teacher"):
+    for words in ("soft-target loss", "cosine loss", "MLM loss", "teacher"):
         assert words in shown
 
 

@@ -148,7 +148,7 @@ def test_answers_are_learned(base, tmp_path):
     assert kept == {"kind": "kept", "step": ended.best_step, **ended.scores}
     result, *_, data, _ = build_report(tmp_path / "m").data["sections"]
     told = {fact["label"]: fact["value"] for fact in result["parts"][0]["facts"]}
-    assert told == {"F1": ended.scores["f1"], "exact": ended.scores["exact"]}
+    assert told == {"F1": ended.scores["f1"], "exact match": ended.scores["exact"]}
     assert "classes" not in {fact["label"] for fact in data["parts"][0]["facts"]}
 
 

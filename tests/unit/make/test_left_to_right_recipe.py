@@ -62,7 +62,7 @@ def test_the_folder_holds_a_causal_model(made):
 
 def test_the_report_shows_what_was_learned(made):
     page = (made / "report.html").read_text()
-    for words in ("LM accuracy", "Next tokens guessed right", "perplexity"):
+    for words in ("LM accuracy", "next tokens that are predicted correctly", "perplexity"):
         assert words in page
     assert "MLM accuracy" not in page
 

@@ -59,7 +59,7 @@ def test_the_folder_holds_the_model_alone_and_the_state_all(both):
 
 def test_the_report_shows_what_was_learned(both):
     page = (both / "report.html").read_text()
-    for words in ("told apart", "Replaced tokens", "Generator accuracy", "all original"):
+    for words in ("Replaced-token detection", "Generator accuracy", "All-original baseline"):
         assert words in page
 
 

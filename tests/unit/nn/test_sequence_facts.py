@@ -149,7 +149,7 @@ def test_every_score_by_its_equation():
         "cosine": 10 * torch.cosine_similarity(one, other, dim=0),
     }
     for name, value in expected.items():
-        assert found[name][1, 2].item() == pytest.approx(value.item(), rel=1e-5)
+        assert found[name][1, 2].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-6)
     kinds = [type(score) for score in made.values()]
     assert kinds == [DotScore, GeneralScore, AdditiveScore, CosineScore]
 

@@ -79,7 +79,7 @@ def test_a_translator_by_length_too(tmp_path):
     assert made.notes["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     page = made.save(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<svg" in page
-    assert "<dt>precision, 1-grams</dt>" in page
+    assert "<dt>1-gram precision</dt>" in page
     assert "precision_1" not in page
     with raises(InputError, "translator", "1"):
         cloze.evaluate(translator("transformer"), files[:1])
