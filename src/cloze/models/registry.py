@@ -21,6 +21,10 @@ ENTRY_POINTS = "cloze.families"
 Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
 
 
+class PluginWarning(UserWarning):
+    """The family of another package could not be loaded."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     """What a folder holds, as far as it decides what the model can do."""
@@ -156,6 +160,7 @@ def _load_plugins() -> None:
         except Exception as error:
             warnings.warn(
                 f"the model family {entry.name} ({entry.value}) could not be loaded: {error}",
+                PluginWarning,
                 stacklevel=2,
             )
 

@@ -3,12 +3,12 @@
 b rows, t tokens, l layers, d width, v vocabulary.
 """
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor, nn
 
 from cloze.data.language_model_batches import LOSS_NAME, LanguageModelBatch
-from cloze.models.lstm import LSTM
-from cloze.models.nnlm import NNLM
 from cloze.objectives.core import (
     DeviceBatch,
     Terms,
@@ -16,6 +16,22 @@ from cloze.objectives.core import (
     cross_entropy,
     upcast_to_float32,
 )
+
+State = tuple[Tensor, ...]
+
+
+@runtime_checkable
+class RecurrentModel(Protocol):
+    """A language model with a state, such as an LSTM."""
+
+    def __call__(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """The vectors at every token (b t d), and the state after the last one."""
+
+    def init_state(self, batch_size: int) -> State:
+        """The state before the first token: tensors of the shape l b d."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits over the vocabulary: … d -> … v."""
 
 
 class StatefulLSTM(nn.Module):
@@ -25,11 +41,13 @@ class StatefulLSTM(nn.Module):
     exactly, and stay in place, so that the step can be captured in a CUDA graph.
     """
 
-    def __init__(self, model: LSTM, rows: int) -> None:
+    def __init__(self, model: RecurrentModel, rows: int) -> None:
         super().__init__()
         self.model = model
-        self.names = ("hidden", "cell")[: model.rnn.state_parts]
-        for name, part in zip(self.names, model.init_state(rows), strict=True):
+        state = model.init_state(rows)
+        others = (f"state_{number}" for number in range(2, len(state)))
+        self.names = ("hidden", "cell", *others)[: len(state)]
+        for name, part in zip(self.names, state, strict=True):
             self.register_buffer(name, part)  # l b d
 
     def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
@@ -44,7 +62,7 @@ class StatefulLSTM(nn.Module):
 
 
 def language_model_objective(
-    model: NNLM | StatefulLSTM,
+    model: nn.Module,
     batch: LanguageModelBatch | DeviceBatch,
     rng: torch.Generator | None = None,
 ) -> Terms:

@@ -31,10 +31,13 @@ from cloze.make.sources import check_can_reread, name_sources, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.language import Vocabulary
-from cloze.models.nnlm import NNLM
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
-from cloze.objectives.language_model import StatefulLSTM, language_model_objective
+from cloze.objectives.language_model import (
+    RecurrentModel,
+    StatefulLSTM,
+    language_model_objective,
+)
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
@@ -120,7 +123,7 @@ def _train(
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
     module, rows = model.module, recipe.run.batch_size
-    net = module if isinstance(module, NNLM) else StatefulLSTM(module, rows)
+    net = StatefulLSTM(module, rows) if isinstance(module, RecurrentModel) else module
     evaluation = _Evaluation(model, lines.dev)
     result = fit(
         TrainingJob(
@@ -196,7 +199,7 @@ def _batches(
     text: RunningText, recipe: LanguageModelRecipe, model: Model
 ) -> ContextWindows | BPTTBatches:
     run, module = recipe.run, model.module
-    if not isinstance(module, NNLM):
+    if isinstance(module, RecurrentModel):
         sizes = {"batch": run.batch_size, "num_steps": run.bptt_length, "seed": run.seed}
         return BPTTBatches(text.ids, reset_prob=run.state_reset_prob, **sizes)
     order = module.config.order
