@@ -136,7 +136,9 @@ def test_a_language_model_from_text_to_a_text(cloze, place):
     assert 1 < found["perplexity"] < 40  # of about 75 words
     told = json.loads(cloze("suggest", out, "the cat", "--top", "3", "--json").stdout)
     assert len(told["suggestions"]) == 3
-    written = json.loads(cloze("generate", out, "the cat", "--length", "4", "--json").stdout)
+    written = json.loads(
+        cloze("generate", out, "the cat", "--max-new-tokens", "4", "--json").stdout
+    )
     assert written["continuations"][0]["tokens"]
     table = json.loads(cloze("compare", out, place / "lines.txt", "--json").stdout)
     assert [one["model"] for one in table["models"]] == [str(out)]

@@ -4,6 +4,7 @@ torch is imported only for modules that need it: n-grams and word vectors do wit
 """
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,9 +187,13 @@ class Model(Generic[M, C]):
 
 
 def token_limit(config: Any, tokenizer: Tokenizer, pooling: Pooling | None) -> int:  # noqa: ANN401
-    """The lower of the model's positions and of what the pooling or the tokenizer allows."""
-    allowed = (pooling and pooling.limit) or tokenizer.max_length
-    return min(limit for limit in (config.max_positions, allowed) if limit)
+    """The lower of the model's positions and of what the pooling or the tokenizer allows.
+
+    Models without positions, such as n-grams and recurrent nets, read texts of any length.
+    """
+    allowed = (pooling and pooling.limit) or getattr(tokenizer, "max_length", None)
+    limits = (getattr(config, "max_positions", None), allowed)
+    return min((limit for limit in limits if limit), default=sys.maxsize)
 
 
 def check_capability(model: Model, function: str) -> None:
