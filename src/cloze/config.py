@@ -211,12 +211,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}", fix="correct that line") from None
 
 
-def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
-    """The text of a TOML file that `read_toml` and `from_mapping` turn back."""
-    values = config if isinstance(config, Mapping) else to_mapping(config, from_data=False)
-    return _lines(values, "").lstrip("\n")
-
-
 def override(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """`values` with settings such as "optimizer.lr=1e-4" or {"optimizer.lr": 1e-4} applied."""
     changed = _copy(values)
@@ -259,7 +253,7 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """`value` itself, or an error that names the choices."""
     known = list(choices)
     if value not in known:
-        raise ConfigError(f"{name} {_shown(value)} is unknown", fix=suggest(value, known))
+        raise ConfigError(f"{name} {_shorten_repr(value)} is unknown", fix=suggest(value, known))
     return value
 
 
@@ -325,9 +319,11 @@ def _check(name: str, hint: Any, value: object, marks: tuple[Any, ...]) -> None:
 
 def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
     if not isinstance(value, tuple | list):
-        raise ConfigError(f"{name} is {_shown(value)}", fix="use a list")
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
-        raise ConfigError(f"{name} is {_shown(list(value))}", fix=f"use a list of {len(inner)}")
+        raise ConfigError(
+            f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
+        )
     for item in value:
         _check(name, inner[0], item, ())
 
@@ -335,10 +331,10 @@ def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
 def _check_scalar(name: str, kind: type, value: object, marks: tuple[Any, ...]) -> None:
     if not _is_of(kind, value):
         allowed = next((f" {mark}" for mark in marks if isinstance(mark, Range)), "")
-        raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[kind]}{allowed}")
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[kind]}{allowed}")
     for mark in marks:
         if isinstance(mark, Range) and value not in mark:  # type: ignore[operator]
-            raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[kind]} {mark}")
+            raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[kind]} {mark}")
         if isinstance(mark, Choices):
             one_of(name, str(value), mark.names)
 
@@ -352,7 +348,7 @@ def _is_of(kind: type, value: object) -> bool:
     return isinstance(value, kind)
 
 
-def _shown(value: object) -> str:
+def _shorten_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -394,9 +390,11 @@ def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
 
 def _several(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} is {_shown(value)}", fix="use a list")
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
-        raise ConfigError(f"{name} is {_shown(list(value))}", fix=f"use a list of {len(inner)}")
+        raise ConfigError(
+            f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
+        )
     return tuple(_typed(inner[0], item, name) for item in value)
 
 
@@ -407,7 +405,7 @@ def _table(kind: type[C], value: object, name: str) -> C:
     the field alone: "lr is 7".
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} is {_shown(value)}", fix="it is a table of settings")
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="it is a table of settings")
     read = getattr(kind, "from_table", None)
     if read is not None:
         made: C = read(value, name)
@@ -425,7 +423,7 @@ def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
     if hint is float and type(value) is int:
         return float(value)
     if hint in _NAMES and type(value) is not hint:
-        raise ConfigError(f"{name} is {_shown(value)}", fix=f"use {_NAMES[hint]}")
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[hint]}")
     return value
 
 
@@ -442,30 +440,3 @@ def _value(text: str) -> Any:  # noqa: ANN401
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
-
-
-def _lines(values: Mapping[str, Any], table: str) -> str:
-    plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
-    text = f"\n[{table}]\n" if table and plain else ""
-    text += "".join(f"{key} = {_literal(value)}\n" for key, value in plain.items())
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            text += _lines(value, f"{table}.{key}" if table else key)
-    return text
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = "".join(_escape(character) for character in value)
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return f"[{', '.join(map(_literal, value))}]"
-    return repr(value)
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08X}"

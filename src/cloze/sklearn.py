@@ -201,7 +201,7 @@ class _Tuner(_OfTexts):
             return check_random_state(self.random_state).randint(1 << 31)
         return self.random_state
 
-    def _predicted(self, X: TextsOrPairs) -> list[Classification]:
+    def _predict(self, X: TextsOrPairs) -> list[Classification]:
         check_is_fitted(self)
         return predict(self.model_, _examples(X))
 
@@ -260,7 +260,7 @@ class Classifier(ClassifierMixin, _Tuner):  # type: ignore[misc]
 
     def predict_proba(self, X: TextsOrPairs) -> Vectors:
         """The probability of every class, in the order of `classes_`."""
-        found = self._predicted(X)
+        found = self._predict(X)
         names = _names(self.classes_)
         rows = [[one.scores[name] for name in names] for one in found]
         return np.array(rows, np.float32).reshape(len(found), len(names))
@@ -277,7 +277,7 @@ class Regressor(RegressorMixin, _Tuner):  # type: ignore[misc]
 
     def predict(self, X: TextsOrPairs) -> NDArray[np.float64]:
         """The number of each."""
-        return np.array([one.score for one in self._predicted(X)])
+        return np.array([one.score for one in self._predict(X)])
 
 
 def _texts(X: Texts) -> list[str]:

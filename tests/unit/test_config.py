@@ -21,9 +21,9 @@ from cloze.config import (
     override,
     read_toml,
     suggest,
-    to_toml,
 )
 from cloze.errors import ConfigError
+from cloze.make.run_folder import to_toml
 from helpers import raises
 
 

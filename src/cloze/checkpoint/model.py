@@ -199,10 +199,10 @@ def token_limit(config: Any, tokenizer: Tokenizer, pooling: Pooling | None) -> i
 def check_capability(model: Model, function: str) -> None:
     """Raise unless a model's family supports a function; what its heads allow is not checked."""
     if model.family.kind != "encoder" and function not in model.capabilities:
-        raise unsupported(model, function)
+        raise unsupported_function_error(model, function)
 
 
-def unsupported(model: Model, function: str) -> InputError:
+def unsupported_function_error(model: Model, function: str) -> InputError:
     """The error of a function that a model does not support."""
     family = model.family
     name = "an encoder" if family.kind == "encoder" else family.description

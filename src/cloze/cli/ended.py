@@ -25,7 +25,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
     if as_json:
         print_json(ended.to_dict())
     elif ended.task is None:
-        _pretrained(ended, verb)
+        _print_pretraining(ended, verb)
     elif ended.task == "translate":
         _translator(ended)
     else:
@@ -34,7 +34,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
         raise typer.Exit(exit_status(ended.stopped))
 
 
-def _pretrained(ended: "RunResult", verb: str) -> None:
+def _print_pretraining(ended: "RunResult", verb: str) -> None:
     rows: list[tuple[str, object]] = [
         *([("steps", ended.steps), ("tokens", ended.tokens)] if ended.steps else []),
         ("time", format_duration(ended.seconds)),

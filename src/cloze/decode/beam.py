@@ -93,7 +93,7 @@ def beam_search(
             live = totals.new_tensor(values).unflatten(0, (len(active), search.size))
             said = torch.cat([said[order], tokens[:, None]], 1)
             state = stepper.reorder(state, order)
-    return [sentence.ranked(search) for sentence in sentences]
+    return [sentence.rank(search) for sentence in sentences]
 
 
 _Choice = tuple[float, int, int]
@@ -121,27 +121,29 @@ class _Sentence:
             if word != eos:
                 alive.append((value, row, word))
             elif rank < search.size:
-                self.ended.append(self._made(said[row].tolist(), value, search, ended=True))
+                self.ended.append(
+                    self._make_hypothesis(said[row].tolist(), value, search, ended=True)
+                )
         self.ended = _best(self.ended, search.size)
         if self.length == self.limit:
             self.cut = [
-                self._made([*said[row].tolist(), word], value, search, ended=False)
+                self._make_hypothesis([*said[row].tolist(), word], value, search, ended=False)
                 for value, row, word in alive
             ]
             return []
-        if not alive or self._settled(alive[0][0], search):
+        if not alive or self._is_finished(alive[0][0], search):
             return []
         missing = search.size - len(alive)  # a small vocabulary, or most of it forbidden
         return alive + [(-math.inf, alive[0][1], alive[0][2])] * missing
 
-    def ranked(self, search: BeamConfig) -> list[Hypothesis]:
+    def rank(self, search: BeamConfig) -> list[Hypothesis]:
         return [*self.ended, *_best(self.cut, search.size)][: search.n_best]
 
-    def _settled(self, best: float, search: BeamConfig) -> bool:
+    def _is_finished(self, best: float, search: BeamConfig) -> bool:
         full = len(self.ended) == search.size
         return full and search.score(best, self.length + 1) <= self.ended[-1].score
 
-    def _made(
+    def _make_hypothesis(
         self, tokens: list[int], value: float, search: BeamConfig, *, ended: bool
     ) -> Hypothesis:
         return Hypothesis(

@@ -159,7 +159,7 @@ def _normalize_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in the old spelling, whichever they come in."""
     told = dict(values)
     if told.get("rope_scaling"):
-        raise _unsupported("rope_scaling", told["rope_scaling"])
+        raise _unsupported_setting_error("rope_scaling", told["rope_scaling"])
     if (kinds := told.get("layer_types")) is not None:
         layers = told.get("num_hidden_layers", ModernBertConfig.num_layers)
         old = told.get("global_attn_every_n_layers")
@@ -210,11 +210,11 @@ def _read_theta(rope: object, kind: str, old: object) -> object:
         )
     said = rope.get(kind) or {}
     if said.get("rope_type", said.get("type", "default")) != "default" or set(said) - ROPE:
-        raise _unsupported("rope_parameters", said)
+        raise _unsupported_setting_error("rope_parameters", said)
     return said.get("rope_theta", old)
 
 
-def _unsupported(name: str, value: object) -> ConfigError:
+def _unsupported_setting_error(name: str, value: object) -> ConfigError:
     return ConfigError(
         f"config.json sets {name} to {value!r}, which changes the computation",
         fix="cloze computes rotary angles of the default kind only; use a folder that has those",

@@ -13,7 +13,7 @@ from cloze.checkpoint.source import UNPLACED
 from cloze.checkpoint.task import READER_FILE, TASK_FILE
 from cloze.checkpoint.weights import CONFIG, INDEX, SINGLE
 from cloze.checkpoint.word2vec import VOCABULARY as WORDS
-from cloze.config import to_toml
+from cloze.config import to_mapping
 from cloze.errors import FolderError, InputError
 from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text
 from cloze.train.consumers import require_tensorboard
@@ -241,3 +241,36 @@ def _remove_files(folder: Path, patterns: Iterable[str], *, folders: bool = Fals
                 path.unlink()
             elif folders:
                 shutil.rmtree(path)
+
+
+def to_toml(config: "DataclassInstance | Mapping[str, Any]") -> str:
+    """The text of a TOML file that `read_toml` and `from_mapping` turn back."""
+    values = config if isinstance(config, Mapping) else to_mapping(config, from_data=False)
+    return _format_table(values, "").lstrip("\n")
+
+
+def _format_table(values: Mapping[str, Any], table: str) -> str:
+    plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+    text = f"\n[{table}]\n" if table and plain else ""
+    text += "".join(f"{key} = {_format_value(value)}\n" for key, value in plain.items())
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            text += _format_table(value, f"{table}.{key}" if table else key)
+    return text
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = "".join(_escape(character) for character in value)
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_format_value, value))}]"
+    return repr(value)
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

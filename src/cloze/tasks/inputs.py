@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, not_a_model, unsupported
+from cloze.checkpoint.model import Model, not_a_model, unsupported_function_error
 from cloze.checkpoint.word2vec import make_model
 from cloze.decode.language import is_language_model, language_model
 from cloze.errors import InputError
@@ -42,7 +42,7 @@ def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
     if not isinstance(found, Model):
         raise not_a_model(model)
     if found.family.kind != kind:
-        raise unsupported(found, function)
+        raise unsupported_function_error(found, function)
     return found
 
 
@@ -56,7 +56,7 @@ def open_language_model(model: object, function: str) -> LanguageModel:
     """The language model that is given or in the folder that is named; it may be the user's own."""
     found = resolve_model(model)
     if isinstance(found, Model) and found.family.language_model is None:
-        raise unsupported(found, function)
+        raise unsupported_function_error(found, function)
     return language_model(found)
 
 

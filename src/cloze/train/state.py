@@ -143,7 +143,7 @@ def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | 
     }
     moments = {
         f"{name}.{key}": _copy_to_cpu(value, distributed)
-        for name, weight in _trained(state).items()
+        for name, weight in _optimizer_weights(state).items()
         for key, value in state.optimizer.state.get(weight, {}).items()
         if isinstance(value, Tensor)
     }
@@ -193,7 +193,7 @@ def _restore_optimizer(state: TrainState, saved: SavedState) -> None:
         weight, _, key = name.rpartition(".")
         moments.setdefault(weight, {})[key] = value
     whole_state = state.optimizer.state_dict()
-    trained = _trained(state)
+    trained = _optimizer_weights(state)
     whole_state["state"] = {
         index: {
             key: distribute_like(value, weight) if value.shape == weight.shape else value
@@ -216,7 +216,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(found.values())
 
 
-def _trained(state: TrainState) -> dict[str, Tensor]:
+def _optimizer_weights(state: TrainState) -> dict[str, Tensor]:
     """The weights of the optimizer by name, in its order."""
     names = {id(weight): name for name, weight in state.model.named_parameters()}
     return {

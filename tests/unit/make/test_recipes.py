@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.flags import collect_options
-from cloze.config import read_toml, to_mapping, to_toml
+from cloze.config import read_toml, to_mapping
 from cloze.errors import ConfigError
 from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.language_model.recipe import LanguageModelRecipe
@@ -17,6 +17,7 @@ from cloze.make.recipe.complete import CLASSES, recipe
 from cloze.make.recipe.options import find_options
 from cloze.make.recipe.recipe_files import list_recipes
 from cloze.make.recipe.run import CHANGEABLE, UNITS, PretrainRun, SelectingRun
+from cloze.make.run_folder import to_toml
 from helpers import raises
 
 SHIPPED = json.loads(Path(__file__).with_name("shipped_recipes.json").read_text())

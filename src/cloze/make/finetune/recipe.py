@@ -90,7 +90,7 @@ class TransferConfig(Config):
                     fix=f"leave --{name} out, or use --transfer features",
                 )
 
-    def trained(self, layers: int) -> int:
+    def count_trained_layers(self, layers: int) -> int:
         """The number of layers that are trained, from the top."""
         if self.kind.startswith("last-"):
             return min(layers, int(self.kind.removeprefix("last-")))

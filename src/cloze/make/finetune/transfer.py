@@ -32,7 +32,7 @@ def layer_lr_factors(table: TransferConfig, layers: int) -> Callable[[str], floa
 
 def lowest_trained_depth(table: TransferConfig, layers: int) -> int:
     """The lowest depth that is trained at all."""
-    return 0 if table.kind == "full" else layers + 1 - table.trained(layers)
+    return 0 if table.kind == "full" else layers + 1 - table.count_trained_layers(layers)
 
 
 def unfreeze(module: Encoder, lowest: int) -> None:
