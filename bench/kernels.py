@@ -16,7 +16,7 @@ from torch import Tensor, ops
 from torch.nn import functional as F
 
 from cloze.nn import kernels
-from cloze.nn.rotary import RotaryTable, apply_rotary, compute_rotary_table
+from cloze.nn.positions import RotaryTable, apply_rotary, compute_rotary_table
 from common import tell, versions
 
 TOKENS, WIDTH = 131_072, 64

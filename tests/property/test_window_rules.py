@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
-from cloze.nn.rotary import apply_rotary, compute_rotary_table
+from cloze.nn.positions import apply_rotary, compute_rotary_table
 from helpers import scramble
 
 SHAPE = {

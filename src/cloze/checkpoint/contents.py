@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import TASK_FILE, Task, read_task, task_of_head
@@ -12,8 +12,6 @@ from cloze.checkpoint.weights import CONFIG, Stored, stored_weights
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json
 from cloze.interop.layout import Description, Layout
-from cloze.interop.sentence_transformers import Pooling, body_path, read_pooling
-from cloze.models.language import Vocabulary
 from cloze.models.registry import (
     Contents,
     Family,
@@ -23,6 +21,11 @@ from cloze.models.registry import (
     resolve,
 )
 from cloze.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from cloze.interop.sentence_transformers import Pooling
+
+MODULES_FILE = "modules.json"  # folders of sentence-transformers have it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class FolderContents:
     description: Description
     stored: Mapping[str, Stored]
     tokenizer: Tokenizer | None = None
-    pooling: Pooling | None = None
+    pooling: "Pooling | None" = None
     task: Task | None = None
 
     @property
@@ -91,7 +94,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     tokenizer = None if family.vocabulary == "none" else Tokenizer.load(body)
     if tokenizer is not None:
         _check_tokenizer(tokenizer, family, description.config)
-    pooling = read_pooling(lambda name: read_optional_json(folder, name))
+    pooling = _read_pooling(folder)
     if pooling and pooling.lowercase and tokenizer and not tokenizer.lowercase:
         tokenizer = tokenizer.to_lowercase()
     if (folder / TASK_FILE).is_file():
@@ -125,8 +128,20 @@ def read_family(folder: Path) -> Family | None:
 
 
 def find_body(folder: Path) -> Path:
-    """Where config.json, weights and tokenizer are: here, or where sentence-transformers says."""
+    """The folder of config.json and weights: this one, or the one that modules.json names."""
+    if not (folder / MODULES_FILE).is_file():
+        return folder
+    from cloze.interop.sentence_transformers import body_path
+
     return folder / body_path(lambda name: read_optional_json(folder, name))
+
+
+def _read_pooling(folder: Path) -> "Pooling | None":
+    if not (folder / MODULES_FILE).is_file():
+        return None
+    from cloze.interop.sentence_transformers import read_pooling
+
+    return read_pooling(lambda name: read_optional_json(folder, name))
 
 
 def read_optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
@@ -137,7 +152,12 @@ def read_optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
 def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:  # noqa: ANN401
     """Raise unless the tokenizer's vocabulary is the model's."""
     words = family.vocabulary == "words"
-    size = len(Vocabulary(tokenizer).words) if words else tokenizer.vocab_size
+    if words:
+        from cloze.models.language import Vocabulary
+
+        size = len(Vocabulary(tokenizer).words)
+    else:
+        size = tokenizer.vocab_size
     if size > config.vocab_size or (words and size < config.vocab_size):
         raise FolderError(
             f"the tokenizer has {size:,} {'words' if words else 'tokens'}, "

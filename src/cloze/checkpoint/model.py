@@ -11,13 +11,12 @@ from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cloze.checkpoint.atomic import model_told, whole_files, whole_folder
+from cloze.checkpoint.contents import MODULES_FILE
 from cloze.checkpoint.task import READER_FILE, TASK_FILE, Task, task_of_head, write_task
 from cloze.checkpoint.weights import CONFIG, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.interop.layout import Layout
-from cloze.interop.sentence_transformers import Pooling, write_pooling
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import Contents, Family, get_family, resolve
 from cloze.text.tokenizer import Tokenizer
@@ -27,13 +26,15 @@ if TYPE_CHECKING:
     from torch import nn
     from typing_extensions import TypeVar as DefaultTypeVar
 
+    from cloze.interop.sentence_transformers import Pooling
+
     M = DefaultTypeVar("M", default=Any)
     C = DefaultTypeVar("C", bound=ModelConfig, default=Any)
 else:
     M, C = TypeVar("M"), TypeVar("C")
 
 # Files that not every model has. Without modules.json the other files about pooling have no effect.
-OPTIONAL_FILES = (TASK_FILE, READER_FILE, "modules.json")
+OPTIONAL_FILES = (TASK_FILE, READER_FILE, MODULES_FILE)
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # where a family has them
 
 
@@ -48,7 +49,7 @@ class Model(Generic[M, C]):
     module: M
     config: C
     tokenizer: Tokenizer = None  # type: ignore[assignment]  # word vectors have none
-    pooling: Pooling | None = None
+    pooling: "Pooling | None" = None
     task: Task | None = None  # what it was fine-tuned for
     reader: "nn.Module | None" = None  # a network on the frozen encoder in place of a head
     report: LoadReport = field(default_factory=LoadReport)
@@ -145,6 +146,8 @@ class Model(Generic[M, C]):
 
         An existing folder that is not empty is replaced only with `overwrite`.
         """
+        from cloze.checkpoint.atomic import model_told, whole_folder
+
         target = Path(folder)
         with model_told(target), whole_folder(target, overwrite=overwrite) as work:
             self._write(work)
@@ -152,6 +155,8 @@ class Model(Generic[M, C]):
 
     def save_into(self, folder: Path) -> None:
         """Put the model into a folder that holds other things too, completely or not at all."""
+        from cloze.checkpoint.atomic import model_told, whole_files
+
         with model_told(folder), whole_files(folder, OPTIONAL_FILES) as work:
             self._write(work)
 
@@ -180,13 +185,15 @@ class Model(Generic[M, C]):
         if self.task and self.task != task_of_head(self.head):  # else the head says it all
             write_json(work / TASK_FILE, write_task(self.task), indent=2)
         if self.pooling:
+            from cloze.interop.sentence_transformers import write_pooling
+
             width = int(self.config.hidden_size)  # type: ignore[attr-defined]
             files = write_pooling(self.pooling, width, self.limit)
             for name, content in files.items():
                 write_json(work / name, content, indent=2)
 
 
-def token_limit(config: Any, tokenizer: Tokenizer, pooling: Pooling | None) -> int:  # noqa: ANN401
+def token_limit(config: Any, tokenizer: Tokenizer, pooling: "Pooling | None") -> int:  # noqa: ANN401
     """The lower of the model's positions and of what the pooling or the tokenizer allows.
 
     Models without positions, such as n-grams and recurrent nets, read texts of any length.

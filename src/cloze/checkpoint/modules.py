@@ -18,7 +18,6 @@ from cloze.errors import FolderError
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.base import ModelConfig
-from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import READERS
 from cloze.nn.utils import skip_allocation
 
@@ -49,7 +48,12 @@ def load_module(
     reader = _load_reader(contents)
     if reader is not None:
         reader = reader.to(device)
-    return move_to_device(module, device, dtype).eval(), reader, report
+    module = module.to(device=device, dtype=dtype).eval()
+    if device.type == "cuda":
+        from cloze.nn.fuse import fuse
+
+        module = fuse(module)
+    return module, reader, report
 
 
 def write_module(

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.config import from_mapping, in_range, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError
-from cloze.interop.own import check_version
+from cloze.interop.layout import check_version
 from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"

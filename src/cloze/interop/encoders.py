@@ -12,7 +12,7 @@ from cloze.config import in_range
 from cloze.errors import ConfigError
 from cloze.interop.huggingface import HuggingFaceLayout
 from cloze.models.configs.base import MAX_LAYERS
-from cloze.models.configs.modernbert import ModernBertConfig
+from cloze.models.registry import get_family
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
@@ -161,7 +161,8 @@ def _normalize_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     if told.get("rope_scaling"):
         raise _unsupported_setting_error("rope_scaling", told["rope_scaling"])
     if (kinds := told.get("layer_types")) is not None:
-        layers = told.get("num_hidden_layers", ModernBertConfig.num_layers)
+        default = get_family("modernbert").config_class.num_layers
+        layers = told.get("num_hidden_layers", default)
         old = told.get("global_attn_every_n_layers")
         told["global_attn_every_n_layers"] = _read_period(kinds, layers, old)
     rope = told.get("rope_parameters")

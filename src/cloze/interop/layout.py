@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from cloze.errors import FolderError
 from cloze.models.configs.base import ModelConfig
 
 Shape = tuple[int, ...]
@@ -57,6 +58,16 @@ class Description:
     # settings that we do not know and that do not change the computation, and unknown classes
     ignored: tuple[str, ...] = ()
     format_version: int | None = None  # of our own families
+
+
+def check_version(version: object, file: str, newest: int) -> int:
+    """A format version that we read; one that a newer cloze wrote is an error."""
+    if not isinstance(version, int) or not 1 <= version <= newest:
+        raise FolderError(
+            f"{file} has format_version {version!r}; this version of cloze reads 1 to {newest}",
+            fix="update cloze, or make the folder again",
+        )
+    return version
 
 
 class Layout(ABC):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from cloze.config import from_mapping, to_mapping
 from cloze.errors import ConfigError, FolderError
-from cloze.interop.layout import Description, Layout
+from cloze.interop.layout import Description, Layout, check_version
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import get_family
 
@@ -85,16 +85,6 @@ class OwnLayout(Layout):
                 value = self.rename_settings(value, f"{path}.")
             found[self.version_1_settings.get(path, key)] = value
         return found
-
-
-def check_version(version: object, file: str, newest: int) -> int:
-    """A format version that we read; one that a newer cloze wrote is an error."""
-    if not isinstance(version, int) or not 1 <= version <= newest:
-        raise FolderError(
-            f"{file} has format_version {version!r}; this version of cloze reads 1 to {newest}",
-            fix="update cloze, or make the folder again",
-        )
-    return version
 
 
 _RECURRENT = {"width": "hidden_size", "embedding": "embedding_size", "layers": "num_layers"}

@@ -14,7 +14,7 @@ from cloze.errors import ConfigError
 from cloze.nn.context import AttentionContext
 from cloze.nn.layers import dropout
 from cloze.nn.layout import Packed, Varlen
-from cloze.nn.rotary import RotaryTable, apply_rotary
+from cloze.nn.positions import RotaryTable, apply_rotary
 
 
 class KeyValue(NamedTuple):

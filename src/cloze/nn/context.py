@@ -16,7 +16,7 @@ from cloze.nn.layout import (
     apply_sliding_window,
     expand_mask,
 )
-from cloze.nn.rotary import RotaryTable, compute_rotary_table
+from cloze.nn.positions import RotaryTable, compute_rotary_table
 
 
 class AttentionContext:

@@ -17,7 +17,7 @@ from cloze.nn.block import FeedForward, GatedFeedForward, PostNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.fuse import FUSED, fuse, move_to_device, unfuse
 from cloze.nn.layout import Packed, Varlen
-from cloze.nn.rotary import RotaryTable, apply_rotary
+from cloze.nn.positions import RotaryTable, apply_rotary
 from helpers import ENCODERS, scramble
 
 SHAPE = {

@@ -19,7 +19,7 @@ from cloze.nn.context import AttentionContext
 from cloze.nn.fuse import fuse
 from cloze.nn.kernels.tiles import SMALL
 from cloze.nn.layout import Varlen
-from cloze.nn.rotary import compute_rotary_table
+from cloze.nn.positions import compute_rotary_table
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,7 +9,7 @@ from cloze.nn.attention import Attention, RotaryAttention
 from cloze.nn.block import GatedFeedForward, PreNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed, apply_sliding_window, expand_mask, window_mask
-from cloze.nn.rotary import THETA, apply_rotary, compute_rotary_table
+from cloze.nn.positions import ROPE_THETA, apply_rotary, compute_rotary_table
 
 CPU = torch.device("cpu")
 
@@ -43,12 +43,12 @@ def test_the_result_has_the_dtype_of_the_input():
 
 
 def test_positions_are_selected_from_a_table():
-    table, positions = compute_rotary_table(9, 4, theta=THETA), torch.tensor([0, 1, 2, 0, 1])
+    table, positions = compute_rotary_table(9, 4, theta=ROPE_THETA), torch.tensor([0, 1, 2, 0, 1])
     assert torch.equal(table.select(positions).sin[3:], table.sin[:2])
 
 
 def test_attention_sees_distances_and_not_positions(monkeypatch):
-    attention = RotaryAttention(16, 2, bias=False, rope_theta=THETA).eval()
+    attention = RotaryAttention(16, 2, bias=False, rope_theta=ROPE_THETA).eval()
     x, table = random(1, 5, 16), compute_rotary_table(40, 8)
 
     def weights(positions):
@@ -65,7 +65,7 @@ def test_attention_sees_distances_and_not_positions(monkeypatch):
 def test_masks_and_tables_are_computed_once_for_all_layers_of_a_kind():
     layers = [
         RotaryAttention(16, 2, rope_theta=theta, window_size=window)
-        for theta, window in ((160_000.0, None), (THETA, 4), (THETA, 4))
+        for theta, window in ((160_000.0, None), (ROPE_THETA, 4), (ROPE_THETA, 4))
     ]
     context = context_of(9, torch.ones(2, 9))
     for layer in layers:
