@@ -27,7 +27,7 @@ from rich.table import Table
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.make.float8 import round_weights, save_float8, to_float8
 from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig

@@ -33,7 +33,7 @@ from torch import nn
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.data.parallel_text import read_lines_of_file
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent

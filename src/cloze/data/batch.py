@@ -1,9 +1,9 @@
-"""Batches of packed sequences for pre-training, without padding.
+"""Batches of packed sequences, without padding.
 
 n tokens, b sequences, m masked tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
@@ -83,3 +83,21 @@ class PackedBatch:
             masked_positions=self.masked_positions[chosen] - begin,
             targets=self.targets[chosen],
         )
+
+
+def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of sequences, longest first, in batches of at most `batch_tokens` (one at least).
+
+    Neighbours have nearly the same length, so that a packed batch has few runs of equal lengths;
+    the longest come first, so that a batch that does not fit into memory fails at once.
+    """
+    batch: list[int] = []
+    room = batch_tokens
+    for index in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        if batch and lengths[index] > room:
+            yield batch
+            batch, room = [], batch_tokens
+        batch.append(index)
+        room -= lengths[index]
+    if batch:
+        yield batch

@@ -1,7 +1,7 @@
 """Samples into batches of a fixed number of places, almost all of them filled."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -185,21 +185,3 @@ class Batches:
                 fix=f"make per_step a multiple of {world}",
             )
         return range(step * size + rank, (step + 1) * size, world)
-
-
-def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of sequences, longest first, in batches of at most `batch_tokens` (one at least).
-
-    Neighbours have nearly the same length, so that a packed batch has few runs of equal lengths;
-    the longest come first, so that a batch that does not fit into memory fails at once.
-    """
-    batch: list[int] = []
-    room = batch_tokens
-    for index in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        if batch and lengths[index] > room:
-            yield batch
-            batch, room = [], batch_tokens
-        batch.append(index)
-        room -= lengths[index]
-    if batch:
-        yield batch

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.errors import InputError
 from cloze.models.language import LoadedModel, batches
 from cloze.nn.layout import Packed

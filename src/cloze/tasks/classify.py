@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
-from cloze.data.labelled.examples import Origin, TextExample
+from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
@@ -21,7 +21,6 @@ from cloze.tasks.inference import (
     check_pair_support,
     compute_logits,
     encode_long,
-    label_index,
     predicts_next_sentence,
     resolve_task,
 )

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike

@@ -10,37 +10,35 @@
 | word vectors | analogies, rated pairs of words | accuracy, correlation |
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cloze.checkpoint.model import Model
 from cloze.files import PathLike
-from cloze.models.language import LanguageModel
-from cloze.models.word2vec import WordVectors
+from cloze.models.registry import resolve
 from cloze.progress import ProgressCallback
-from cloze.tasks.evaluate_labelled import Columns, Data, evaluate_labelled
-from cloze.tasks.evaluate_similarity import evaluate_similarity
-from cloze.tasks.evaluate_text import evaluate_language_model, evaluate_masked
-from cloze.tasks.evaluate_translator import evaluate_translator
-from cloze.tasks.evaluate_word_vectors import evaluate_word_vectors
+from cloze.tasks.evaluate_labelled import Columns, Data
 from cloze.tasks.evaluation import CorpusEvaluation, Evaluation, check_options, evaluation_kind
 from cloze.tasks.inputs import resolve_model
 from cloze.tasks.predictions import check_predictions_path, write_predictions
+
+if TYPE_CHECKING:
+    from cloze.models.language import LanguageModel
+    from cloze.models.word2vec import WordVectors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
     """How models of one kind are evaluated."""
 
-    function: Callable[..., Evaluation | CorpusEvaluation]
+    function: str  # "module:function", imported when it is used
     options: tuple[str, ...]  # of the function
     has_predictions: bool = False  # one for each example
 
 
 EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
     "labelled": Evaluator(
-        function=evaluate_labelled,
+        function="cloze.tasks.evaluate_labelled:evaluate_labelled",
         options=(
             *("truncation", "overlap", "chinese", "swap", "skip_bad", "batch_tokens"),
             *Columns.__annotations__,
@@ -48,7 +46,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
         has_predictions=True,
     ),
     "similarity": Evaluator(
-        function=evaluate_similarity,
+        function="cloze.tasks.evaluate_similarity:evaluate_similarity",
         options=(
             *("text_column", "pair_column", "label_column"),
             *("truncation", "overlap", "skip_bad", "batch_tokens"),
@@ -56,17 +54,25 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
         has_predictions=True,
     ),
     "masked": Evaluator(
-        function=evaluate_masked,
+        function="cloze.tasks.evaluate_text:evaluate_masked",
         options=("max_length", "text_column", "skip_bad", "batch_tokens"),
     ),
-    "language": Evaluator(function=evaluate_language_model, options=("text_column", "skip_bad")),
-    "translator": Evaluator(function=evaluate_translator, options=("beam", "bleu", "truncation")),
-    "words": Evaluator(function=evaluate_word_vectors, options=()),
+    "language": Evaluator(
+        function="cloze.tasks.evaluate_text:evaluate_language_model",
+        options=("text_column", "skip_bad"),
+    ),
+    "translator": Evaluator(
+        function="cloze.tasks.evaluate_translator:evaluate_translator",
+        options=("beam", "bleu", "truncation"),
+    ),
+    "words": Evaluator(
+        function="cloze.tasks.evaluate_word_vectors:evaluate_word_vectors", options=()
+    ),
 }
 
 
 def evaluate(
-    model: Model | LanguageModel | WordVectors | PathLike,
+    model: "Model | LanguageModel | WordVectors | PathLike",
     data: Data,
     *,
     name: str | None = None,
@@ -134,7 +140,7 @@ def evaluate(
     chosen = check_options(given, evaluator.options, kind)
     if predictions is not None:
         check_predictions_path(predictions, force=force)
-    result = evaluator.function(found, data, progress=progress, **chosen)
+    result = resolve(evaluator.function)(found, data, progress=progress, **chosen)
     named = replace(result, model=name or (None if model is found else str(model)))
     if not isinstance(named, Evaluation):
         return named

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from cloze.checkpoint.model import Model, check_capability
 from cloze.checkpoint.task import Task, with_policy
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.labelled.choices import read_choice_examples
 from cloze.data.labelled.examples import (
     ChoiceExample,
     Example,
@@ -17,16 +16,13 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.data.labelled.questions import read_question_examples
-from cloze.data.labelled.tables import read_text_examples
 from cloze.data.labelled.tag_schemes import detect_tag_scheme
-from cloze.data.labelled.tags import read_tagged_examples
 from cloze.data.sources import Source
 from cloze.errors import InputError
 from cloze.metrics.scorer import main_metric, make_scorer
 from cloze.metrics.squad import is_chinese
+from cloze.models.registry import resolve
 from cloze.progress import ProgressCallback
-from cloze.tasks import answer, choose, classify, tag
 from cloze.tasks.evaluation import Evaluation, SwapResult
 from cloze.tasks.inputs import predict_each
 from cloze.tasks.scored_predictions import OnBadRow, ScoredPredictions, gold_label
@@ -36,48 +32,63 @@ Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFunctions:
-    """What one task consists of, beside the head of the model."""
+    """What one task consists of, beside the head of the model; imported when it is used."""
 
     example: type
-    read: Callable[..., Iterator[Any]]  # files to examples
-    encode_examples: Callable[[Model, Sequence[Any], Task], Sequence[Sequence[EncodedExample]]]
-    predict: Callable[..., Sequence[Any]]  # examples to predictions, in their order
-    postprocess: Callable[..., Sequence[Any]]  # the same from the logits of the items
-    columns: dict[str, str]  # options of `Columns` by the names that `read` has for them
+    reader: str
+    module: str
+    columns: dict[str, str] = field(default_factory=dict)
+    """Options of `Columns` by the names that the reader has for them."""
+
+    @property
+    def read(self) -> Callable[..., Iterator[Any]]:
+        """Files to examples."""
+        return self._resolve(self.reader)
+
+    @property
+    def encode_examples(
+        self,
+    ) -> Callable[[Model, Sequence[Any], Task], Sequence[Sequence[EncodedExample]]]:
+        return self._resolve(f"{self.module}:encode_examples")
+
+    @property
+    def predict(self) -> Callable[..., Sequence[Any]]:
+        """Examples to predictions, in their order."""
+        return self._resolve(f"{self.module}:predict")
+
+    @property
+    def postprocess(self) -> Callable[..., Sequence[Any]]:
+        """Logits of encoded examples to predictions."""
+        return self._resolve(f"{self.module}:postprocess")
+
+    @staticmethod
+    def _resolve(name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = resolve(name)
+        return found
 
 
 TASK_FUNCTIONS: dict[str, TaskFunctions] = {
     "classify": TaskFunctions(
         example=TextExample,
-        read=read_text_examples,
-        encode_examples=classify.encode_examples,
-        predict=classify.predict,
-        postprocess=classify.postprocess,
+        reader="cloze.data.labelled.tables:read_text_examples",
+        module="cloze.tasks.classify",
         columns={"text_column": "text", "pair_column": "pair", "label_column": "label"},
     ),
     "tag": TaskFunctions(
         example=TaggedExample,
-        read=read_tagged_examples,
-        encode_examples=tag.encode_examples,
-        predict=tag.predict,
-        postprocess=tag.postprocess,
+        reader="cloze.data.labelled.tags:read_tagged_examples",
+        module="cloze.tasks.tag",
         columns={"tag_column": "column", "scheme": "scheme"},
     ),
     "answer": TaskFunctions(
         example=QuestionExample,
-        read=read_question_examples,
-        encode_examples=answer.encode_examples,
-        predict=answer.predict,
-        postprocess=answer.postprocess,
-        columns={},
+        reader="cloze.data.labelled.questions:read_question_examples",
+        module="cloze.tasks.answer",
     ),
     "choose": TaskFunctions(
         example=ChoiceExample,
-        read=read_choice_examples,
-        encode_examples=choose.encode_examples,
-        predict=choose.predict,
-        postprocess=choose.postprocess,
-        columns={},
+        reader="cloze.data.labelled.choices:read_choice_examples",
+        module="cloze.tasks.choose",
     ),
 }
 

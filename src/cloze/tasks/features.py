@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Features
 from cloze.config import one_of
+from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.packing import batch_by_tokens
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback

@@ -5,7 +5,6 @@ n tokens of a packed batch, m selected positions in it, p positions of one item,
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import accumulate
 
 import torch
@@ -14,14 +13,12 @@ from torch import Tensor
 from cloze.checkpoint.model import Model, check_capability
 from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
 from cloze.config import in_range, one_of
+from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.labelled.examples import Origin
-from cloze.data.packing import batch_by_tokens
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
-from cloze.tasks.features import apply_reader, extract_features
 from cloze.tasks.inputs import OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import TRUNCATIONS
@@ -30,7 +27,6 @@ OnTruncated = Callable[[int, int], None]  # the number of the text, and how many
 
 BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
-SHOWN_LABELS = 20  # in an error
 NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 
 
@@ -201,6 +197,8 @@ def _apply_reader(
     batch_tokens: int,
     progress: ProgressCallback | None,
 ) -> list[Tensor]:
+    from cloze.tasks.features import apply_reader, extract_features
+
     assert model.reader is not None
     assert model.task is not None
     assert model.task.features is not None
@@ -267,19 +265,3 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
 def predicts_next_sentence(model: Model) -> bool:
     """Whether its only classifier is the one of next-sentence prediction."""
     return "nsp" in model.task_heads and "sequence" not in model.task_heads and model.reader is None
-
-
-def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
-    """The index of a label; an unknown one is an error that names its origin and similar labels."""
-    try:
-        return labels.index(label)
-    except ValueError:
-        near = get_close_matches(label, labels, n=3)
-        known = ", ".join(labels[:SHOWN_LABELS])
-        more = ", …" if len(labels) > SHOWN_LABELS else ""
-        raise InputError(
-            f"{origin}: the model has no label {label!r}",
-            fix=f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else f"its labels are {known}{more}",
-        ) from None

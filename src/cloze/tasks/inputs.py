@@ -7,16 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, not_a_model, unsupported_function_error
-from cloze.checkpoint.word2vec import make_model
-from cloze.decode.language import is_language_model, language_model
 from cloze.errors import InputError
-from cloze.models.language import LanguageModel
 from cloze.models.registry import Kind
-from cloze.models.word2vec import WordVectors
+
+if TYPE_CHECKING:
+    from cloze.models.language import LanguageModel
 
 OnError = Callable[[int, InputError], object]  # the number of the text, and what is wrong with it
 CHUNK = 4096  # inputs of a stream that are sorted by length and computed together
@@ -29,9 +28,15 @@ def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's L
     """The model itself, or the one in the folder that is named."""
     if isinstance(model, str | os.PathLike):
         return load(model)
+    if isinstance(model, Model):
+        return model
+    from cloze.checkpoint.word2vec import make_model
+    from cloze.decode.language import is_language_model
+    from cloze.models.word2vec import WordVectors
+
     if isinstance(model, WordVectors):
         return make_model(model)
-    if isinstance(model, Model) or is_language_model(model):
+    if is_language_model(model):
         return model
     raise not_a_model(model)
 
@@ -46,14 +51,10 @@ def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
     return found
 
 
-def open_vectors(model: object) -> WordVectors:
-    """The word vectors of a model or its folder."""
-    found: WordVectors = open_model(model, "similar", "word_vectors").module
-    return found
-
-
-def open_language_model(model: object, function: str) -> LanguageModel:
+def open_language_model(model: object, function: str) -> "LanguageModel":
     """The language model that is given or in the folder that is named; it may be the user's own."""
+    from cloze.decode.language import language_model
+
     found = resolve_model(model)
     if isinstance(found, Model) and found.family.language_model is None:
         raise unsupported_function_error(found, function)

@@ -18,7 +18,7 @@ from cloze.models.word2vec import Floats, WordVectors, normalised
 from cloze.plot.format import format_percent
 from cloze.plot.scatter import Point, Scatter
 from cloze.plot.vector_heatmap import VectorHeatmap
-from cloze.tasks.inputs import OnError, check_texts, open_vectors
+from cloze.tasks.inputs import OnError, check_texts, open_model
 
 _EPSILON = 0.001  # Levy and Goldberg's, against division by zero
 _SCORES = 1 << 25  # cosines that are held at a time
@@ -232,3 +232,9 @@ def _best(
         for row in order
         if np.isfinite(scores[row])
     )
+
+
+def open_vectors(model: object) -> WordVectors:
+    """The word vectors of a model or its folder."""
+    found: WordVectors = open_model(model, "similar", "word_vectors").module
+    return found

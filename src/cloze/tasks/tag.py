@@ -17,7 +17,7 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, with_policy
 from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.labelled.examples import Origin, TaggedExample
+from cloze.data.labelled.examples import Origin, TaggedExample, label_index
 from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -30,7 +30,7 @@ from cloze.tasks.aggregation import (
     join_spans,
     labels_single_words,
 )
-from cloze.tasks.inference import compute_logits, encode_long, label_index, resolve_task
+from cloze.tasks.inference import compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import max_context_windows

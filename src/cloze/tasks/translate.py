@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, number, one_of
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.decode.beam import BeamConfig, beam_search
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError

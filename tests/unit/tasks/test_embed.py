@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.data.packing import batch_by_tokens
+from cloze.data.batch import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord, open_vector_file
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling

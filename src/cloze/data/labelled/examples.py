@@ -1,7 +1,13 @@
 """Labelled examples: one class for each task, with the file and line of every example."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeAlias
+
+from cloze.errors import InputError
+
+SHOWN_LABELS = 20  # in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +80,19 @@ class ChoiceExample:
 
 
 Example: TypeAlias = TextExample | TaggedExample | QuestionExample | ChoiceExample
+
+
+def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
+    """The index of a label; an unknown one is an error that names its origin and similar labels."""
+    try:
+        return labels.index(label)
+    except ValueError:
+        near = get_close_matches(label, labels, n=3)
+        known = ", ".join(labels[:SHOWN_LABELS])
+        more = ", …" if len(labels) > SHOWN_LABELS else ""
+        raise InputError(
+            f"{origin}: the model has no label {label!r}",
+            fix=f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else f"its labels are {known}{more}",
+        ) from None

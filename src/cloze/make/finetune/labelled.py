@@ -22,6 +22,7 @@ from cloze.data.labelled.examples import (
     QuestionExample,
     TaggedExample,
     TextExample,
+    label_index,
 )
 from cloze.data.sources import check_row_source
 from cloze.errors import InputError
@@ -30,7 +31,6 @@ from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind
-from cloze.tasks.inference import label_index
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
 from cloze.train.fit import Callbacks
 from cloze.train.run_files import DATA_FACTS
