@@ -34,7 +34,7 @@ from cloze.data.batch import IGNORE_INDEX
 from cloze.data.config import Batching
 from cloze.data.corpus import Corpus
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
-from cloze.data.packing import Batches
+from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -134,7 +134,7 @@ def dense(given: Given) -> Iterator[CorpusSliceBatch]:
 def text(given: Given, folder: Path) -> Iterator[CorpusSliceBatch]:
     """Next sentence pairs of a run's corpus."""
     corpus, tokenizer = Corpus.open(folder / "corpus"), Tokenizer.load(folder / "tokenizer")
-    batches = Batches(
+    batches = PackedBatches(
         corpus.train,
         tokenizer,
         Sampling(max_length=given.length),

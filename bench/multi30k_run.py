@@ -20,7 +20,7 @@ from cloze.make.translation.job import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
-from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
+from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.fit import Callbacks
@@ -158,7 +158,7 @@ def learn_vocabulary(run: Run, given: argparse.Namespace) -> None:
     place = vocabulary(run, given)
     if not place.is_dir():
         source, target = read(given.data, run, given.examples)["train"]
-        learn_joint_bpe(sorted([*source, *target]), given.vocabulary).save(place)
+        train_joint_bpe(sorted([*source, *target]), given.vocabulary).save(place)
 
 
 # --- one run, in a process of its own -----------------------------------------------------------

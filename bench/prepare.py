@@ -29,13 +29,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from rich.table import Table
 
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.text.tokenizer import Tokenizer
 from common import DATA, tell, versions
 
 
 def ours(files: list[str], vocab: str, folder: Path, workers: int) -> dict[str, int]:
-    corpus = prepare(files, Tokenizer.load(vocab), folder / "corpus", workers=workers)
+    corpus = prepare_corpus(files, Tokenizer.load(vocab), folder / "corpus", workers=workers)
     return {"tokens": corpus.summary.tokens, "disk": corpus.summary.bytes}
 
 

@@ -25,8 +25,8 @@ from cloze.checkpoint.model import Model
 from cloze.data.batch import PackedBatch
 from cloze.data.config import Batching
 from cloze.data.corpus import Corpus
-from cloze.data.packing import Batches
-from cloze.data.prepare import prepare
+from cloze.data.packing import PackedBatches
+from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
 from cloze.data.sources import read_rows
 from cloze.models.configs.bert import BertConfig
@@ -49,7 +49,7 @@ def corpus_of(source: Path, vocabulary: int, folder: Path) -> tuple[Corpus, Toke
                 break
             out.write(row.text + "\n")
     tokenizer = train_tokenizer((row.text for row in read_rows([file])), vocab_size=vocabulary)
-    return prepare([file], tokenizer, folder / "corpus"), tokenizer
+    return prepare_corpus([file], tokenizer, folder / "corpus"), tokenizer
 
 
 def ours(
@@ -121,7 +121,7 @@ def pad_batches(sequences: list[PackedBatch], size: int) -> list[dict[str, torch
 def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str, object]]:
     corpus, tokenizer = corpus_of(given.text, given.vocabulary, folder / size)
     sampling = Sampling(pairs="nsp", max_length=given.max_length)
-    batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
+    batches = PackedBatches(corpus.train, tokenizer, sampling, Batching(tokens=given.tokens))
     masking = Masking.from_tokenizer(tokenizer)
     packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]
     singles = [one for batch in packed for one in batch.split(10**6)]

@@ -34,7 +34,7 @@ from torch import nn
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.batch import batch_by_tokens
-from cloze.data.parallel_text import read_lines_of_file
+from cloze.data.parallel_text import read_all_lines
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
 from cloze.tasks.translate import pad_sequences, translate
@@ -304,9 +304,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
     model = cloze.load(given.model, device="cpu")
-    texts = [row.text for row in read_lines_of_file(given.file) if row.text.strip()][
-        : given.sentences
-    ]
+    texts = [row.text for row in read_all_lines(given.file) if row.text.strip()][: given.sentences]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "ct2"
         place.mkdir()

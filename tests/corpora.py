@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from cloze.data.config import CorpusOptions
-from cloze.data.corpus import Corpus, View
-from cloze.data.prepare import prepare
+from cloze.data.corpus import Corpus, CorpusSplit
+from cloze.data.prepare import prepare_corpus
 from cloze.text.tokenizer import Tokenizer
 from helpers import SPECIAL, files_of
 
@@ -38,7 +38,7 @@ def some_documents(count: int = 40, seed: int = 0, words: int = 500) -> list[lis
 def small_corpus(folder: Path, documents: Sequence[Sequence[str]], **options: object) -> Corpus:
     source = write_documents(folder / "text.txt", documents)
     made = CorpusOptions(**{"sentences": "lines", "hold_out": 0.0, **options})  # type: ignore[arg-type]
-    return prepare(source, numbered_tokenizer(), folder / "corpus", made, workers=1)
+    return prepare_corpus(source, numbered_tokenizer(), folder / "corpus", made, workers=1)
 
 
 class InMemory:
@@ -48,24 +48,24 @@ class InMemory:
 
     def __init__(self, documents: Sequence[Sequence[int]]) -> None:
         lengths = [length for document in documents for length in document]
-        self.sentences = np.cumsum([0, *lengths])
-        self.documents = np.cumsum([0, *map(len, documents)])
-        self.vocabulary = self.FIRST + int(self.sentences[-1])
+        self.sentence_starts = np.cumsum([0, *lengths])
+        self.document_starts = np.cumsum([0, *map(len, documents)])
+        self.vocab_size = self.FIRST + int(self.sentence_starts[-1])
         self.tokenizer = Tokenizer.from_vocab(
-            [*SPECIAL, *(f"w{n}" for n in range(self.sentences[-1]))]
+            [*SPECIAL, *(f"w{n}" for n in range(self.sentence_starts[-1]))]
         )
 
     @property
-    def view(self) -> View:
-        return View(self, np.arange(len(self.documents) - 1))  # type: ignore[arg-type]
+    def view(self) -> CorpusSplit:
+        return CorpusSplit(self, np.arange(len(self.document_starts) - 1))  # type: ignore[arg-type]
 
-    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    def read_tokens(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         tokens = np.arange(first, last)
         return tokens + self.FIRST, tokens % 3 == 0
 
     def document_of(self, token: int) -> int:
-        sentence = np.searchsorted(self.sentences, token, "right") - 1
-        return int(np.searchsorted(self.documents, sentence, "right") - 1)
+        sentence = np.searchsorted(self.sentence_starts, token, "right") - 1
+        return int(np.searchsorted(self.document_starts, sentence, "right") - 1)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

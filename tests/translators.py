@@ -8,7 +8,7 @@ from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.text.joint_bpe import learn_joint_bpe
+from cloze.text.joint_bpe import train_joint_bpe
 from helpers import scramble
 
 SIZE = 23
@@ -81,7 +81,7 @@ def module_of(variety: str, seed: int = 0, scale: float = 0.4):
 
 def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Model:
     """A scrambled model with a vocabulary."""
-    tokenizer = learn_joint_bpe(TEXTS, size)
+    tokenizer = train_joint_bpe(TEXTS, size)
     made = Model.new(
         config_of(variety, tokenizer.vocab_size), tokenizer, rng=torch.Generator().manual_seed(0)
     )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import cloze
 from cloze.data.config import Batching, CorpusOptions
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
 from cloze.interop.sentence_transformers import Pooling
 from cloze.metrics.pretraining import make_evaluation_epoch, make_evaluation_masking
@@ -34,7 +34,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     peer = kind.from_pretrained(model.save(tmp_path / "m")).eval()
     (tmp_path / "text.txt").write_text(STORIES)
     made = cloze.evaluate(model, tmp_path / "text.txt", max_length=16)
-    corpus = prepare(
+    corpus = prepare_corpus(
         [tmp_path / "text.txt"],
         model.tokenizer,
         tmp_path / "c",
@@ -50,7 +50,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
         [],
     )
     for number in range(len(samples)):
-        one = mask_batch(samples.batch(np.array([number])), masking, seed=1)
+        one = mask_batch(samples.make_batch(np.array([number])), masking, seed=1)
         ids, targets = torch.tensor(one.input_ids), torch.tensor(one.targets)
         assert (ids[one.masked_positions] == model.tokenizer.mask_id).all()
         types = {"token_type_ids": torch.tensor(one.token_type_ids)[None]}

@@ -49,7 +49,7 @@ def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_
     seed=st.integers(0, 5),
 )
 def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
-    strips = BPTTBatches(np.arange(size), batch=batch, num_steps=length, seed=seed)
+    strips = BPTTBatches(np.arange(size), batch_size=batch, num_steps=length, seed=seed)
     read = np.concatenate([strips.batch(n).inputs.ravel() for n in range(strips.per_epoch)])
     if size >= batch * length:
         assert len(set(read.tolist())) == len(read)
@@ -63,7 +63,7 @@ def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
 )
 def test_windows_are_the_words_of_the_sentence_so_far(ids, order, batch):
     text = np.array(ids, np.int32)
-    windows = ContextWindows(text, order=order, bos=1, end=2, batch=batch)
+    windows = ContextWindows(text, order=order, bos_id=1, eos_id=2, batch_size=batch)
     for row in range(windows.per_epoch):
         made = windows.batch(row)
         for place, context in zip(made.sample_ids, made.inputs.tolist(), strict=True):

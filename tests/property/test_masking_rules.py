@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from cloze.data.config import Batching
-from cloze.data.packing import Batches
+from cloze.data.packing import PackedBatches
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError, InputError
@@ -111,7 +111,9 @@ def test_random_replacements_are_any_ordinary_token():
 def some_batch(epoch: int = 0, tokens: int = 200, seed: int = 5):
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=seed)
-    made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(epoch)
+    made = PackedBatches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(
+        epoch
+    )
     how = Masking.from_tokenizer(corpus.tokenizer, whole_word=True)
     return [mask_batch(made[n], how, seed=seed) for n in range(len(made))]
 
@@ -141,7 +143,7 @@ def test_another_epoch_has_other_masks():
 def test_targets_are_what_stood_there_and_special_tokens_stay():
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=5)
-    made = Batches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
+    made = PackedBatches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
     how = Masking.from_tokenizer(corpus.tokenizer)
     for number in range(len(made)):
         plain, masked = made[number], mask_batch(made[number], how, seed=5)

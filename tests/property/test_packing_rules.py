@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.config import Batching
-from cloze.data.packing import Batches, pack
+from cloze.data.packing import PackedBatches, pack_sequences
 from cloze.data.samples import Sampling
 from cloze.errors import ConfigError
 from corpora import InMemory
@@ -17,7 +17,7 @@ LENGTHS = st.lists(st.integers(1, 60), max_size=200).map(lambda a: np.array(a, n
 
 @given(LENGTHS, st.integers(60, 300), st.integers(1, 40))
 def test_every_sequence_is_in_one_batch_and_fits(lengths, capacity, window):
-    packing = pack(lengths, capacity, window=window)
+    packing = pack_sequences(lengths, capacity, window=window)
     batches = [packing[number] for number in range(len(packing))]
     assert sorted(n for batch in batches for n in batch.tolist()) == list(range(len(lengths)))
     for batch in batches:
@@ -27,7 +27,7 @@ def test_every_sequence_is_in_one_batch_and_fits(lengths, capacity, window):
 
 @given(LENGTHS, st.integers(60, 300), st.integers(1, 40))
 def test_a_sequence_overtakes_fewer_than_the_window(lengths, capacity, window):
-    packing = pack(lengths, capacity, window=window)
+    packing = pack_sequences(lengths, capacity, window=window)
     batch_of = np.repeat(np.arange(len(packing)), np.diff(packing.starts))
     batch_of = batch_of[np.argsort(packing.members)]
     for number, batch in enumerate(batch_of.tolist()):
@@ -36,7 +36,9 @@ def test_a_sequence_overtakes_fewer_than_the_window(lengths, capacity, window):
 
 @given(LENGTHS)
 def test_the_same_lengths_give_the_same_batches(lengths):
-    assert np.array_equal(pack(lengths, 100).members, pack(lengths.copy(), 100).members)
+    assert np.array_equal(
+        pack_sequences(lengths, 100).members, pack_sequences(lengths.copy(), 100).members
+    )
 
 
 def as_in_text(count: int, length: int, full: float, seed: int) -> np.ndarray:
@@ -50,30 +52,30 @@ def as_in_text(count: int, length: int, full: float, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("full", [0.0, 0.4, 0.7])
 @pytest.mark.parametrize("places", [4, 16, 64])
 def test_nearly_all_places_are_filled(length, full, places):
-    packing = pack(as_in_text(20_000, length, full, seed=places), length * places)
-    assert packing.real_share >= 0.98
+    packing = pack_sequences(as_in_text(20_000, length, full, seed=places), length * places)
+    assert packing.non_padding_fraction >= 0.98
 
 
 def test_rows_of_one_sequences_length_are_filled_too():
-    assert pack(as_in_text(5000, 128, 0.5, seed=0), 128).real_share >= 0.98
+    assert pack_sequences(as_in_text(5000, 128, 0.5, seed=0), 128).non_padding_fraction >= 0.98
 
 
 def test_a_sequence_that_fits_nowhere_is_told():
     with raises(ConfigError, "9 tokens", "8"):
-        pack(np.array([3, 9]), 8)
+        pack_sequences(np.array([3, 9]), 8)
 
 
 # Steps.
 
 
-def batches(per_step: int = 1, **settings) -> Batches:
+def batches(per_step: int = 1, **settings) -> PackedBatches:
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(**{"max_length": 24, "seed": 7, **settings})
     batching = Batching(tokens=100, per_step=per_step)
-    return Batches(corpus.view, corpus.tokenizer, sampling, batching)
+    return PackedBatches(corpus.view, corpus.tokenizer, sampling, batching)
 
 
-def taken(made: Batches, steps: int, start: int = 0, **share) -> list[list[tuple[int, int]]]:
+def taken(made: PackedBatches, steps: int, start: int = 0, **share) -> list[list[tuple[int, int]]]:
     """The (epoch, sample) pairs of each step."""
     return [
         [(batch.epoch, n) for batch in mine for n in batch.sample_ids.tolist()]
@@ -103,7 +105,7 @@ def test_known_sizes_spare_planning_what_is_past():
     straight = taken(first, 40)
     later = next(n for n, step in enumerate(straight) if all(epoch == 1 for epoch, _ in step))
     resumed = batches(per_step=2)
-    resumed.sizes[:] = first.sizes
+    resumed.epoch_sizes[:] = first.epoch_sizes
     assert taken(resumed, 1, later) == straight[later : later + 1]
     assert list(resumed._epochs) == [1]
 
@@ -111,7 +113,7 @@ def test_known_sizes_spare_planning_what_is_past():
 @pytest.mark.parametrize("world", [2, 4])
 def test_steps_are_the_same_however_many_processes_share_them(world):
     alone = taken(batches(per_step=4), 20)
-    shares = [taken(batches(per_step=4), 20, rank=rank, world=world) for rank in range(world)]
+    shares = [taken(batches(per_step=4), 20, rank=rank, world_size=world) for rank in range(world)]
     for step, together in enumerate(alone):
         parts = [share[step] for share in shares]
         assert all(parts)
@@ -120,7 +122,7 @@ def test_steps_are_the_same_however_many_processes_share_them(world):
 
 def test_a_step_that_cannot_be_shared_is_told():
     with raises(ConfigError, "3", "2", fix="2"):
-        batches(per_step=3).step(0, world=2)
+        batches(per_step=3).step(0, world_size=2)
 
 
 def test_a_batch_holds_its_samples_one_after_another():
@@ -130,7 +132,7 @@ def test_a_batch_holds_its_samples_one_after_another():
         assert len(batch.input_ids) == batch.lengths.sum() <= 100
         parts = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
         for sample, places in zip(batch.sample_ids.tolist(), parts, strict=True):
-            single = epoch.samples.batch(np.array([sample]))
+            single = epoch.samples.make_batch(np.array([sample]))
             assert np.array_equal(batch.input_ids[places], single.input_ids)
             assert np.array_equal(batch.token_type_ids[places], single.token_type_ids)
             assert np.array_equal(batch.word_starts[places], single.word_starts)

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
-from cloze.data import encode
-from cloze.data.encode import Encoder, Recipe, is_local, word_cuts
+from cloze.data import document_encoder
+from cloze.data.document_encoder import (
+    DocumentEncoder,
+    EncoderSettings,
+    find_word_boundaries,
+    is_separable_at_spaces,
+)
 from cloze.text import backends
 from cloze.text.tokenizer import Tokenizer
 from helpers import PIECES, SPECIAL
@@ -63,11 +68,11 @@ SENTENCES = st.lists(
 )
 
 
-def recipe(backend: Backend, **changed) -> Recipe:
+def recipe(backend: Backend, **changed) -> EncoderSettings:
     plain = Tokenizer(
         backend, special_tokens={"unk": "[UNK]"} if "[UNK]" in backend.get_vocab() else {}
     )
-    return Recipe.of(plain, "lines", changed.get("segmenter"))
+    return EncoderSettings.from_tokenizer(plain, "lines", changed.get("segmenter"))
 
 
 def expected(backend: Backend, sentences: list[str]):
@@ -86,30 +91,30 @@ def expected(backend: Backend, sentences: list[str]):
 @given(SENTENCES)
 def test_ids_and_words_are_the_tokenizers_own(name, sentences):
     backend = {**LOCAL, **OTHERS}[name]
-    ids, starts, lengths = Encoder(recipe(backend))._encode(sentences)
+    ids, starts, lengths = DocumentEncoder(recipe(backend))._encode_sentences(sentences)
     assert (ids.tolist(), starts.tolist(), lengths.tolist()) == expected(backend, sentences)
 
 
 @pytest.mark.parametrize("name", [*LOCAL, *OTHERS])
 def test_only_tokenizers_that_stop_at_a_space_are_taken_to(name):
-    assert is_local(json.loads({**LOCAL, **OTHERS}[name].to_str())) == (name in LOCAL)
+    assert is_separable_at_spaces(json.loads({**LOCAL, **OTHERS}[name].to_str())) == (name in LOCAL)
 
 
 def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
     backend = Backend.from_str(LOCAL["uncased"].to_str())
     backend.add_tokens(["the cat"])
-    assert not is_local(json.loads(backend.to_str()))
+    assert not is_separable_at_spaces(json.loads(backend.to_str()))
 
 
 @given(st.lists(SENTENCES, min_size=2, max_size=5))
 def test_forgetting_changes_nothing(batches):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode, "CACHED", 100)
-        forgetful = Encoder(recipe(LOCAL["uncased"]))
-        results = [forgetful._encode(batch) for batch in batches]
-    keeping = Encoder(recipe(LOCAL["uncased"]))
+        patch.setattr(document_encoder, "MAX_CACHED_CHARS", 100)
+        forgetful = DocumentEncoder(recipe(LOCAL["uncased"]))
+        results = [forgetful._encode_sentences(batch) for batch in batches]
+    keeping = DocumentEncoder(recipe(LOCAL["uncased"]))
     for batch, result in zip(batches, results, strict=True):
-        again = keeping._encode(batch)
+        again = keeping._encode_sentences(batch)
         assert all(np.array_equal(a, b) for a, b in zip(result, again, strict=True))
 
 
@@ -121,11 +126,11 @@ def test_cuts_are_at_the_edges_of_the_segmenters_words(text, sizes):
         rest = rest[size:]
     words = [word for word in [*words, rest] if word]
     edges = {0, *np.cumsum([len(word) for word in words]).tolist()}
-    assert word_cuts(text, lambda _: words) == (edges if words else set())
+    assert find_word_boundaries(text, lambda _: words) == (edges if words else set())
     # Segmenters may drop blanks.
     bare, place = set(), 0
     for word in words:
         first = place + len(word) - len(word.lstrip())
         bare |= {first, first + len(word.strip())} if word.strip() else set()
         place += len(word)
-    assert word_cuts(text, lambda _: [w.strip() for w in words if w.strip()]) == bare
+    assert find_word_boundaries(text, lambda _: [w.strip() for w in words if w.strip()]) == bare

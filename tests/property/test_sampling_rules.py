@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from cloze.data import samples as sampling_module
 from cloze.data.batch import IGNORE_INDEX
-from cloze.data.samples import Plan, Samples, Sampling, plan, truncated
+from cloze.data.samples import SamplePlan, Samples, Sampling, plan_samples, truncate_pairs
 from cloze.errors import ConfigError, InputError
 from corpora import InMemory, small_corpus, some_documents
 from helpers import raises
@@ -25,8 +25,8 @@ def likely(count: int, trials: int, share: float) -> bool:
     return bool(low <= count <= high)
 
 
-def planned(corpus: InMemory, **settings) -> Plan:
-    return plan(corpus.view, Sampling(**settings), epoch=0)
+def planned(corpus: InMemory, **settings) -> SamplePlan:
+    return plan_samples(corpus.view, Sampling(**settings), epoch=0)
 
 
 def tokens(stretches: np.ndarray) -> list[int]:
@@ -40,7 +40,7 @@ def tokens(stretches: np.ndarray) -> list[int]:
 def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed, short):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="none", max_length=length, seed=seed, short_seq_prob=short)
-    assert tokens(made.a) == list(range(corpus.sentences[-1]))
+    assert tokens(made.a) == list(range(corpus.sentence_starts[-1]))
     assert made.lengths.max() <= length
     assert (made.labels == IGNORE_INDEX).all()
     for first, last in made.a.tolist():
@@ -51,15 +51,15 @@ def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed,
 def test_without_pairs_only_a_sentence_too_long_is_cut(documents, length, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="none", max_length=length, seed=seed)
-    edges = set(corpus.sentences.tolist())
+    edges = set(corpus.sentence_starts.tolist())
     for last in made.a[:, 1].tolist():
         if last not in edges:
-            sentence = np.searchsorted(corpus.sentences, last) - 1
-            assert np.diff(corpus.sentences)[sentence] > length - 2
+            sentence = np.searchsorted(corpus.sentence_starts, last) - 1
+            assert np.diff(corpus.sentence_starts)[sentence] > length - 2
 
 
 def alone(samples, number):
-    return samples.batch(np.array([number]))
+    return samples.make_batch(np.array([number]))
 
 
 def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
@@ -68,8 +68,8 @@ def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
     made = Samples(corpus.train, numbered_tokenizer(), Sampling(pairs="none", max_length=16))
     seen = np.concatenate([alone(made, n).input_ids[1:-1] for n in range(len(made))])
-    assert np.bincount(seen, minlength=corpus.vocabulary).tolist() == (
-        corpus.train.counts().tolist()
+    assert np.bincount(seen, minlength=corpus.vocab_size).tolist() == (
+        corpus.train.count_token_ids().tolist()
     )
 
 
@@ -100,7 +100,7 @@ def test_what_a_wrong_b_displaces_is_put_back(documents, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="nsp", max_length=4000, seed=seed)  # so long that nothing is cut
     true_b = made.b[made.labels == 0]
-    assert tokens(np.concatenate([made.a, true_b])) == list(range(corpus.sentences[-1]))
+    assert tokens(np.concatenate([made.a, true_b])) == list(range(corpus.sentence_starts[-1]))
     assert (made.a[made.labels == 0][:, 1] == true_b[:, 0]).all()
 
 
@@ -140,7 +140,7 @@ def test_one_document_in_ten_is_cut_short():
     count, room = 2000, 14
     corpus = InMemory([[1] * 100] * count)
     made = planned(corpus, pairs="none", max_length=room + 2, seed=3)
-    first = made.a[np.isin(made.a[:, 0], corpus.sentences[corpus.documents[:-1]])]
+    first = made.a[np.isin(made.a[:, 0], corpus.sentence_starts[corpus.document_starts[:-1]])]
     sizes = np.diff(first)[:, 0]
     assert len(sizes) == count
     assert set(sizes.tolist()) == set(range(2, room + 1))
@@ -173,7 +173,7 @@ def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
 def test_order_pairs_cover_the_text(documents, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="sop", max_length=4000, seed=seed)
-    assert tokens(np.concatenate([made.a, made.b])) == list(range(corpus.sentences[-1]))
+    assert tokens(np.concatenate([made.a, made.b])) == list(range(corpus.sentence_starts[-1]))
 
 
 def test_half_of_the_order_pairs_are_exchanged():
@@ -202,7 +202,7 @@ def cut_one_by_one(a: int, b: int, most: int) -> tuple[int, int]:
 def test_the_longer_is_cut_token_by_token(sizes, length):
     a = np.array([[1000, 1000 + first] for first, _ in sizes])
     b = np.array([[5000, 5000 + second] for _, second in sizes])
-    made = truncated(a, b, np.zeros(len(a), np.int64), length, np.random.default_rng(0))
+    made = truncate_pairs(a, b, np.zeros(len(a), np.int64), length, np.random.default_rng(0))
     expected = [cut_one_by_one(*size, length - 3) for size in sizes]
     assert list(zip(np.diff(made.a)[:, 0], np.diff(made.b)[:, 0], strict=True)) == expected
     assert (made.a[:, 0] >= a[:, 0]).all()
@@ -213,7 +213,7 @@ def test_either_end_is_cut_as_often():
     count, off = 500, 40
     a = np.tile([0, 50 + off], (count, 1))
     b = np.tile([1000, 1003], (count, 1))
-    made = truncated(a, b, np.zeros(count, np.int64), 56, np.random.default_rng(5))
+    made = truncate_pairs(a, b, np.zeros(count, np.int64), 56, np.random.default_rng(5))
     assert likely(int(made.a[:, 0].sum()), count * off, 0.5)
     assert (np.diff(made.a) == 50).all()
 
@@ -225,7 +225,7 @@ def test_either_end_is_cut_as_often():
 def test_a_plan_depends_on_seed_and_epoch_alone(documents, seed, pairs):
     view = InMemory(documents).view
     settings = Sampling(pairs=pairs, max_length=16, seed=seed)
-    one, two = plan(view, settings, epoch=3), plan(view, settings, epoch=3)
+    one, two = plan_samples(view, settings, epoch=3), plan_samples(view, settings, epoch=3)
     assert np.array_equal(one.a, two.a)
     assert np.array_equal(one.b, two.b)
     assert np.array_equal(one.labels, two.labels)
@@ -233,10 +233,10 @@ def test_a_plan_depends_on_seed_and_epoch_alone(documents, seed, pairs):
 
 def test_other_seeds_and_epochs_give_other_plans():
     view = InMemory([[5] * 30] * 20).view
-    first = plan(view, Sampling(max_length=16, seed=1), epoch=0)
+    first = plan_samples(view, Sampling(max_length=16, seed=1), epoch=0)
     for seed, epoch in ((2, 0), (1, 1)):
         assert not np.array_equal(
-            plan(view, Sampling(max_length=16, seed=seed), epoch=epoch).a, first.a
+            plan_samples(view, Sampling(max_length=16, seed=seed), epoch=epoch).a, first.a
         )
 
 
@@ -245,10 +245,10 @@ def test_other_seeds_and_epochs_give_other_plans():
 def test_long_documents_are_walked_in_parts(pairs, documents, seed):
     corpus = InMemory(documents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling_module, "PART", 25)
+        patch.setattr(sampling_module, "PART_TOKENS", 25)
         made = planned(corpus, pairs=pairs, max_length=4000, seed=seed, short_seq_prob=0.0)
     own = made.b[made.labels != 1] if pairs == "nsp" else made.b
-    assert tokens(np.concatenate([made.a, own])) == list(range(corpus.sentences[-1]))
+    assert tokens(np.concatenate([made.a, own])) == list(range(corpus.sentence_starts[-1]))
 
 
 def test_a_sample_is_its_stretches_between_special_tokens():

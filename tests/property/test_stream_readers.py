@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cloze.data.chunks import Chunks
+from cloze.data.document_chunks import DocumentChunks
 from cloze.data.sources import Row, read_rows
 from cloze.errors import InputError
 
@@ -214,5 +214,7 @@ def test_lines_and_errors_account_for_every_line(data: bytes) -> None:
 def test_documents_are_the_lines_between_blanks(groups: list[list[str]]) -> None:
     data = "\n \n\n".join("\n".join(group) for group in groups).encode()
     with a_file("a.txt", data) as path:
-        found = [document for chunk in Chunks(read_rows(path)) for document in chunk.documents]
+        found = [
+            document for chunk in DocumentChunks(read_rows(path)) for document in chunk.documents
+        ]
     assert [[line.decode() for line in document] for document in found] == groups

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.data.encode import Encoder, Recipe
-from cloze.data.prepare import prepare
+from cloze.data.document_encoder import DocumentEncoder, EncoderSettings
+from cloze.data.prepare import prepare_corpus
 from cloze.data.sources import read_rows
 from cloze.text.tokenizer import Tokenizer
 
@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.stress, pytest.mark.data]
 ENGLISH = ("wiki-0*", "wiki-short-*", "books-*", "reviews-*")
 SCRIPT = """
 import sys
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.text.tokenizer import Tokenizer
 vocab, folder, *sources = sys.argv[1:]
-print(prepare(sources, Tokenizer.load(vocab), folder, workers=2).summary)
+print(prepare_corpus(sources, Tokenizer.load(vocab), folder, workers=2).summary)
 """
 
 
@@ -90,9 +90,9 @@ def test_twenty_kills_lose_nothing(data_dir, script, vocab, tmp_path):
                 shard.unlink()
         killed += ended == -signal.SIGKILL
     tokenizer = Tokenizer.load(vocab)
-    resumed = prepare(source, tokenizer, tmp_path / "c", workers=2)
-    assert resumed.is_whole()
-    straight = prepare(source, tokenizer, tmp_path / "straight", workers=1)
+    resumed = prepare_corpus(source, tokenizer, tmp_path / "c", workers=2)
+    assert resumed.is_intact()
+    straight = prepare_corpus(source, tokenizer, tmp_path / "straight", workers=1)
     assert resumed.summary == straight.summary
     for name in ("sentences", "documents"):
         assert np.array_equal(getattr(resumed, name), getattr(straight, name))
@@ -109,12 +109,12 @@ def test_twenty_kills_lose_nothing(data_dir, script, vocab, tmp_path):
 )
 def test_every_line_has_the_tokenizers_own_ids(data_dir, text, words):
     tokenizer = Tokenizer.load(data_dir / "vocab" / f"{words}-vocab.txt")
-    encoder = Encoder(Recipe.of(tokenizer, "lines", None))
+    encoder = DocumentEncoder(EncoderSettings.from_tokenizer(tokenizer, "lines", None))
     batch: list[str] = []
     for row in read_rows(data_dir / "text" / f"{text}.txt.xz"):
         batch.append(row.text)
         if len(batch) == 2000:
-            ids, _, lengths = encoder._encode(batch)
+            ids, _, lengths = encoder._encode_sentences(batch)
             whole = tokenizer.encode_ids(batch, add_special_tokens=False)
             assert lengths.tolist() == [len(line) for line in whole]
             assert ids.tolist() == [i for line in whole for i in line]

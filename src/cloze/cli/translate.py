@@ -84,7 +84,7 @@ def translate(
     inputs = [] if file and not texts else read_inputs(texts)
 
     from cloze.checkpoint.load import load
-    from cloze.data.parallel_text import read_lines_of_file
+    from cloze.data.parallel_text import read_all_lines
     from cloze.files import check_output_path, write_text
     from cloze.tasks.translate import translate
 
@@ -92,7 +92,7 @@ def translate(
         raise InputError(
             "--lines has no effect without a plot", fix="add --align FILE, or leave out --lines"
         )
-    rows = [*inputs, *(read_lines_of_file(file) if file else [])]
+    rows = [*inputs, *(read_all_lines(file) if file else [])]
     check_svg_path(align, force)
     if out is not None:
         check_output_path(out, force, file=True)

@@ -12,7 +12,7 @@ Segmenter: TypeAlias = Callable[[str], list[str]]
 
 SEGMENTER_NAMES = ("jieba",)
 MIN_LENGTH = 8  # tokens of a sample
-WINDOW = 512  # samples to choose from when a gap in a batch is filled
+PACKING_WINDOW = 512  # samples to choose from when a gap in a batch is filled
 
 Probability = Annotated[float, Range(0, 1)]
 
@@ -78,4 +78,4 @@ class Batching(Config):
 
     tokens: Annotated[int, Range(1, 1 << 31)] = 8192
     per_step: Annotated[int, Range(1, 1 << 20)] = 1
-    window: Annotated[int | None, Range(1, 1 << 20)] = WINDOW
+    window: Annotated[int | None, Range(1, 1 << 20)] = PACKING_WINDOW

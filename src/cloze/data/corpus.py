@@ -17,20 +17,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.shards import Array, read, read_arrays
+from cloze.data.shards import Array, read_arrays, read_shard
 from cloze.errors import FolderError
 from cloze.files import read_json
 
 FORMAT = "cloze corpus"
 FORMAT_VERSION = 1
-_CAP = 1 << 28  # bytes of the description, which lists every shard
+_MAX_DESCRIPTION_BYTES = 1 << 28  # bytes of the description, which lists every shard
 DESCRIPTION = "corpus.json"
 SHARDS = "shards"
-_AT_ONCE = 2**20  # tokens
+_READ_TOKENS = 2**20  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class CorpusSummary:
     """What a corpus holds."""
 
     documents: int
@@ -56,16 +56,22 @@ class Corpus:
     def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
         """Use `Corpus.open`."""
         self.folder = folder
-        self.summary = Summary(**description["summary"])
+        self.summary = CorpusSummary(**description["summary"])
         self.fingerprint: Mapping[str, Any] = description["fingerprint"]
-        self.vocabulary = int(description["vocabulary"])  # all ids are below this
-        arrays, _ = read_arrays(_listed(folder, description["index"]))
-        self.sentences = arrays["sentences"]  # s + 1: the token each one begins with, and n
-        self.documents = arrays["documents"]  # d + 1: the sentence each one begins with, and s
+        self.vocab_size = int(description["vocabulary"])  # all ids are below this
+        arrays, _ = read_arrays(_resolve_entry(folder, description["index"]))
+        self.sentence_starts = arrays["sentences"]  # s + 1: the token each one begins with, and n
+        self.document_starts = arrays[
+            "documents"
+        ]  # d + 1: the sentence each one begins with, and s
         self._held_out = arrays["held_out"].view(np.bool_)  # d
-        self._shards = [read(_listed(folder, listed)) for listed in description["shards"]]
-        self._bases = [0, *np.cumsum([len(shard.ids) for shard in self._shards]).tolist()]
-        if self._bases[-1] != self.sentences[-1] or self.documents[-1] + 1 != len(self.sentences):
+        self._shards = [
+            read_shard(_resolve_entry(folder, listed)) for listed in description["shards"]
+        ]
+        self._shard_starts = [0, *np.cumsum([len(shard.ids) for shard in self._shards]).tolist()]
+        if self._shard_starts[-1] != self.sentence_starts[-1] or self.document_starts[
+            -1
+        ] + 1 != len(self.sentence_starts):
             raise ValueError("the index does not fit the shards")
 
     @classmethod
@@ -80,7 +86,9 @@ class Corpus:
                 if half
                 else "prepare one there, or check the path",
             )
-        description = read_json(path / DESCRIPTION, max_bytes=_CAP, fix="prepare the corpus again")
+        description = read_json(
+            path / DESCRIPTION, max_bytes=_MAX_DESCRIPTION_BYTES, fix="prepare the corpus again"
+        )
         _check_format(path, description)
         try:
             return cls(path, description)
@@ -97,77 +105,81 @@ class Corpus:
 
     def __len__(self) -> int:
         """Number of tokens."""
-        return self._bases[-1]
+        return self._shard_starts[-1]
 
     @cached_property
-    def train(self) -> "View":
+    def train(self) -> "CorpusSplit":
         """The documents to learn from."""
-        return View(self, np.flatnonzero(~self._held_out))
+        return CorpusSplit(self, np.flatnonzero(~self._held_out))
 
     @cached_property
-    def held_out(self) -> "View":
+    def held_out(self) -> "CorpusSplit":
         """The documents to judge by."""
-        return View(self, np.flatnonzero(self._held_out))
+        return CorpusSplit(self, np.flatnonzero(self._held_out))
 
-    def read(self, first: int, last: int) -> tuple[Array, NDArray[np.bool_]]:
+    def read_tokens(self, first: int, last: int) -> tuple[Array, NDArray[np.bool_]]:
         """Ids and word starts of tokens first … last of the whole corpus."""
-        number = bisect_right(self._bases, first) - 1
-        base, end = self._bases[number : number + 2]
+        number = bisect_right(self._shard_starts, first) - 1
+        base, end = self._shard_starts[number : number + 2]
         if last <= end:
             shard = self._shards[number]
-            return shard.ids[first - base : last - base], shard.starts(first - base, last - base)
-        ids, starts = zip(self.read(first, end), self.read(end, last), strict=True)
+            return shard.ids[first - base : last - base], shard.word_starts(
+                first - base, last - base
+            )
+        ids, starts = zip(self.read_tokens(first, end), self.read_tokens(end, last), strict=True)
         return np.concatenate(ids), np.concatenate(starts)
 
     @cached_property
     def digest(self) -> str:
         """Of all that is in it, whatever the text was called and wherever the folder lies."""
-        digest = blake2b(str(self.vocabulary).encode(), digest_size=16)
+        digest = blake2b(str(self.vocab_size).encode(), digest_size=16)
         for shard in self._shards:
             digest.update(shard.digest.encode())
-        for array in (self.sentences, self.documents, self._held_out):
+        for array in (self.sentence_starts, self.document_starts, self._held_out):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether every byte is as it was written; reads them all."""
-        return all(shard.is_whole() for shard in self._shards)
+        return all(shard.is_intact() for shard in self._shards)
 
 
 @dataclass(frozen=True)
-class View:
+class CorpusSplit:
     """Some documents of a corpus, in order."""
 
     corpus: Corpus
-    documents: NDArray[np.int64]  # their numbers
+    document_ids: NDArray[np.int64]  # their numbers
 
     def __len__(self) -> int:
-        return len(self.documents)
+        return len(self.document_ids)
 
     @cached_property
-    def bounds(self) -> NDArray[np.int64]:
+    def sentence_ranges(self) -> NDArray[np.int64]:
         """The first sentence of each document and the one after its last, d × 2."""
-        begins = self.corpus.documents
-        return np.stack([begins[self.documents], begins[self.documents + 1]], 1).astype(np.int64)
+        begins = self.corpus.document_starts
+        return np.stack([begins[self.document_ids], begins[self.document_ids + 1]], 1).astype(
+            np.int64
+        )
 
-    def counts(self) -> NDArray[np.int64]:
+    def count_token_ids(self) -> NDArray[np.int64]:
         """How often each id occurs; reads every token."""
-        counts = np.zeros(self.corpus.vocabulary, np.int64)
-        first, last = self.corpus.sentences[self.bounds].astype(np.int64).T
+        counts = np.zeros(self.corpus.vocab_size, np.int64)
+        first, last = self.corpus.sentence_starts[self.sentence_ranges].astype(np.int64).T
         apart = np.flatnonzero(first[1:] != last[:-1])  # neighbours are read in one go
         begins, ends = first[[0, *(apart + 1)]], last[[*apart, -1]]
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            for place in range(begin, end, _AT_ONCE):
-                ids, _ = self.corpus.read(place, min(place + _AT_ONCE, end))
+            for place in range(begin, end, _READ_TOKENS):
+                ids, _ = self.corpus.read_tokens(place, min(place + _READ_TOKENS, end))
                 counts += np.bincount(ids, minlength=len(counts))
         return counts
 
 
-def describe(
+def make_description(
     *,
     fingerprint: Mapping[str, Any],
-    vocabulary: int,
-    summary: Summary,
+    vocab_size: int,
+    summary: CorpusSummary,
     index: Path,
     shards: Sequence[Path],
 ) -> dict[str, Any]:
@@ -176,10 +188,10 @@ def describe(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "fingerprint": fingerprint,
-        "vocabulary": vocabulary,
+        "vocabulary": vocab_size,
         "summary": asdict(summary),
-        "index": _listing(index),
-        "shards": [_listing(path) for path in shards],
+        "index": _make_entry(index),
+        "shards": [_make_entry(path) for path in shards],
     }
 
 
@@ -194,11 +206,11 @@ def _check_format(path: Path, description: object) -> None:
         )
 
 
-def _listing(path: Path) -> Mapping[str, str | int]:
+def _make_entry(path: Path) -> Mapping[str, str | int]:
     return {"file": path.name, "bytes": path.stat().st_size}
 
 
-def _listed(folder: Path, listing: Mapping[str, Any]) -> Path:
+def _resolve_entry(folder: Path, listing: Mapping[str, Any]) -> Path:
     """The path of a file that `corpus.json` lists, if it has the size it should have."""
     name = str(listing["file"])
     if Path(name).name != name:

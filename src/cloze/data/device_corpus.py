@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cloze.data.batch import IGNORE_INDEX, Ints
 from cloze.data.corpus import Corpus
-from cloze.data.packing import Batches, Epoch
+from cloze.data.packing import Epoch, PackedBatches
 from cloze.errors import InputError
 from cloze.text.tokenizer import Tokenizer
 
@@ -36,10 +36,10 @@ class DeviceCorpus:
             )
         self.device = device
         self.cls, self.sep, self.pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-        narrow = torch.int16 if corpus.vocabulary <= 1 << 15 else torch.int32
+        narrow = torch.int16 if corpus.vocab_size <= 1 << 15 else torch.int32
         self.ids = torch.empty(len(corpus), dtype=narrow, device=device)
         for place in range(0, len(corpus), _READ_TOKENS):
-            ids, _ = corpus.read(place, min(place + _READ_TOKENS, len(corpus)))
+            ids, _ = corpus.read_tokens(place, min(place + _READ_TOKENS, len(corpus)))
             some = torch.from_numpy(ids.astype(np.int64))
             self.ids[place : place + len(some)] = some.to(device)
         special = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
@@ -161,32 +161,37 @@ class CorpusSliceBatches:
     """The batches of `Batches` as slices of a corpus on a device."""
 
     def __init__(
-        self, corpus: DeviceCorpus, batches: Batches, *, max_seqlen: int, mlm_probability: float
+        self,
+        corpus: DeviceCorpus,
+        batches: PackedBatches,
+        *,
+        max_seqlen: int,
+        mlm_probability: float,
     ) -> None:
         self._corpus, self._batches = corpus, batches
-        self._longest, self._rate = max_seqlen, mlm_probability
+        self._max_seqlen, self._mlm_probability = max_seqlen, mlm_probability
 
     def step(self, number: int) -> list[CorpusSliceBatch]:
         """The batches of a training step."""
-        return [self._batch(one) for one in self._batches.numbers(number)]
+        return [self._batch(one) for one in self._batches.batch_numbers(number)]
 
     def _batch(self, number: int) -> CorpusSliceBatch:
-        epoch, index = self._batches.find(number)
+        epoch, index = self._batches.locate(number)
         planned = self._batches.epoch(epoch)
-        self._batches.plan_ahead(epoch + 1)
+        self._batches.prefetch_epoch(epoch + 1)
         return self.make_batch(planned, index)
 
     def make_batch(
         self,
         epoch: Epoch,
-        place: int,
+        index: int,
         *,
         seed: int | None = None,
         mlm_probability: float | None = None,
     ) -> CorpusSliceBatch:
         """A batch of an epoch, of this corpus or another split of it."""
-        share = self._rate if mlm_probability is None else mlm_probability
-        members, plan = epoch.packing[place], epoch.samples.plan
+        share = self._mlm_probability if mlm_probability is None else mlm_probability
+        members, plan = epoch.packing[index], epoch.samples.plan
         lengths, capacity = plan.lengths[members], epoch.packing.capacity
         return CorpusSliceBatch(
             corpus=self._corpus,
@@ -195,7 +200,7 @@ class CorpusSliceBatches:
             labels=plan.labels[members],
             lengths=lengths,
             sample_ids=members,
-            max_seqlen=self._longest,
+            max_seqlen=self._max_seqlen,
             capacity=capacity,
             max_masked=round(share * capacity),
             num_masked=round(share * int(lengths.sum())),

@@ -15,7 +15,7 @@ from cloze.data.randomness import Purpose, make_generator
 
 LOSS_NAME = "lm"
 
-Stored = NDArray[np.signedinteger[Any]]
+StoredIds = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,13 +68,20 @@ class ContextWindows:
     """
 
     def __init__(
-        self, ids: Stored, *, order: int, bos: int, end: int, batch: int, seed: int = 0
+        self,
+        ids: StoredIds,
+        *,
+        order: int,
+        bos_id: int,
+        eos_id: int,
+        batch_size: int,
+        seed: int = 0,
     ) -> None:
-        self._ids, self._reach, self._bos = ids, order - 1, bos
-        self._batch, self._seed = batch, seed
-        self._context_lengths = _context_lengths(ids, end, self._reach)
+        self._ids, self._reach, self._bos = ids, order - 1, bos_id
+        self._batch, self._seed = batch_size, seed
+        self._context_lengths = _context_lengths(ids, eos_id, self._reach)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
-        self.per_epoch = max(1, len(ids) // batch)
+        self.per_epoch = max(1, len(ids) // batch_size)
 
     def batch(self, step: int) -> LanguageModelBatch:
         """The batch of a step."""
@@ -108,11 +115,17 @@ class BPTTBatches:
     """
 
     def __init__(
-        self, ids: Stored, *, batch: int, num_steps: int, reset_prob: float = 0.0, seed: int = 0
+        self,
+        ids: StoredIds,
+        *,
+        batch_size: int,
+        num_steps: int,
+        reset_prob: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self._ids, self._length, self._reset, self._seed = ids, num_steps, reset_prob, seed
-        self.per_epoch = max(1, len(ids) // (batch * num_steps))
-        self._starts = np.arange(batch) * self.per_epoch * num_steps  # b
+        self.per_epoch = max(1, len(ids) // (batch_size * num_steps))
+        self._starts = np.arange(batch_size) * self.per_epoch * num_steps  # b
 
     def batch(self, step: int) -> LanguageModelBatch:
         """The batch of a step."""
@@ -130,7 +143,7 @@ class BPTTBatches:
         )
 
 
-def _context_lengths(ids: Stored, end: int, most: int) -> NDArray[np.int16]:
+def _context_lengths(ids: StoredIds, end: int, most: int) -> NDArray[np.int16]:
     """Number of tokens before each token in its sentence, at most `most`."""
     positions = np.arange(len(ids))
     begins = np.concatenate([[0], np.flatnonzero(ids[:-1] == end) + 1])  # of sentences

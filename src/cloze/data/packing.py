@@ -9,8 +9,8 @@ from itertools import count
 import numpy as np
 
 from cloze.data.batch import Ints, PackedBatch
-from cloze.data.config import WINDOW, Batching
-from cloze.data.corpus import View
+from cloze.data.config import PACKING_WINDOW, Batching
+from cloze.data.corpus import CorpusSplit
 from cloze.data.samples import Samples, Sampling
 from cloze.errors import ConfigError
 from cloze.text.tokenizer import Tokenizer
@@ -36,12 +36,12 @@ class Packing:
         return self.members[self.starts[number] : self.starts[number + 1]]
 
     @property
-    def real_share(self) -> float:
+    def non_padding_fraction(self) -> float:
         """The share of places with a token in them."""
         return self.tokens / (len(self) * self.capacity)
 
 
-def pack(lengths: Ints, capacity: int, *, window: int | None = WINDOW) -> Packing:
+def pack_sequences(lengths: Ints, capacity: int, *, window: int | None = PACKING_WINDOW) -> Packing:
     """Fill batches of `capacity` places with sequences, nearly in order.
 
     The oldest sequence goes in as long as it fits; then gaps are filled with the longest of the
@@ -54,15 +54,15 @@ def pack(lengths: Ints, capacity: int, *, window: int | None = WINDOW) -> Packin
             fix="raise the tokens of a batch, or shorten the samples",
         )
     if window is None:
-        members, starts = np.arange(len(lengths)), _in_order(lengths, capacity)
+        members, starts = np.arange(len(lengths)), _pack_in_order(lengths, capacity)
     else:
-        batches = list(_filled(lengths.tolist(), capacity, window))
+        batches = list(_pack_with_window(lengths.tolist(), capacity, window))
         members = np.array([number for batch in batches for number in batch], np.int64)
         starts = np.cumsum([0, *(len(batch) for batch in batches)])
     return Packing(members=members, starts=starts, capacity=capacity, tokens=int(lengths.sum()))
 
 
-def _in_order(lengths: Ints, capacity: int) -> Ints:
+def _pack_in_order(lengths: Ints, capacity: int) -> Ints:
     """Where batches begin that take sequences as they come, until the next does not fit."""
     ends = lengths.cumsum()
     starts = [0]
@@ -72,7 +72,7 @@ def _in_order(lengths: Ints, capacity: int) -> Ints:
     return np.array(starts)
 
 
-def _filled(lengths: list[int], capacity: int, window: int) -> Iterator[list[int]]:
+def _pack_with_window(lengths: list[int], capacity: int, window: int) -> Iterator[list[int]]:
     pool: list[tuple[int, int]] = []  # (length, -number), so that of equals the last is the oldest
     used = bytearray(len(lengths))
     oldest = ahead = 0
@@ -104,16 +104,16 @@ class Epoch:
 
     def __init__(self, samples: Samples, batching: Batching) -> None:
         self.samples = samples
-        self.packing = pack(samples.plan.lengths, batching.tokens, window=batching.window)
+        self.packing = pack_sequences(samples.plan.lengths, batching.tokens, window=batching.window)
 
     def __len__(self) -> int:
         return len(self.packing)
 
     def __getitem__(self, number: int) -> PackedBatch:
-        return self.samples.batch(self.packing[number])
+        return self.samples.make_batch(self.packing[number])
 
 
-class Batches:
+class PackedBatches:
     """Batches without end, epoch after epoch, found by the number of a step.
 
     A step takes the next `per_step` batches, over the end of an epoch if need be, so every step is
@@ -126,62 +126,64 @@ class Batches:
 
     def __init__(
         self,
-        view: View,
+        split: CorpusSplit,
         tokenizer: Tokenizer,
         sampling: Sampling,
         batching: Batching,
     ) -> None:
-        self._view, self._tokenizer, self._sampling = view, tokenizer, sampling
+        self._split, self._tokenizer, self._sampling = split, tokenizer, sampling
         self.batching = batching
-        self.sizes: list[int] = []  # batches in each epoch so far
+        self.epoch_sizes: list[int] = []  # batches in each epoch so far
         self._epochs: dict[int, Epoch] = {}
-        self._ahead: dict[int, Future[Epoch]] = {}
+        self._prefetched: dict[int, Future[Epoch]] = {}
 
     def epoch(self, number: int) -> Epoch:
         """One pass over the documents."""
         if number not in self._epochs:
             # A step may need two epochs, and a plan takes seconds: the last one stays.
             self._epochs = dict([*self._epochs.items()][-1:])
-            ahead = self._ahead.pop(number, None)
-            self._epochs[number] = self._plan(number) if ahead is None else ahead.result()
+            ahead = self._prefetched.pop(number, None)
+            self._epochs[number] = self._plan_epoch(number) if ahead is None else ahead.result()
         return self._epochs[number]
 
-    def plan_ahead(self, number: int) -> None:
+    def prefetch_epoch(self, number: int) -> None:
         """Plan an epoch while others are learned, so that nobody waits for it later."""
-        if number not in self._epochs and number not in self._ahead:
+        if number not in self._epochs and number not in self._prefetched:
             planner = ThreadPoolExecutor(1)
-            self._ahead[number] = planner.submit(self._plan, number)
+            self._prefetched[number] = planner.submit(self._plan_epoch, number)
             planner.shutdown(wait=False)
 
-    def _plan(self, number: int) -> Epoch:
-        samples = Samples(self._view, self._tokenizer, self._sampling, epoch=number)
+    def _plan_epoch(self, number: int) -> Epoch:
+        samples = Samples(self._split, self._tokenizer, self._sampling, epoch=number)
         return Epoch(samples, self.batching)
 
-    def find(self, number: int) -> tuple[int, int]:
+    def locate(self, number: int) -> tuple[int, int]:
         """The epoch of a batch, counted over all of them, and its number there."""
         for epoch in count():
-            if epoch == len(self.sizes):
-                self.sizes.append(len(self.epoch(epoch)))
-            if number < self.sizes[epoch]:
+            if epoch == len(self.epoch_sizes):
+                self.epoch_sizes.append(len(self.epoch(epoch)))
+            if number < self.epoch_sizes[epoch]:
                 break
-            number -= self.sizes[epoch]
+            number -= self.epoch_sizes[epoch]
         return epoch, number
 
     def batch(self, number: int) -> PackedBatch:
         """One batch, counted over all epochs."""
-        epoch, place = self.find(number)
+        epoch, place = self.locate(number)
         return self.epoch(epoch)[place]
 
-    def step(self, number: int, *, rank: int = 0, world: int = 1) -> list[PackedBatch]:
+    def step(self, number: int, *, rank: int = 0, world_size: int = 1) -> list[PackedBatch]:
         """This process's batches of a step."""
-        return [self.batch(one) for one in self.numbers(number, rank=rank, world=world)]
+        return [
+            self.batch(one) for one in self.batch_numbers(number, rank=rank, world_size=world_size)
+        ]
 
-    def numbers(self, step: int, *, rank: int = 0, world: int = 1) -> range:
+    def batch_numbers(self, step: int, *, rank: int = 0, world_size: int = 1) -> range:
         """The numbers of this process's batches of a step."""
         size = self.batching.per_step
-        if size % world:
+        if size % world_size:
             raise ConfigError(
-                f"{size} batches a step cannot be shared by {world} processes",
-                fix=f"make per_step a multiple of {world}",
+                f"{size} batches a step cannot be shared by {world_size} processes",
+                fix=f"make per_step a multiple of {world_size}",
             )
-        return range(step * size + rank, (step + 1) * size, world)
+        return range(step * size + rank, (step + 1) * size, world_size)

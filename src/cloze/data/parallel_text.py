@@ -26,7 +26,7 @@ LOSS_NAME = "translate"
 SIZE_MULTIPLE = 8  # of padded rows and columns, so that few shapes occur
 
 
-def read_lines_of_file(path: PathLike) -> list[Row]:
+def read_all_lines(path: PathLike) -> list[Row]:
     """Every line of a file, including blank ones; compressed files are recognized by their ending.
 
     `-` is standard input.
@@ -75,7 +75,7 @@ def load_parallel_text(
         for side, what in ((source, "the source"), (target, "the target"))
     ]
     sides = [
-        [row.text for row in read_lines_of_file(side)]
+        [row.text for row in read_all_lines(side)]
         if isinstance(side, str | os.PathLike)
         else list(side)
         for side in (source, target)

@@ -29,19 +29,19 @@ from cloze.files import write_bytes
 Array: TypeAlias = NDArray[Any]
 
 _DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
-_LARGEST_HEADER = 2**16
-_AGAIN = "prepare the corpus again: whatever is whole will be kept"
+_MAX_HEADER_BYTES = 2**16
+_PREPARE_AGAIN = "prepare the corpus again: whatever is whole will be kept"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoded:
+class EncodedDocuments:
     """Documents as ids, before they are written."""
 
     ids: Array
-    starts: Array  # bool: a word starts here
+    word_starts: Array  # bool: a word starts here
     sentences: Array
     documents: Array
-    unknown: int
+    num_unknown: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,45 +53,47 @@ class Shard:
     words: Array
     sentences: Array
     documents: Array
-    unknown: int
+    num_unknown: int
     digest: str
 
-    def starts(self, first: int, last: int) -> NDArray[np.bool_]:
+    def word_starts(self, first: int, last: int) -> NDArray[np.bool_]:
         """Where words start among tokens first … last."""
         low = first // 8
         bits = np.unpackbits(self.words[low : (last + 7) // 8], bitorder="little")
         return bits[first - 8 * low : last - 8 * low].view(np.bool_)
 
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether every byte is as it was written; reads them all."""
-        return self.digest == _digest(self.ids, self.words, self.sentences, self.documents)
+        return self.digest == _compute_digest(self.ids, self.words, self.sentences, self.documents)
 
 
-def write(path: Path, encoded: Encoded) -> None:
+def write_shard(path: Path, encoded: EncodedDocuments) -> None:
     """Write a shard: whole, or not at all."""
     arrays = {
         "ids": encoded.ids,
-        "words": np.packbits(encoded.starts, bitorder="little"),
-        "sentences": smallest(encoded.sentences),
-        "documents": smallest(encoded.documents),
+        "words": np.packbits(encoded.word_starts, bitorder="little"),
+        "sentences": to_smallest_dtype(encoded.sentences),
+        "documents": to_smallest_dtype(encoded.documents),
     }
-    notes = {"unknown": encoded.unknown, "digest": _digest(*arrays.values())}
+    notes = {"unknown": encoded.num_unknown, "digest": _compute_digest(*arrays.values())}
     # One note, for the library writes several in an order that differs from run to run.
     write_bytes(path, safetensors.numpy.save(arrays, {"cloze": json.dumps(notes)}))
 
 
-def read(path: Path) -> Shard:
+def read_shard(path: Path) -> Shard:
     """Open a shard without reading its tokens; a damaged one raises `FolderError`."""
     arrays, notes = read_arrays(path)
     try:
         shard = Shard(
-            path=path, **arrays, unknown=int(notes["unknown"]), digest=str(notes["digest"])
+            path=path, **arrays, num_unknown=int(notes["unknown"]), digest=str(notes["digest"])
         )
         fits = len(shard.words) == (len(shard.ids) + 7) // 8
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{path} is not a shard of a corpus ({error})", fix=_AGAIN) from error
+        raise FolderError(
+            f"{path} is not a shard of a corpus ({error})", fix=_PREPARE_AGAIN
+        ) from error
     if not fits:
-        raise FolderError(f"{path}: its arrays do not fit together", fix=_AGAIN)
+        raise FolderError(f"{path}: its arrays do not fit together", fix=_PREPARE_AGAIN)
     return shard
 
 
@@ -101,27 +103,29 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(_LARGEST_HEADER, size - 8):
-                raise FolderError(f"{path} is cut short or damaged", fix=_AGAIN)
+            if not 0 < length <= min(_MAX_HEADER_BYTES, size - 8):
+                raise FolderError(f"{path} is cut short or damaged", fix=_PREPARE_AGAIN)
             header = json.loads(file.read(length))
             window = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         notes = json.loads(header.pop("__metadata__", {}).get("cloze", "{}"))
         arrays = {
-            name: _window(window, 8 + length, **described) for name, described in header.items()
+            name: _map_array(window, 8 + length, **described) for name, described in header.items()
         }
     except OSError as error:
-        raise FolderError(f"{path} cannot be read: {error.strerror}", fix=_AGAIN) from error
+        raise FolderError(f"{path} cannot be read: {error.strerror}", fix=_PREPARE_AGAIN) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderError(f"{path} is cut short or damaged ({error})", fix=_AGAIN) from error
+        raise FolderError(
+            f"{path} is cut short or damaged ({error})", fix=_PREPARE_AGAIN
+        ) from error
     return arrays, notes
 
 
-def smallest(numbers: Array) -> Array:
+def to_smallest_dtype(numbers: Array) -> Array:
     """The same numbers, none below zero, in the smallest type that holds them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def cannot_write(folder: Path, error: OSError) -> FolderError:
+def convert_write_error(folder: Path, error: OSError) -> FolderError:
     """What to tell a user whose disk refused; worker processes hand over the bare `OSError`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FolderError(
@@ -134,7 +138,7 @@ def cannot_write(folder: Path, error: OSError) -> FolderError:
     )
 
 
-def _window(window: mmap.mmap, base: int, *, dtype: str, **where: list[int]) -> Array:
+def _map_array(window: mmap.mmap, base: int, *, dtype: str, **where: list[int]) -> Array:
     (count,), (first, last) = where["shape"], where["data_offsets"]
     kind = np.dtype(_DTYPES[dtype])
     if last - first != count * kind.itemsize or not 0 <= first <= last <= len(window) - base:
@@ -142,7 +146,7 @@ def _window(window: mmap.mmap, base: int, *, dtype: str, **where: list[int]) -> 
     return np.frombuffer(window, kind, count, base + first)
 
 
-def _digest(*arrays: Array) -> str:
+def _compute_digest(*arrays: Array) -> str:
     digest = blake2b(digest_size=16)
     for array in arrays:
         digest.update(len(array).to_bytes(8, "little"))

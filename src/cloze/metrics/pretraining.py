@@ -11,7 +11,7 @@ import torch
 
 from cloze.data.batch import IGNORE_INDEX, Ints, PackedBatch
 from cloze.data.config import Batching
-from cloze.data.corpus import View
+from cloze.data.corpus import CorpusSplit
 from cloze.data.packing import Epoch
 from cloze.data.samples import Samples, Sampling
 from cloze.nn.encoder import Encoder
@@ -26,7 +26,7 @@ EVALUATION_MLM_PROBABILITY = 0.15  # of the words, however many a run hides whil
 
 
 def make_evaluation_epoch(
-    view: View, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
+    view: CorpusSplit, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
 ) -> Epoch:
     """The documents as samples: the same pairs and places every time, and for every model."""
     return Epoch(Samples(view, tokenizer, replace(sampling, seed=EVALUATION_SEED)), batching)
@@ -60,6 +60,6 @@ def majority_baseline(labels: Ints) -> float | None:
     return float(np.bincount(told).max() / len(told)) if len(told) else None
 
 
-def unigram_baseline(known: View, targets: Ints) -> float:
+def unigram_baseline(known: CorpusSplit, targets: Ints) -> float:
     """How often the most frequent token is right: what a model must beat to have learned any."""
-    return float((targets == known.counts().argmax()).mean())
+    return float((targets == known.count_token_ids().argmax()).mean())

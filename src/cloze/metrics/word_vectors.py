@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.parallel_text import read_lines_of_file
+from cloze.data.parallel_text import read_all_lines
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.metrics.regression import pearson, spearman
@@ -171,4 +171,4 @@ def _folded_name(model: WordVectors, scores: NDArray[np.float32]) -> str:
 
 
 def _rows(path: PathLike) -> Iterator[tuple[int, str]]:
-    return ((row.line, row.text) for row in read_lines_of_file(path) if row.text.strip())
+    return ((row.line, row.text) for row in read_all_lines(path) if row.text.strip())

@@ -10,7 +10,7 @@ from cloze.errors import ConfigError
 
 Weight = Annotated[float, Range(0, 1e6)]
 Probability = Annotated[float, Range(0, 1)]
-SMALLEST_PART = 16  # of a batch: two tasks share it in at most this many parts
+MAX_DENOMINATOR = 16  # of a batch: two tasks share it in at most this many parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class ObjectiveConfig(Config):
     ] = None
     detection_fraction: Annotated[
         float,
-        Range(1 / SMALLEST_PART, 1),
+        Range(1 / MAX_DENOMINATOR, 1),
         Help("Kind both: fraction of the batches that train detection"),
     ] = 0.5
     correction_weight: Annotated[
@@ -78,7 +78,11 @@ class ObjectiveConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind == "both" and self.detection_share == 1 and not self.correction_weight:
+        if (
+            self.kind == "both"
+            and self.resolved_detection_fraction == 1
+            and not self.correction_weight
+        ):
             raise ConfigError(
                 "kind is 'both', but no batch trains the model to predict masked tokens",
                 fix="use an objective.detection_fraction below 1, or a positive "
@@ -98,10 +102,10 @@ class ObjectiveConfig(Config):
         return self.kind == "causal"
 
     @property
-    def detection_share(self) -> Fraction:
+    def resolved_detection_fraction(self) -> Fraction:
         """The fraction of the batches that train detection, in at most 16 parts."""
         if self.kind == "both":
-            return Fraction(self.detection_fraction).limit_denominator(SMALLEST_PART)
+            return Fraction(self.detection_fraction).limit_denominator(MAX_DENOMINATOR)
         return Fraction(self.kind == "detection")
 
 

@@ -60,7 +60,7 @@ class NarrowedEmbeddings(nn.Module):
 
 
 def build_detector(
-    model: Encoder, *, layers: int | None, width: int | None, rng: torch.Generator
+    model: Encoder, *, num_layers: int | None, hidden_size: int | None, rng: torch.Generator
 ) -> Detector:
     """A model with a new generator of `layers` layers (default: a quarter of the model's).
 
@@ -69,8 +69,8 @@ def build_detector(
     before its LM head.
     """
     config = get_config(model)
-    layers = max(1, config.num_layers // 4) if layers is None else layers
-    shape = _smaller(config, layers, config.hidden_size if width is None else width)
+    num_layers = max(1, config.num_layers // 4) if num_layers is None else num_layers
+    shape = _smaller(config, num_layers, config.hidden_size if hidden_size is None else hidden_size)
     generator = build(shape, ["mlm"], rng=rng)
     if shape.hidden_size == config.hidden_size:
         generator.embeddings = model.embeddings

@@ -12,7 +12,7 @@ from cloze.config import in_range
 from cloze.data.batch import Ints, PackedBatch
 from cloze.data.config import MIN_LENGTH, Batching, CorpusOptions
 from cloze.data.packing import Epoch
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
@@ -85,7 +85,7 @@ def evaluate_masked(
     skipped: list[InputError] = []
     options = CorpusOptions(hold_out=0.0, text_column=text_column, skip_bad=skip_bad)
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
-        corpus = prepare(
+        corpus = prepare_corpus(
             as_list(data), model.tokenizer, folder, options, workers=1, on_skip=skipped.append
         )
         has_pairs = "nsp" in model.task_heads and len(corpus.train) > 1

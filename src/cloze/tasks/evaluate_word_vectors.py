@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model
-from cloze.data.parallel_text import read_lines_of_file
+from cloze.data.parallel_text import read_all_lines
 from cloze.data.sources import as_list, store_streams
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
@@ -78,7 +78,7 @@ def read_word_questions(
 
 def _has_analogies(path: Path) -> bool:
     """Analogies have sections, or four words on a line without commas."""
-    first = next((row.text for row in read_lines_of_file(path) if row.text.strip()), "")
+    first = next((row.text for row in read_all_lines(path) if row.text.strip()), "")
     return first.startswith(":") or ("," not in first and "\t" not in first)
 
 

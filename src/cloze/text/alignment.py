@@ -66,7 +66,7 @@ class TokenAlignment:
         return [(offsets[0][0], offsets[-1][1]) for offsets in spans]
 
 
-def from_backend(whole: tokenizers.Encoding, kept: TokenRanges | None = None) -> TokenAlignment:
+def make_alignment(whole: tokenizers.Encoding, kept: TokenRanges | None = None) -> TokenAlignment:
     """The alignment of an encoding of the tokenizers library, or of the tokens to keep."""
     return next(select_parts(whole, [kept]))
 

@@ -7,10 +7,10 @@ from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 
 
-def learn_joint_bpe(texts: Sequence[str], size: int, **options: Any) -> Tokenizer:  # noqa: ANN401
+def train_joint_bpe(texts: Sequence[str], vocab_size: int, **options: Any) -> Tokenizer:  # noqa: ANN401
     """A vocabulary that represents every text, unseen ones in single bytes, without loss."""
     spaced = [_add_space(text) for text in texts]
-    return train_tokenizer(spaced, kind="bpe", vocab_size=size, **options)
+    return train_tokenizer(spaced, kind="bpe", vocab_size=vocab_size, **options)
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:

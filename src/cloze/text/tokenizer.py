@@ -11,7 +11,7 @@ from tokenizers import normalizers
 from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.text import tokenizer_files as files
-from cloze.text.alignment import TokenAlignment, from_backend, select_parts
+from cloze.text.alignment import TokenAlignment, make_alignment, select_parts
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, convert_errors, read_lines
 from cloze.text.truncation import (
@@ -178,7 +178,7 @@ class Tokenizer:
             one_of("truncation", truncation, TRUNCATIONS)
         found = self._encode(texts, pairs, special=add_special_tokens)
         if max_length is None:
-            return [from_backend(whole) for whole in found]
+            return [make_alignment(whole) for whole in found]
         many = len(found) > 1
         return [
             _truncate(whole, max_length, truncation, f"text {number:,}" if many else "the text")
@@ -291,7 +291,7 @@ def _truncate(
 ) -> TokenAlignment:
     """The whole encoding if it is short enough, else what truncation leaves of it."""
     if len(whole) <= max_length:
-        return from_backend(whole)
+        return make_alignment(whole)
     counts = _count_tokens(whole)
     special = len(whole) - sum(counts)
     if truncation is None:
@@ -306,4 +306,4 @@ def _truncate(
         )
     lengths = truncate_longest_first(*counts, max_length - special)
     first, second = (truncate(truncation, *both) for both in zip(counts, lengths, strict=True))
-    return from_backend(whole, (first, second))
+    return make_alignment(whole, (first, second))

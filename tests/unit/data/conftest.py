@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from cloze.data import prepare as preparing
-from cloze.data.chunks import Chunks
+from cloze.data.document_chunks import DocumentChunks
 
 
 @pytest.fixture
 def many_shards(monkeypatch):
     """Chunks so small that a few documents fill several."""
-    monkeypatch.setattr(preparing, "Chunks", partial(Chunks, smallest=1000))
+    monkeypatch.setattr(preparing, "DocumentChunks", partial(DocumentChunks, min_bytes=1000))

@@ -6,7 +6,7 @@ import pytest
 
 from cloze.data import shards
 from cloze.data.corpus import Corpus
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.errors import FolderError
 from corpora import (
     LINES,
@@ -26,20 +26,20 @@ def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
     shard.write_bytes(whole[:-5])
     with raises(FolderError, "bytes"):
         Corpus.open(corpus.folder)
-    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
+    prepare_corpus(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
     assert shard.read_bytes() == whole
 
 
 def test_a_changed_byte_is_noticed_and_mended(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
-    assert corpus.is_whole()
+    assert corpus.is_intact()
     shard = only_shard(corpus)
     whole = shard.read_bytes()
     broken = bytearray(whole)
     broken[-100] ^= 1
     shard.write_bytes(broken)
-    assert not Corpus.open(corpus.folder).is_whole()
-    prepare(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
+    assert not Corpus.open(corpus.folder).is_intact()
+    prepare_corpus(tmp_path / "text.txt", numbered_tokenizer(), corpus.folder, LINES, workers=1)
     assert shard.read_bytes() == whole
 
 
@@ -49,7 +49,7 @@ def test_a_cut_shard_never_opens(tmp_path, cut):
     shard = only_shard(corpus)
     shard.write_bytes(shard.read_bytes()[:cut])
     with raises(FolderError, "damaged"):
-        shards.read(shard)
+        shards.read_shard(shard)
 
 
 def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
@@ -57,10 +57,10 @@ def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
     path = tmp_path / "s.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     with raises(FolderError, "array"):
-        shards.read(path)
+        shards.read_shard(path)
     path.write_bytes((2**40).to_bytes(8, "little") + header.encode())
     with raises(FolderError, "damaged"):
-        shards.read(path)
+        shards.read_shard(path)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_a_folder_that_is_no_corpus_is_told(tmp_path):
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1"]])
     with raises(FolderError, "a.txt"):
-        prepare(source, numbered_tokenizer(), tmp_path)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path)
     with raises(FolderError, "file", fix="folder"):
-        prepare(source, numbered_tokenizer(), source)
+        prepare_corpus(source, numbered_tokenizer(), source)

@@ -7,7 +7,7 @@ import torch
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus
-from cloze.data.packing import Batches
+from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -28,7 +28,7 @@ def corpus(tmp_path):
 def batches_of(corpus, pairs="nsp", rate=0.25):
     tokenizer = numbered_tokenizer()
     sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
-    batches = Batches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
+    batches = PackedBatches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
     source = DeviceCorpus(corpus, tokenizer, CPU)
     return batches, CorpusSliceBatches(source, batches, max_seqlen=LENGTH, mlm_probability=rate)
 

@@ -9,7 +9,7 @@ TEXT = np.array([5, 6, 7, END, 8, END, 9, 10, END], np.int32)
 
 
 def test_every_word_comes_once_in_an_epoch_with_the_words_before_it():
-    windows = ContextWindows(TEXT, order=3, bos=BOS, end=END, batch=3)
+    windows = ContextWindows(TEXT, order=3, bos_id=BOS, eos_id=END, batch_size=3)
     assert windows.per_epoch == 3
     batches = [windows.batch(step) for step in range(3)]
     places = np.concatenate([batch.sample_ids for batch in batches])
@@ -31,8 +31,8 @@ def test_every_word_comes_once_in_an_epoch_with_the_words_before_it():
 
 def test_a_step_asked_alone_is_the_same():
     for kind in (
-        lambda: ContextWindows(TEXT, order=4, bos=BOS, end=END, batch=2, seed=3),
-        lambda: BPTTBatches(TEXT, batch=2, num_steps=2, seed=3),
+        lambda: ContextWindows(TEXT, order=4, bos_id=BOS, eos_id=END, batch_size=2, seed=3),
+        lambda: BPTTBatches(TEXT, batch_size=2, num_steps=2, seed=3),
     ):
         straight, alone = kind(), kind()
         wanted = [straight.batch(step) for step in range(7)][-1]
@@ -43,7 +43,7 @@ def test_a_step_asked_alone_is_the_same():
 
 def test_strips_go_on_where_the_last_batch_ended():
     text = np.arange(100, dtype=np.int32)
-    strips = BPTTBatches(text, batch=4, num_steps=5)
+    strips = BPTTBatches(text, batch_size=4, num_steps=5)
     assert strips.per_epoch == 5
     first, second = strips.batch(0), strips.batch(1)
     assert (first.targets == (first.inputs + 1) % 100).all()
@@ -55,20 +55,20 @@ def test_strips_go_on_where_the_last_batch_ended():
 
 def test_some_strips_forget():
     text = np.arange(1000, dtype=np.int32)
-    strips = BPTTBatches(text, batch=10, num_steps=5, reset_prob=0.3)
+    strips = BPTTBatches(text, batch_size=10, num_steps=5, reset_prob=0.3)
     kept = np.stack([strips.batch(n).keep_state for n in range(1, 20)])
     assert 0.6 < kept.mean() < 0.8
     assert (kept == np.stack([strips.batch(n).keep_state for n in range(1, 20)])).all()
 
 
 def test_a_text_shorter_than_a_batch_comes_round_again():
-    assert BPTTBatches(TEXT, batch=3, num_steps=7).batch(4).inputs.shape == (3, 7)
-    windows = ContextWindows(TEXT, order=2, bos=BOS, end=END, batch=20)
+    assert BPTTBatches(TEXT, batch_size=3, num_steps=7).batch(4).inputs.shape == (3, 7)
+    windows = ContextWindows(TEXT, order=2, bos_id=BOS, eos_id=END, batch_size=20)
     assert len(set(windows.batch(0).sample_ids)) == len(TEXT)
 
 
 def test_counts_arrays_and_parts():
-    batch = BPTTBatches(TEXT, batch=4, num_steps=2).batch(0)
+    batch = BPTTBatches(TEXT, batch_size=4, num_steps=2).batch(0)
     assert batch.counts == {LOSS_NAME: 8}
     assert batch.lengths.tolist() == [2, 2, 2, 2]
     arrays = batch.arrays()
@@ -82,5 +82,5 @@ def test_counts_arrays_and_parts():
     assert [len(part.inputs) for part in parts] == [2, 1, 1]
     assert np.concatenate([part.sample_ids for part in parts]).tolist() == [0, 1, 2, 3]
     assert len(batch.split(9)) == 4
-    windows = ContextWindows(TEXT, order=3, bos=BOS, end=END, batch=3).batch(0)
+    windows = ContextWindows(TEXT, order=3, bos_id=BOS, eos_id=END, batch_size=3).batch(0)
     assert windows.lengths.tolist() == [1, 1, 1]

@@ -10,11 +10,11 @@ from cloze.data.parallel_text import (
     LOSS_NAME,
     TranslationBatches,
     load_parallel_text,
-    read_lines_of_file,
+    read_all_lines,
 )
 from cloze.errors import InputError
 from cloze.objectives.core import ArrayBatch
-from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
+from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from helpers import raises
 
 
@@ -43,7 +43,7 @@ def test_lines_go_together_whatever_the_files_are_called(tmp_path):
         ("c\u2028d", "C D"),
     ]
     assert (len(found), found.num_blank) == (2, 2)
-    assert [row.text for row in read_lines_of_file(source)] == ["a b", "", "c\u2028d", "e"]
+    assert [row.text for row in read_all_lines(source)] == ["a b", "", "c\u2028d", "e"]
 
 
 def test_lists_go_as_well():
@@ -160,7 +160,7 @@ def test_real_pairs_come_back_as_they_were(data_dir, part, count):
     )
     assert (len(found), found.num_blank) == (count, 0)
     lines = [*found.source, *found.target]
-    tokenizer = learn_joint_bpe(lines, 1000)
+    tokenizer = train_joint_bpe(lines, 1000)
     for line, ids in zip(lines, encode_sentences(tokenizer, lines), strict=True):
         assert tokenizer.decode(ids[:-1]) == f" {line}"
 

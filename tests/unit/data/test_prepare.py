@@ -7,7 +7,7 @@ import numpy as np
 
 from cloze.data.config import CorpusOptions
 from cloze.data.corpus import Corpus
-from cloze.data.prepare import choose, prepare
+from cloze.data.prepare import choose_held_out, prepare_corpus
 from cloze.errors import ClozeError, ConfigError, InputError, MissingExtraError
 from cloze.text.tokenizer import Tokenizer
 from corpora import (
@@ -26,13 +26,13 @@ def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
     documents = [["w1 w2 wx", "w3"], ["w4, w5"]]
     corpus = small_corpus(tmp_path, documents)
     tokenizer = numbered_tokenizer()
-    ids, starts = corpus.read(0, len(corpus))
+    ids, starts = corpus.read_tokens(0, len(corpus))
     assert [tokenizer.id_to_token(int(i)) for i in ids] == [
         *("w1", "w2", "w", "##x", "w3", "w4", "[UNK]", "w5")
     ]
     assert starts.tolist() == [True, True, True, False, True, True, True, True]
-    assert corpus.sentences.tolist() == [0, 4, 5, 8]
-    assert corpus.documents.tolist() == [0, 2, 3]
+    assert corpus.sentence_starts.tolist() == [0, 4, 5, 8]
+    assert corpus.document_starts.tolist() == [0, 2, 3]
     summary = corpus.summary
     assert (summary.documents, summary.sentences, summary.tokens, summary.words) == (2, 3, 8, 7)
     assert (summary.unknown, summary.longest_sentence, summary.longest_document) == (1, 4, 5)
@@ -41,16 +41,18 @@ def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
 
 def test_sentences_are_found_when_lines_are_paragraphs(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["A cat sat. The cat, Mr. A, sat."], ["B."]])
-    corpus = prepare(
+    corpus = prepare_corpus(
         source, tiny_tokenizer(), tmp_path / "c", CorpusOptions(hold_out=0.0), workers=1
     )
-    assert corpus.documents.tolist() == [0, 2, 3]
+    assert corpus.document_starts.tolist() == [0, 2, 3]
 
 
 def test_the_number_of_workers_does_not_show(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     for workers in (1, 2, 3):
-        prepare(source, numbered_tokenizer(), tmp_path / f"{workers}", LINES, workers=workers)
+        prepare_corpus(
+            source, numbered_tokenizer(), tmp_path / f"{workers}", LINES, workers=workers
+        )
     one = contents(tmp_path / "1")
     assert len(one) > 10
     assert contents(tmp_path / "2") == one
@@ -61,12 +63,12 @@ def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
     long = [f"w{n} w{n + 1} w{n + 2}" for n in range(400)]
     corpus = small_corpus(tmp_path, [["w1"], long, ["w2"]])
     assert len(list((corpus.folder / "shards").iterdir())) > 3
-    assert np.diff(corpus.documents).tolist() == [1, 400, 1]
-    ids, starts = corpus.read(0, len(corpus))  # over the edges of shards
+    assert np.diff(corpus.document_starts).tolist() == [1, 400, 1]
+    ids, starts = corpus.read_tokens(0, len(corpus))  # over the edges of shards
     words = " ".join(["w1", *long, "w2"]).split()
     assert [numbered_tokenizer().id_to_token(int(i)) for i in ids] == words
     assert starts.all()
-    assert all(corpus.read(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
+    assert all(corpus.read_tokens(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
 
 
 def test_two_bytes_and_a_bit_for_each_token(tmp_path):
@@ -78,8 +80,8 @@ def test_two_bytes_and_a_bit_for_each_token(tmp_path):
 def test_a_large_vocabulary_takes_four_bytes(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w69999 w3"]])
     tokenizer = numbered_tokenizer(70_000)
-    corpus = prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
-    ids, _ = corpus.read(0, 2)
+    corpus = prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1)
+    ids, _ = corpus.read_tokens(0, 2)
     assert ids.dtype == np.uint32
     assert tokenizer.id_to_token(int(ids[0])) == "w69999"
 
@@ -87,7 +89,7 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path):
 def test_special_tokens_in_the_text_are_text(tmp_path):
     tokenizer = numbered_tokenizer()
     source = write_documents(tmp_path / "a.txt", [["w1 [SEP] w2 [MASK]"]])
-    ids, _ = prepare(source, tokenizer, tmp_path / "c", LINES, workers=1).read(0, 8)
+    ids, _ = prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1).read_tokens(0, 8)
     assert tokenizer.special_ids & set(ids.tolist()) == {tokenizer.unk_id}
 
 
@@ -96,7 +98,7 @@ def test_the_limits_of_the_tokenizer_do_not_matter(tmp_path):
     tokenizer.backend.enable_truncation(3)
     tokenizer.backend.enable_padding(length=20)
     source = write_documents(tmp_path / "a.txt", [["w1 w2 w3 w4 w5 w6"]])
-    assert len(prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)) == 6
+    assert len(prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1)) == 6
 
 
 # Once is enough.
@@ -107,9 +109,9 @@ def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
     source.write_bytes(b"w1 w2\n\xff\xfe broken\nw3\n")
     tokenizer = numbered_tokenizer()
     with raises(InputError, "a.txt:2", "UTF-8"):
-        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1)
+        prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1)
     options = CorpusOptions(sentences="lines", hold_out=0.0, skip_bad=True)
-    summary = prepare(source, tokenizer, tmp_path / "c", options, workers=1).summary
+    summary = prepare_corpus(source, tokenizer, tmp_path / "c", options, workers=1).summary
     assert (summary.skipped, summary.tokens) == (1, 3)
 
 
@@ -125,7 +127,7 @@ def test_no_text_at_all_is_told(tmp_path):
         (tmp_path / "missing.txt", "no such file"),
     ):
         with raises(InputError, message):
-            prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+            prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
 
 
 def give_up(text: str) -> list[str]:
@@ -138,7 +140,7 @@ def test_a_worker_that_dies_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=give_up)
     with raises(ClozeError, "worker", "exit code 3", fix="fewer"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
 def talk_and_refuse(text: str) -> list[str]:
@@ -150,22 +152,24 @@ def test_a_worker_says_what_is_wrong(tmp_path, many_shards, capfd):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=talk_and_refuse)
     with raises(InputError, "more"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
 def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=lambda text: [text])
     with raises(ConfigError, "segmenter", fix="worker"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
-    prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
+    prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
 
 def test_workers_segment_as_one_process_does(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=by_two)
     for workers in (1, 2):
-        prepare(source, numbered_tokenizer(), tmp_path / f"{workers}", options, workers=workers)
+        prepare_corpus(
+            source, numbered_tokenizer(), tmp_path / f"{workers}", options, workers=workers
+        )
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
@@ -189,10 +193,13 @@ def test_held_out_documents_are_chosen_by_their_text_alone(tmp_path):
     held = {}
     for name in "abc":
         corpus = Corpus.open(tmp_path / name / "corpus")
-        spans = corpus.sentences[corpus.held_out.bounds].tolist()
-        held[name] = {tuple(corpus.read(*span)[0].tolist()) for span in spans}
+        spans = corpus.sentence_starts[corpus.held_out.sentence_ranges].tolist()
+        held[name] = {tuple(corpus.read_tokens(*span)[0].tolist()) for span in spans}
         assert len(corpus.held_out) + len(corpus.train) == corpus.summary.documents
-        assert corpus.held_out.counts().sum() + corpus.train.counts().sum() == len(corpus)
+        assert (
+            corpus.held_out.count_token_ids().sum() + corpus.train.count_token_ids().sum()
+            == len(corpus)
+        )
     assert held["a"] == held["b"]
     assert held["c"] <= held["a"]
     assert 10 <= len(held["a"]) <= 40
@@ -200,22 +207,22 @@ def test_held_out_documents_are_chosen_by_their_text_alone(tmp_path):
 
 def test_something_is_always_held_out_and_something_left():
     hashes = np.array([2**63, 2**64 - 1, 2**62], np.uint64)
-    assert choose(hashes, 1e-9).tolist() == [False, False, True]
-    assert choose(hashes, 0.999999999).tolist() == [True, False, True]
+    assert choose_held_out(hashes, 1e-9).tolist() == [False, False, True]
+    assert choose_held_out(hashes, 0.999999999).tolist() == [True, False, True]
     four = np.append(
         hashes, np.uint64(1)
     )  # two documents make a pair that does not belong together
-    assert choose(four, 1e-9).tolist() == [False, False, True, True]
-    assert choose(four, 0.999999999).tolist() == [False, False, True, True]
-    assert not choose(hashes, 0.0).any()
-    assert not choose(hashes[:1], 0.1).any()
+    assert choose_held_out(four, 1e-9).tolist() == [False, False, True, True]
+    assert choose_held_out(four, 0.999999999).tolist() == [False, False, True, True]
+    assert not choose_held_out(hashes, 0.0).any()
+    assert not choose_held_out(hashes[:1], 0.1).any()
 
 
 def test_counts_are_those_of_the_view(tmp_path):
     corpus = small_corpus(tmp_path, some_documents(), hold_out=0.3)
-    counts = corpus.train.counts() + corpus.held_out.counts()
-    ids, _ = corpus.read(0, len(corpus))
-    assert counts.tolist() == np.bincount(ids, minlength=corpus.vocabulary).tolist()
+    counts = corpus.train.count_token_ids() + corpus.held_out.count_token_ids()
+    ids, _ = corpus.read_tokens(0, len(corpus))
+    assert counts.tolist() == np.bincount(ids, minlength=corpus.vocab_size).tolist()
 
 
 # Words.
@@ -231,8 +238,8 @@ def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
     )
     source = write_documents(tmp_path / "a.txt", [["我爱北京", "北京 abc"]])
     options = CorpusOptions(sentences="lines", hold_out=0.0, segmenter=by_two)
-    corpus = prepare(source, tokenizer, tmp_path / "c", options, workers=1)
-    _, starts = corpus.read(0, len(corpus))
+    corpus = prepare_corpus(source, tokenizer, tmp_path / "c", options, workers=1)
+    _, starts = corpus.read_tokens(0, len(corpus))
     #                            我    爱     北    京     北    京     ab     ##c
     assert starts.tolist() == [True, False, True, False, True, False, False, False]
     assert corpus.fingerprint["segmenter"].endswith("by_two")
@@ -242,13 +249,13 @@ def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1 w2"]])
     options = CorpusOptions(sentences="lines", segmenter=lambda text: [text.upper()])
     with raises(InputError, "W1 W2"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
 
 def test_jieba_is_asked_for_when_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     with raises(MissingExtraError, "Chinese", fix="cloze[chinese]"):
-        prepare([], numbered_tokenizer(), tmp_path / "c", CorpusOptions(segmenter="jieba"))
+        prepare_corpus([], numbered_tokenizer(), tmp_path / "c", CorpusOptions(segmenter="jieba"))
 
 
 def test_a_corpus_goes_to_another_process_by_its_path(tmp_path):

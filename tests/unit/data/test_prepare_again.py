@@ -13,7 +13,7 @@ from cloze.data import prepare as preparing
 from cloze.data import shards
 from cloze.data.config import CorpusOptions
 from cloze.data.corpus import Corpus
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.errors import FolderError
 from corpora import (
     LINES,
@@ -30,7 +30,7 @@ def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
     small_corpus(tmp_path, some_documents())
     monkeypatch.setattr(preparing, "read_rows", None)
     source, folder = tmp_path / "text.txt", tmp_path / "corpus"
-    assert prepare(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
+    assert prepare_corpus(source, numbered_tokenizer(), folder, LINES).summary.documents == 40
 
 
 @pytest.mark.parametrize("what", ["text", "tokenizer", "option"])
@@ -43,7 +43,7 @@ def test_a_change_is_noticed(tmp_path, what):
         tokenizer = numbered_tokenizer(10)
     else:
         options = CorpusOptions(sentences="lines", hold_out=0.5)
-    after = prepare(source, tokenizer, tmp_path / "corpus", options, workers=1)
+    after = prepare_corpus(source, tokenizer, tmp_path / "corpus", options, workers=1)
     assert after.fingerprint != before.fingerprint
     assert Corpus.open(tmp_path / "corpus").summary == after.summary
     assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 2
@@ -54,7 +54,7 @@ def test_only_what_changed_is_done_again(tmp_path, many_shards):
     small_corpus(tmp_path, documents)
     source = write_documents(tmp_path / "text.txt", [*documents, ["w1 w2 w3"]])
     seen = []
-    prepare(
+    prepare_corpus(
         source, numbered_tokenizer(), tmp_path / "corpus", LINES, workers=1, progress=seen.append
     )
     assert seen[-1].shards - seen[-1].reused == 1
@@ -64,7 +64,7 @@ def test_only_what_changed_is_done_again(tmp_path, many_shards):
 def test_text_that_cannot_be_known_by_its_file_is_read_again(tmp_path):
     for text, tokens in (("w1 w2", 2), ("w1 w2 w3", 3)):
         rows = [{"text": text}]
-        corpus = prepare([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+        corpus = prepare_corpus([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
         assert len(corpus) == tokens
 
 
@@ -77,19 +77,19 @@ def test_a_stopped_run_goes_on(tmp_path, many_shards):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
+        prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
     with raises(FolderError, "prepared", fix="again"):
         Corpus.open(tmp_path / "c")
     seen = []
-    prepare(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
+    prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
     assert seen[-1].reused == 3
-    prepare(source, tokenizer, tmp_path / "straight", LINES, workers=1)
+    prepare_corpus(source, tokenizer, tmp_path / "straight", LINES, workers=1)
     assert contents(tmp_path / "c") == contents(tmp_path / "straight")
 
 
 def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monkeypatch):
     old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
-    held = old.held_out.documents.tolist()
+    held = old.held_out.document_ids.tolist()
 
     def killed(path, _):
         path.with_name(".corpus.json.99").write_bytes(b"{")
@@ -98,10 +98,10 @@ def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monke
     monkeypatch.setattr(preparing, "write_json", killed)
     source, options = tmp_path / "text.txt", CorpusOptions(sentences="lines", hold_out=0.6)
     with pytest.raises(KeyboardInterrupt):
-        prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
-    assert Corpus.open(old.folder).held_out.documents.tolist() == held
+        prepare_corpus(source, numbered_tokenizer(), old.folder, options, workers=1)
+    assert Corpus.open(old.folder).held_out.document_ids.tolist() == held
     monkeypatch.undo()
-    prepare(source, numbered_tokenizer(), old.folder, options, workers=1)
+    prepare_corpus(source, numbered_tokenizer(), old.folder, options, workers=1)
     assert not (old.folder / ".corpus.json.99").exists()
     assert len(list((old.folder / "shards").iterdir())) == 2
 
@@ -110,11 +110,13 @@ def test_two_at_once_make_one_corpus(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     with ThreadPoolExecutor(2) as both:
         jobs = [
-            both.submit(prepare, source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+            both.submit(
+                prepare_corpus, source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1
+            )
             for _ in range(2)
         ]
     assert jobs[0].result().summary == jobs[1].result().summary
-    assert jobs[1].result().is_whole()
+    assert jobs[1].result().is_intact()
 
 
 KILLED = """
@@ -122,15 +124,16 @@ import os, signal, sys
 from functools import partial
 from corpora import LINES, contents, numbered_tokenizer
 from cloze.data import prepare as preparing
-from cloze.data.chunks import Chunks
+from cloze.data.document_chunks import DocumentChunks
 
 def die(progress):
     if progress.shards == 4:
         os.kill(os.getpid(), signal.SIGKILL)
 
-preparing.Chunks = partial(Chunks, smallest=1000)  # and no guard: this must not run twice
+# without a guard: this must not run twice
+preparing.DocumentChunks = partial(DocumentChunks, min_bytes=1000)
 text, folder = sys.argv[1:]
-preparing.prepare(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
+preparing.prepare_corpus(text, numbered_tokenizer(), folder, LINES, workers=2, progress=die)
 """
 
 
@@ -149,9 +152,11 @@ def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards
     )
     assert ended.returncode == -signal.SIGKILL
     seen = []
-    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    prepare_corpus(
+        source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append
+    )
     assert seen[-1].reused >= 4
-    prepare(source, numbered_tokenizer(), tmp_path / "straight", LINES, workers=1)
+    prepare_corpus(source, numbered_tokenizer(), tmp_path / "straight", LINES, workers=1)
     assert contents(tmp_path / "c") == contents(tmp_path / "straight")
 
 
@@ -170,20 +175,22 @@ def test_a_full_disk_loses_nothing(tmp_path, many_shards, monkeypatch):
 
     monkeypatch.setattr(shards.os, "fsync", full)
     with raises(FolderError, "disk"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
     names = files_of(tmp_path / "c" / "shards")
     assert names
     assert all(name.endswith(".safetensors") and name[0] != "." for name in names)
     monkeypatch.undo()
     seen = []
-    prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append)
+    prepare_corpus(
+        source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1, progress=seen.append
+    )
     assert not list((tmp_path / "c" / "shards").glob(".*"))
 
 
 def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
-    made = prepare(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
+    made = prepare_corpus(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
     for shard in (made.folder / "shards").iterdir():
         (tmp_path / "c" / "shards" / shard.name).mkdir(parents=True)
     with raises(FolderError, "directory"):
-        prepare(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=2)
+        prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=2)

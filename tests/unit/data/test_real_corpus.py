@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cloze.data.config import Batching
-from cloze.data.packing import Batches
-from cloze.data.prepare import prepare
+from cloze.data.packing import PackedBatches
+from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
 from cloze.data.sources import read_rows
 from cloze.objectives.masking import Masking, mask_batch
@@ -22,11 +22,11 @@ def tokenizer(data_dir):
 @pytest.fixture(scope="module")
 def corpus(data_dir, tokenizer, tmp_path_factory):
     source = data_dir / "text" / "wiki-short-01.txt.xz"
-    return prepare(source, tokenizer, tmp_path_factory.mktemp("c") / "corpus", workers=2)
+    return prepare_corpus(source, tokenizer, tmp_path_factory.mktemp("c") / "corpus", workers=2)
 
 
 def test_a_real_corpus_is_small_and_known(corpus):
-    assert corpus.is_whole()
+    assert corpus.is_intact()
     summary = corpus.summary
     assert summary.bytes <= 2.4 * summary.tokens  # 2.125 for ids and words, the rest is index
     assert summary.unknown_rate < 1e-3
@@ -40,16 +40,16 @@ def test_the_ids_are_those_of_the_text(corpus, data_dir, tokenizer):
             break
         lines.append(row.text)
     expected = [i for ids in tokenizer.encode_ids(lines, add_special_tokens=False) for i in ids]
-    first, last = corpus.sentences[corpus.documents[:2]].tolist()
-    assert corpus.read(first, last)[0].tolist() == expected
+    first, last = corpus.sentence_starts[corpus.document_starts[:2]].tolist()
+    assert corpus.read_tokens(first, last)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 @pytest.mark.parametrize("length", [128, 512])
 def test_real_batches_are_full(corpus, tokenizer, pairs, length):
     sampling = Sampling(pairs=pairs, max_length=length)
-    epoch = Batches(corpus.train, tokenizer, sampling, Batching(tokens=8192)).epoch(0)
-    assert epoch.packing.real_share >= 0.98
+    epoch = PackedBatches(corpus.train, tokenizer, sampling, Batching(tokens=8192)).epoch(0)
+    assert epoch.packing.non_padding_fraction >= 0.98
     batch = mask_batch(
         epoch[len(epoch) // 2], Masking.from_tokenizer(tokenizer, whole_word=True), seed=0
     )

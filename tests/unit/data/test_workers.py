@@ -6,21 +6,23 @@ import sys
 
 import pytest
 
-from cloze.data.encode import Recipe
-from cloze.data.workers import recipe_to_json, send
+from cloze.data.document_encoder import EncoderSettings
+from cloze.data.encoder_workers import send_message, settings_to_json
 from helpers import tiny_tokenizer
 
 
 def frames(path) -> tuple[bytes, bytes]:
     """What a parent sends: the recipe, and a job of two paragraphs."""
     recipe, job = io.BytesIO(), io.BytesIO()
-    send(recipe, recipe_to_json(Recipe.of(tiny_tokenizer(), "lines", None)))
-    send(job, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
+    send_message(
+        recipe, settings_to_json(EncoderSettings.from_tokenizer(tiny_tokenizer(), "lines", None))
+    )
+    send_message(job, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
     return recipe.getvalue(), job.getvalue()
 
 
 def work(sent: bytes) -> None:
-    subprocess.run([sys.executable, "-m", "cloze.data.workers"], input=sent, check=True)
+    subprocess.run([sys.executable, "-m", "cloze.data.encoder_workers"], input=sent, check=True)
 
 
 def test_a_whole_job_is_done(tmp_path):

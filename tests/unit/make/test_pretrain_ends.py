@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.data.prepare import prepare
+from cloze.data.prepare import prepare_corpus
 from cloze.errors import FolderError, InputError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.probes import sample_probes
@@ -176,7 +176,7 @@ def test_probes_are_looked_for_in_every_sentence(tmp_path):
     tokenizer = Tokenizer.from_vocab([*SPECIAL, "w1", *words])
     caf, bar, foo = (f"{dull} {word}" for word in words)
     text = write_documents(tmp_path / "t.txt", [[dull] * 30 + [caf], [bar] + [dull] * 30 + [foo]])
-    view = prepare(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
+    view = prepare_corpus(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
     for seed in range(5):
         found = sample_probes(view, tokenizer, 9, seed=seed)
         assert sorted(probe.truth for probe in found) == sorted(words)
@@ -187,5 +187,5 @@ def test_probes_come_from_as_many_documents_as_there_are(tmp_path):
     words = [f"wrd{letter}" for letter in "abcdefgh"]
     tokenizer = Tokenizer.from_vocab([*SPECIAL, *words])
     text = write_documents(tmp_path / "t.txt", [[" ".join([one] * 9)] * 5 for one in words])
-    view = prepare(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
+    view = prepare_corpus(text, tokenizer, tmp_path / "corpus", LINES, workers=1).train
     assert {probe.truth for probe in sample_probes(view, tokenizer, 8, seed=0)} == set(words)

@@ -31,7 +31,7 @@ def encoder(family="modernbert", heads=("mlm",), **changes):
 def made(family="modernbert", layers=2, width=None, seed=1, **changes):
     model = encoder(family, **changes)
     return build_detector(
-        model, layers=layers, width=width, rng=torch.Generator().manual_seed(seed)
+        model, num_layers=layers, hidden_size=width, rng=torch.Generator().manual_seed(seed)
     )
 
 
@@ -76,7 +76,7 @@ def test_a_modernberts_heads_read_one_transform():
 def test_the_model_alone_is_as_it_was():
     model = encoder()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    build_detector(model, layers=1, width=8, rng=torch.Generator())
+    build_detector(model, num_layers=1, hidden_size=8, rng=torch.Generator())
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -99,7 +99,7 @@ def test_new_weights_follow_from_the_generator_handed_in():
 @pytest.mark.parametrize(("layers", "expected"), [(4, 1), (12, 3), (2, 1)])
 def test_unsaid_a_generator_has_a_quarter_of_the_layers(layers, expected):
     both = build_detector(
-        encoder(num_layers=layers), layers=None, width=None, rng=torch.Generator()
+        encoder(num_layers=layers), num_layers=None, hidden_size=None, rng=torch.Generator()
     )
     assert len(both.generator.blocks) == expected
 
@@ -117,16 +117,18 @@ def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"layers": 0}, ("generator_num_layers", "0", "1", "4")),
-        ({"layers": 5}, ("generator_num_layers", "5", "1", "4")),
-        ({"width": 32}, ("generator_hidden_size", "32", "4", "16")),
-        ({"width": 2}, ("generator_hidden_size", "2", "4", "16")),
-        ({"width": 10}, ("generator_hidden_size", "10", "4")),
+        ({"num_layers": 0}, ("generator_num_layers", "0", "1", "4")),
+        ({"num_layers": 5}, ("generator_num_layers", "5", "1", "4")),
+        ({"hidden_size": 32}, ("generator_hidden_size", "32", "4", "16")),
+        ({"hidden_size": 2}, ("generator_hidden_size", "2", "4", "16")),
+        ({"hidden_size": 10}, ("generator_hidden_size", "10", "4")),
     ],
 )
 def test_shapes_that_cannot_be(asked, message):
     with raises(ConfigError, message):
-        build_detector(encoder(), **({"layers": 1, "width": None} | asked), rng=torch.Generator())
+        build_detector(
+            encoder(), **({"num_layers": 1, "hidden_size": None} | asked), rng=torch.Generator()
+        )
 
 
 @pytest.mark.parametrize("width", [None, 8])

@@ -14,7 +14,7 @@ from languages import neural_model
 def test_the_loss_is_what_the_model_says_of_the_words():
     model = language_model(neural_model("nnlm"))
     ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
-    batch = ContextWindows(ids, order=4, bos=BOS, end=EOS, batch=len(ids)).batch(0)
+    batch = ContextWindows(ids, order=4, bos_id=BOS, eos_id=EOS, batch_size=len(ids)).batch(0)
     found = language_model_objective(model.module, batch)
     (said,) = model.log_probs(model.sequences(["the cat sat on the mat"]))
     assert np.isclose(found[LOSS_NAME].item(), -said.sum(), rtol=1e-5)
@@ -26,7 +26,7 @@ def test_the_loss_is_what_the_model_says_of_the_words():
 def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
     module = neural_model(cell).module
     text = np.arange(3, 11, dtype=np.int32)
-    strips = BPTTBatches(text, batch=1, num_steps=2)
+    strips = BPTTBatches(text, batch_size=1, num_steps=2)
     carried = StatefulLSTM(module, 1)
     for step in range(strips.per_epoch):
         language_model_objective(carried, strips.batch(step))
@@ -42,7 +42,7 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
 
 def test_parts_of_a_batch_remember_each_their_own():
     module = neural_model("lstm").module
-    strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch=3, num_steps=2)
+    strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch_size=3, num_steps=2)
     whole, parts = StatefulLSTM(module, 3), StatefulLSTM(module, 3)
     for step in range(2):
         one = language_model_objective(whole, strips.batch(step))[LOSS_NAME]
@@ -55,7 +55,7 @@ def test_parts_of_a_batch_remember_each_their_own():
 
 def test_no_gradient_goes_back_into_the_batch_before():
     carried = StatefulLSTM(neural_model("lstm").module, 2)
-    strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch=2, num_steps=2)
+    strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch_size=2, num_steps=2)
     for step in range(2):
         language_model_objective(carried, strips.batch(step))[LOSS_NAME].backward()
     assert not carried.hidden.requires_grad

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus, TokenRow
-from cloze.data.packing import Batches
+from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -25,7 +25,7 @@ TOKENIZER = numbered_tokenizer()
 def batches(tmp_path_factory):
     corpus = small_corpus(tmp_path_factory.mktemp("corpus"), some_documents())
     sampling = Sampling(pairs="none", max_length=LENGTH, short_seq_prob=0.3)
-    plain = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
+    plain = PackedBatches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
     made = CorpusSliceBatches(
         DeviceCorpus(corpus, TOKENIZER, CPU), plain, max_seqlen=LENGTH, mlm_probability=0.15
     )

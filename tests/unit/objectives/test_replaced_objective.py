@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus, TokenRow
-from cloze.data.packing import Batches
+from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
@@ -42,7 +42,7 @@ def corpus(tmp_path_factory):
 
 def batch_of(corpus, number=0, *, pairs="none", fills=False, detects=True, seed=None):
     sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
-    batches = Batches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
+    batches = PackedBatches(corpus.train, TOKENIZER, sampling, Batching(tokens=PLACES, window=None))
     made = CorpusSliceBatches(
         DeviceCorpus(corpus, TOKENIZER, CPU), batches, max_seqlen=LENGTH, mlm_probability=RATE
     )
@@ -62,7 +62,9 @@ def learner(family="modernbert", heads=("mlm",), width=None):
     }
     config = FAMILIES[family].config_class(vocab_size=TOKENIZER.vocab_size, **shape)
     model = build(config, heads, rng=torch.Generator().manual_seed(0))
-    both = build_detector(model, layers=1, width=width, rng=torch.Generator().manual_seed(1))
+    both = build_detector(
+        model, num_layers=1, hidden_size=width, rng=torch.Generator().manual_seed(1)
+    )
     return scramble(both).eval()
 
 

@@ -68,7 +68,7 @@ def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
     source, out = stories(tmp_path), tmp_path / "run"
     ended = pretrain(source, out, "laptop", settings=[*SMALL, f"sampling.pairs={pairs}"])
     documents = source.read_text().split("\n\n")
-    kept = [documents[number] for number in Corpus.open(out / "corpus").held_out.documents]
+    kept = [documents[number] for number in Corpus.open(out / "corpus").held_out.document_ids]
     held = tmp_path / "held.txt"
     held.write_text("\n\n".join(kept))
     scores = dict(cloze.evaluate(cloze.load(out, quiet=True), held, max_length=32).scores)

@@ -49,7 +49,7 @@ def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
 
 @pytest.mark.parametrize("width", [None, 8])
 def test_a_generator_and_the_head_beside_a_model(compiled, width):
-    both = build_detector(model(), layers=2, width=width, rng=torch.Generator())
+    both = build_detector(model(), num_layers=2, hidden_size=width, rng=torch.Generator())
     names = list(both.state_dict())
     compile_encoders(both)
     for part in (both.model, both.generator):

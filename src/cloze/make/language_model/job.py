@@ -204,7 +204,7 @@ def _batches(
         return BPTTBatches(text.ids, reset_prob=run.state_reset_prob, **sizes)
     order = module.config.order
     return ContextWindows(
-        text.ids, order=order, bos=BOS, end=EOS, batch=run.batch_size, seed=run.seed
+        text.ids, order=order, bos_id=BOS, eos_id=EOS, batch_size=run.batch_size, seed=run.seed
     )
 
 

@@ -157,7 +157,7 @@ def _train(
         evaluate = _evaluation(state, setup)
 
         def start() -> None:
-            setup.batches.sizes[:] = state.notes.get("epoch_sizes", [])
+            setup.batches.epoch_sizes[:] = state.notes.get("epoch_sizes", [])
             if distributed.is_first:
                 _write_corpus_facts(out, setup)  # a resumed run may have prepared it again
             if setup.teacher is not None and not state.progress.step and evaluate is not None:
@@ -195,7 +195,7 @@ def _train(
 def _measure_epoch(setup: PretrainingSetup) -> tuple[int, float]:
     """The tokens of the first epoch, and the fraction of its positions that hold tokens."""
     packing = setup.batches.epoch(0).packing
-    return packing.tokens, packing.real_share
+    return packing.tokens, packing.non_padding_fraction
 
 
 def _fill_before(setup: PretrainingSetup) -> tuple[list[Probe], dict[str, Fills]]:
@@ -238,7 +238,7 @@ def _steps(
     """The batches of each step; the sizes of the epochs are noted for a resumed run."""
     for index in count(first):
         batches = setup.step(index, state.distributed)
-        state.notes["epoch_sizes"] = list(setup.batches.sizes)
+        state.notes["epoch_sizes"] = list(setup.batches.epoch_sizes)
         yield batches
 
 

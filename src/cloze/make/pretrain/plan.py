@@ -88,7 +88,7 @@ def plan(
         documents=setup.corpus.summary.documents,
         tokens_per_epoch=packing.tokens,
         tokens_per_step=per_step,
-        real_share=packing.real_share,
+        real_share=packing.non_padding_fraction,
         tokens_per_second=speed,
         steps=max(1, round(tokens / per_step)),
         tokens=tokens,

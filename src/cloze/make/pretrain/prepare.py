@@ -8,7 +8,7 @@ from pathlib import Path
 from cloze.checkpoint.contents import read_folder
 from cloze.data.corpus import DESCRIPTION
 from cloze.data.input_files import find_files
-from cloze.data.prepare import check_place, get_segmenter
+from cloze.data.prepare import check_corpus_folder, resolve_segmenter
 from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
 from cloze.files import check_output_path, nearest_existing_folder
@@ -95,9 +95,9 @@ def _check_recipe(recipe: EncoderRecipe, out: Path, distributed: DistributedCont
     """Check that everything the recipe names exists and is compatible."""
     is_fast(recipe, distributed.device.type, distributed.world_size)
     check_processes(recipe, distributed.world_size)
-    get_segmenter(recipe.data)
+    resolve_segmenter(recipe.data)
     if recipe.data.folder is not None and not (Path(recipe.data.folder) / DESCRIPTION).exists():
-        check_place(Path(recipe.data.folder))
+        check_corpus_folder(Path(recipe.data.folder))
     if (start := recipe.init_from) is not None:
         check_separate(out, start)
         base = read_folder(start, kind="encoder")

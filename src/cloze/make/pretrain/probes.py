@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cloze.checkpoint.model import Model
-from cloze.data.corpus import View
+from cloze.data.corpus import CorpusSplit
 from cloze.files import write_json
 from cloze.nn.utils import eval_mode
 from cloze.tasks.fill import fill
@@ -30,7 +30,7 @@ class Probe:
     truth: str
 
 
-def sample_probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
+def sample_probes(view: CorpusSplit, tokenizer: Tokenizer, count: int, *, seed: int) -> list[Probe]:
     """Sample sentences of held-out documents, each of another document while there are enough."""
     if tokenizer.mask_token is None or not len(view):
         return []
@@ -41,11 +41,13 @@ def sample_probes(view: View, tokenizer: Tokenizer, count: int, *, seed: int) ->
     return list(islice((probe for probe in found if probe is not None), count))
 
 
-def _sentences(view: View, rng: np.random.Generator) -> list[int]:
+def _sentences(view: CorpusSplit, rng: np.random.Generator) -> list[int]:
     """The sentences of suitable length: one of each document, then all others."""
-    sentences = np.concatenate([np.arange(first, last) for first, last in view.bounds.tolist()])
-    documents = np.repeat(np.arange(len(view)), np.diff(view.bounds)[:, 0])
-    begins = view.corpus.sentences
+    sentences = np.concatenate(
+        [np.arange(first, last) for first, last in view.sentence_ranges.tolist()]
+    )
+    documents = np.repeat(np.arange(len(view)), np.diff(view.sentence_ranges)[:, 0])
+    begins = view.corpus.sentence_starts
     lengths = begins[sentences + 1].astype(np.int64) - begins[sentences]
     fitting = rng.permutation(np.flatnonzero((lengths >= MIN_TOKENS) & (lengths <= MAX_TOKENS)))
     _, firsts = np.unique(documents[fitting], return_index=True)
@@ -76,10 +78,10 @@ def write_fills(path: Path, probes: Sequence[Probe], fills: Mapping[str, Fills])
 
 
 def _probe(
-    view: View, tokenizer: Tokenizer, sentence: int, rng: np.random.Generator
+    view: CorpusSplit, tokenizer: Tokenizer, sentence: int, rng: np.random.Generator
 ) -> Probe | None:
-    begin, end = view.corpus.sentences[sentence : sentence + 2].tolist()
-    ids, starts = view.corpus.read(begin, end)
+    begin, end = view.corpus.sentence_starts[sentence : sentence + 2].tolist()
+    ids, starts = view.corpus.read_tokens(begin, end)
     edges = [*np.flatnonzero(starts).tolist(), len(ids)]
     whole = [position for position, end in pairwise(edges) if end - position == 1]
     words = [(position, tokenizer.decode([int(ids[position])])) for position in whole]

@@ -79,7 +79,7 @@ class PretrainRecipe(RawTextRecipe):
     @property
     def batching(self) -> Batching:
         """The batches of a step, split so that every step has its fraction of detection."""
-        run, parts = self.run, self.objective.detection_share.denominator
+        run, parts = self.run, self.objective.resolved_detection_fraction.denominator
         split = parts // gcd(parts, run.accumulate)
         return Batching(tokens=run.batch_tokens // split, per_step=run.accumulate * split)
 
@@ -105,7 +105,7 @@ class PretrainRecipe(RawTextRecipe):
                 "no segment embeddings",
                 fix='set sampling.pairs to "none" (--pairs none)',
             )
-        if self.objective.detection_share:
+        if self.objective.resolved_detection_fraction:
             for name, limit in (
                 ("generator_num_layers", config.num_layers),
                 ("generator_hidden_size", config.hidden_size),

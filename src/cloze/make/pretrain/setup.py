@@ -13,10 +13,15 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import Ints, PackedBatch
-from cloze.data.corpus import DESCRIPTION, Corpus, Summary
+from cloze.data.corpus import DESCRIPTION, Corpus, CorpusSummary
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
-from cloze.data.packing import Batches, Epoch
-from cloze.data.prepare import Preparing, prepare, prepared, with_digest
+from cloze.data.packing import Epoch, PackedBatches
+from cloze.data.prepare import (
+    PreparationProgress,
+    find_corpus_by_digest,
+    find_prepared_corpus,
+    prepare_corpus,
+)
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source
 from cloze.make.distill.student import build_student
@@ -60,7 +65,7 @@ class PretrainingSetup:
     tokenizer: Tokenizer
     corpus: Corpus
     model: Model
-    batches: Batches
+    batches: PackedBatches
     masking: Masking | None  # None: nothing is masked
     teacher: Model | None = None  # of a distillation
     resident: CorpusSliceBatches | None = None  # where the corpus is on the device
@@ -70,11 +75,13 @@ class PretrainingSetup:
     ) -> list[PackedBatch] | list[CorpusSliceBatch]:
         """This process's batches of one step, masked unless the device masks them."""
         if self.resident is not None:
-            return self._assign_objective(self.resident.step(number), self.batches.numbers(number))
+            return self._assign_objective(
+                self.resident.step(number), self.batches.batch_numbers(number)
+            )
         return [
             self._mask(batch, self.masking, seed=self.recipe.run.seed)
             for batch in self.batches.step(
-                number, rank=distributed.rank, world=distributed.world_size
+                number, rank=distributed.rank, world_size=distributed.world_size
             )
         ]
 
@@ -121,7 +128,7 @@ class PretrainingSetup:
         if table.is_causal:
             return causal_lm_objective
         if self.resident is not None and self.masking is not None:
-            if not table.detection_share:
+            if not table.resolved_detection_fraction:
                 return make_device_objective(self.masking, device)
             correction = table.correction_weight if table.kind == "both" else 0.0
             return make_detection_objective(
@@ -137,12 +144,12 @@ class PretrainingSetup:
     def trained_module(self) -> nn.Module:
         """The model, with a generator beside it if tokens are replaced; only the model is saved."""
         table = self.recipe.objective
-        if not table.detection_share:
+        if not table.resolved_detection_fraction:
             return self.model.module
         return build_detector(
             self.model.module,
-            layers=table.generator_num_layers,
-            width=table.generator_hidden_size,
+            num_layers=table.generator_num_layers,
+            hidden_size=table.generator_hidden_size,
             # not the random numbers that the model was initialised with
             rng=torch.Generator().manual_seed(self.recipe.run.seed + 1),
         )
@@ -154,9 +161,9 @@ class PretrainingSetup:
         table = self.recipe.objective
         if table.is_causal:
             return [CausalLMBatch.from_batch(batch) for batch in batches]
-        if not table.detection_share:
+        if not table.resolved_detection_fraction:
             return batches
-        share, both = table.detection_share, table.kind == "both"
+        share, both = table.resolved_detection_fraction, table.kind == "both"
         if numbers is None:
             return [
                 ReplacedTokenBatch.from_batch(batch, has_mlm=both, has_detection=True)
@@ -212,7 +219,7 @@ def open_setup(
     masked = words and not recipe.objective.is_causal
     fast = is_fast(recipe, distributed.device.type, distributed.world_size) and words
     batching = recipe.batching
-    batches = Batches(
+    batches = PackedBatches(
         opened.train,
         tokenizer,
         Sampling(**to_mapping(recipe.sampling), seed=recipe.run.seed),
@@ -260,7 +267,7 @@ def _prepare_corpus(
     digest: str | None,
 ) -> Corpus:
     if digest is not None and (out / TOKENIZER).is_dir():
-        found = with_digest(place, digest)
+        found = find_corpus_by_digest(place, digest)
         if found is not None:
             callbacks.log("the corpus that the run started with is intact: no text is read")
             return found
@@ -280,13 +287,13 @@ def _prepare_corpus(
         callbacks=callbacks,
     )
     table = recipe.data
-    if (made := prepared(sources, tokenizer, place, table)) is not None:
+    if (made := find_prepared_corpus(sources, tokenizer, place, table)) is not None:
         callbacks.log(f"using the prepared corpus in {place}")
         return made
     if table.folder is not None and (place / DESCRIPTION).exists():
         callbacks.log(f"{place} contains a corpus of another text or vocabulary, which is replaced")
     callbacks.log("preparing the corpus")
-    return prepare(
+    return prepare_corpus(
         sources,
         tokenizer,
         place,
@@ -296,12 +303,12 @@ def _prepare_corpus(
     )
 
 
-def _corpus_progress(callbacks: Callbacks) -> Callable[[Preparing], None] | None:
+def _corpus_progress(callbacks: Callbacks) -> Callable[[PreparationProgress], None] | None:
     show = callbacks.progress
     return None if show is None else lambda done: show("documents prepared", done.documents, None)
 
 
-def describe_corpus(summary: Summary) -> str:
+def describe_corpus(summary: CorpusSummary) -> str:
     """A corpus in one line."""
     return (
         f"{summary.documents:,} documents ({summary.held_out:,} held out), "

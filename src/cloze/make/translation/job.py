@@ -35,7 +35,7 @@ from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import make_translation_objective
 from cloze.report.page import write_report
-from cloze.text.joint_bpe import encode_sentences, learn_joint_bpe
+from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
 from cloze.train.optim import build_optimizer
@@ -195,7 +195,7 @@ def _train_tokenizer(
     if table.folder is not None:
         return _load_vocabulary(table.folder)
     callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
-    return learn_joint_bpe(
+    return train_joint_bpe(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,

@@ -11,17 +11,21 @@ import numpy as np
 import tokenizers
 
 from cloze.data.config import Segmenter, Sentences
-from cloze.data.shards import Array, Encoded
+from cloze.data.shards import Array, EncodedDocuments
 from cloze.errors import InputError, MissingExtraError
 from cloze.text.sentences import split_sentences as split_sentences
 from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
 
-RULES = 1  # of this file and the sentence splitter: raise it when the same text gives other arrays
-BATCH = 2**19  # characters given to the tokenizer at once
-CACHED = 2**25  # characters of distinct pieces whose ids are remembered, PIECE more for each
-PIECE = 32
+RULES_VERSION = (
+    1  # of this file and the sentence splitter: raise it when the same text gives other arrays
+)
+BATCH_CHARS = 2**19  # characters given to the tokenizer at once
+MAX_CACHED_CHARS = (
+    2**25
+)  # characters of distinct pieces whose ids are remembered, PIECE more for each
+ENTRY_CHARS = 32
 
 # Tokenizers made of these treat what stands between two spaces alone, whatever surrounds it.
 _LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD"}
@@ -30,42 +34,44 @@ _LOCAL_FURTHER = _LOCAL_SPLITTERS | {"Punctuation", "Digits", "Split", "ByteLeve
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class EncoderSettings:
     """All that decides what becomes of a text; it travels to the worker processes."""
 
     backend: str  # the tokenizer as JSON; it neither cuts nor pads
-    vocabulary: int  # all ids are below this
-    unknown: int | None
+    vocab_size: int  # all ids are below this
+    unk_id: int | None
     sentences: Sentences
     segmenter: Segmenter | None = None
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, sentences: Sentences, segmenter: Segmenter | None) -> Self:
+    def from_tokenizer(
+        cls, tokenizer: Tokenizer, sentences: Sentences, segmenter: Segmenter | None
+    ) -> Self:
         """The recipe for a tokenizer, whatever its folder says about lengths."""
         plain = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         plain.no_truncation()
         plain.no_padding()
         return cls(
             backend=plain.to_str(),
-            vocabulary=tokenizer.vocab_size,
-            unknown=tokenizer.unk_id,
+            vocab_size=tokenizer.vocab_size,
+            unk_id=tokenizer.unk_id,
             sentences=sentences,
             segmenter=segmenter,
         )
 
     @property
-    def described(self) -> Mapping[str, str | int | None]:
+    def fingerprint(self) -> Mapping[str, str | int | None]:
         """What a fingerprint holds of it."""
         words = self.segmenter
         return {
-            "rules": RULES,
+            "rules": RULES_VERSION,
             "tokenizer": blake2b(self.backend.encode(), digest_size=16).hexdigest(),
             "sentences": self.sentences,
             "segmenter": words and f"{words.__module__}.{getattr(words, '__qualname__', words)}",
         }
 
 
-class Encoder:
+class DocumentEncoder:
     """Turns documents into ids.
 
     Running text repeats its words: where the tokenizer looks at nothing beyond a space, each
@@ -73,58 +79,63 @@ class Encoder:
     ids by looking its pieces up in a table. Elsewhere the piece is the sentence.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._backend = tokenizers.Tokenizer.from_str(recipe.backend)
+    def __init__(self, settings: EncoderSettings) -> None:
+        self._settings = settings
+        self._backend = tokenizers.Tokenizer.from_str(settings.backend)
         # "[MASK]" in a text is two brackets and a word, not an instruction.
         self._backend.encode_special_tokens = True
-        self._local = recipe.segmenter is None and is_local(json.loads(recipe.backend))
-        self._forget()
+        self._is_separable = settings.segmenter is None and is_separable_at_spaces(
+            json.loads(settings.backend)
+        )
+        self._clear_cache()
 
-    def __call__(self, documents: Iterable[Document]) -> Encoded:
+    def __call__(self, documents: Iterable[Document]) -> EncodedDocuments:
         """The ids of some documents."""
         parts: list[tuple[Array, Array, Array]] = []
         owners: list[int] = []
         batch: list[str] = []
         size = number = 0
         for number, document in enumerate(documents, 1):
-            for sentence in chain.from_iterable(map(self._sentences, document)):
+            for sentence in chain.from_iterable(map(self._split_sentences, document)):
                 batch.append(sentence)
                 owners.append(number - 1)
                 size += len(sentence)
-                if size >= BATCH:
-                    parts.append(self._encode(batch))
+                if size >= BATCH_CHARS:
+                    parts.append(self._encode_sentences(batch))
                     batch, size = [], 0
-        parts.append(self._encode(batch))
+        parts.append(self._encode_sentences(batch))
         ids, starts, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        unknown = self._recipe.unknown
+        unknown = self._settings.unk_id
         real = lengths > 0  # a sentence of control characters leaves nothing
-        return Encoded(
+        return EncodedDocuments(
             ids=ids,
-            starts=starts,
+            word_starts=starts,
             sentences=lengths[real],
             documents=np.bincount(np.array(owners, np.int64)[real], minlength=number),
-            unknown=int(np.count_nonzero(ids == unknown)) if unknown is not None else 0,
+            num_unknown=int(np.count_nonzero(ids == unknown)) if unknown is not None else 0,
         )
 
-    def _sentences(self, paragraph: bytes) -> list[str]:
+    def _split_sentences(self, paragraph: bytes) -> list[str]:
         text = paragraph.decode()
-        if self._recipe.sentences == "split":
+        if self._settings.sentences == "split":
             return split_sentences(text)
         return [line for line in text.splitlines() if line.strip()]
 
-    def _forget(self) -> None:
-        self._codes = _Codes()
+    def _clear_cache(self) -> None:
+        self._codes = _FragmentNumbers()
         self._remembered = 0
-        self._ids = _Column(id_type(self._recipe.vocabulary))
-        self._starts = _Column(np.bool_)
-        self._firsts, self._counts = _Column(np.int64), _Column(np.int64)  # of each piece
+        self._ids = _GrowingArray(choose_id_dtype(self._settings.vocab_size))
+        self._starts = _GrowingArray(np.bool_)
+        self._firsts, self._counts = (
+            _GrowingArray(np.int64),
+            _GrowingArray(np.int64),
+        )  # of each piece
 
-    def _encode(self, sentences: list[str]) -> tuple[Array, Array, Array]:
+    def _encode_sentences(self, sentences: list[str]) -> tuple[Array, Array, Array]:
         """Ids, word starts and lengths of a batch of sentences."""
-        pieces = [s.split(" ") if self._local else [s] for s in sentences]
+        pieces = [s.split(" ") if self._is_separable else [s] for s in sentences]
         codes = np.fromiter(map(self._codes.__getitem__, chain.from_iterable(pieces)), np.int64)
-        self._learn()
+        self._tokenize_new()
         counts = self._counts.values[codes]
         ends = counts.cumsum()
         # The k-th token of a piece lies k places after the piece's first in the table.
@@ -133,35 +144,35 @@ class Encoder:
         edges = np.cumsum([0, *map(len, pieces)])
         lengths = np.diff(np.concatenate([[0], ends])[edges])
         encoded = self._ids.values[places], self._starts.values[places], lengths
-        if self._remembered > CACHED:
-            self._forget()
+        if self._remembered > MAX_CACHED_CHARS:
+            self._clear_cache()
         return encoded
 
-    def _learn(self) -> None:
+    def _tokenize_new(self) -> None:
         """Tokenize the pieces met for the first time, and add them to the table."""
         pieces, self._codes.new = self._codes.new, []
-        self._remembered += sum(map(len, pieces)) + PIECE * len(pieces)
+        self._remembered += sum(map(len, pieces)) + ENTRY_CHARS * len(pieces)
         encodings = self._backend.encode_batch(pieces, add_special_tokens=False)
         counts = np.array([len(encoding) for encoding in encodings], np.int64)
         self._firsts.extend(self._ids.used + counts.cumsum() - counts)
         self._counts.extend(counts)
         self._ids.extend(chain.from_iterable(encoding.ids for encoding in encodings))
-        self._starts.extend(chain.from_iterable(map(self._words, pieces, encodings)))
+        self._starts.extend(chain.from_iterable(map(self._find_word_starts, pieces, encodings)))
 
-    def _words(self, piece: str, encoding: tokenizers.Encoding) -> list[bool]:
+    def _find_word_starts(self, piece: str, encoding: tokenizers.Encoding) -> list[bool]:
         """Whether a word starts, token by token."""
         words = encoding.word_ids
         starts = [True, *(before != word for before, word in pairwise(words))][: len(words)]
-        if self._recipe.segmenter is None:
+        if self._settings.segmenter is None:
             return starts
-        cuts = word_cuts(piece, self._recipe.segmenter)
+        cuts = find_word_boundaries(piece, self._settings.segmenter)
         return [
             start and (first in cuts or not place)
             for place, (start, (first, _)) in enumerate(zip(starts, encoding.offsets, strict=True))
         ]
 
 
-class _Column:
+class _GrowingArray:
     """An array that grows at its end."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
@@ -177,7 +188,7 @@ class _Column:
         self.used = used
 
 
-class _Codes(dict[str, int]):
+class _FragmentNumbers(dict[str, int]):
     """Numbers for pieces in the order they are met; `new` are those not yet in the table."""
 
     def __init__(self) -> None:
@@ -188,15 +199,15 @@ class _Codes(dict[str, int]):
         return self.setdefault(piece, len(self))
 
 
-def id_type(vocabulary: int) -> type[np.uint16] | type[np.uint32]:
+def choose_id_dtype(vocabulary: int) -> type[np.uint16] | type[np.uint32]:
     """The smallest type that holds every id."""
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
-def is_local(tokenizer: Mapping[str, Any]) -> bool:
+def is_separable_at_spaces(tokenizer: Mapping[str, Any]) -> bool:
     """Whether a text's ids are those of its pieces between spaces, one after another."""
-    normalizers = _parts(tokenizer["normalizer"], "normalizers")
-    splitters = _parts(tokenizer["pre_tokenizer"], "pretokenizers")
+    normalizers = _list_components(tokenizer["normalizer"], "normalizers")
+    splitters = _list_components(tokenizer["pre_tokenizer"], "pretokenizers")
     return (
         all(name in _LOCAL_NORMALIZERS for name in normalizers)
         and splitters[:1] != []
@@ -209,16 +220,16 @@ def is_local(tokenizer: Mapping[str, Any]) -> bool:
     )
 
 
-def _parts(described: Mapping[str, Any] | None, inside: str) -> list[str]:
+def _list_components(described: Mapping[str, Any] | None, inside: str) -> list[str]:
     """The names of a tokenizer's parts, sequences laid open."""
     if described is None:
         return []
     if described["type"] != "Sequence":
         return [described["type"]]
-    return [name for part in described[inside] for name in _parts(part, inside)]
+    return [name for part in described[inside] for name in _list_components(part, inside)]
 
 
-def word_cuts(text: str, segmenter: Segmenter) -> set[int]:
+def find_word_boundaries(text: str, segmenter: Segmenter) -> set[int]:
     """The places in a text where one of the segmenter's words begins or ends."""
     cuts: set[int] = set()
     position = 0
@@ -234,7 +245,7 @@ def word_cuts(text: str, segmenter: Segmenter) -> set[int]:
     return cuts
 
 
-def jieba_words(text: str) -> list[str]:
+def segment_with_jieba(text: str) -> list[str]:
     """Chinese words by jieba, for masking whole words."""
     try:
         import jieba
@@ -244,4 +255,4 @@ def jieba_words(text: str) -> list[str]:
     return words
 
 
-SEGMENTERS: Mapping[str, Segmenter] = {"jieba": jieba_words}
+SEGMENTERS: Mapping[str, Segmenter] = {"jieba": segment_with_jieba}

@@ -5,19 +5,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from cloze.data.encode import Document
+from cloze.data.document_encoder import Document
 from cloze.data.readers import Row
 
 # A portion becomes one shard. Small ones first, so that a small corpus is shared out among all
 # workers and a killed run loses little; larger ones later, so that a large corpus is not a
 # thousand open files.
-SMALLEST = 2**22  # bytes
-LARGEST = 2**26
-EACH = 32
+MIN_CHUNK_BYTES = 2**22  # bytes
+MAX_CHUNK_BYTES = 2**26
+CHUNKS_PER_SIZE = 32
 
 
 @dataclass(kw_only=True)
-class Chunk:
+class DocumentChunk:
     """Some documents; the first may continue the last of the chunk before."""
 
     continues: bool = False
@@ -25,7 +25,7 @@ class Chunk:
     size: int = 0
     file: str = ""  # where the reading has got to
 
-    def key(self, salt: str) -> str:
+    def compute_key(self, salt: str) -> str:
         """A name that says what text is inside and, through the salt, what is done with it."""
         digest = blake2b(salt.encode(), digest_size=16)
         for document in self.documents:
@@ -36,25 +36,25 @@ class Chunk:
         return digest.hexdigest()
 
 
-class Chunks:
+class DocumentChunks:
     """Cuts rows into chunks, and hashes every document on the way.
 
     A document longer than a chunk is cut too: a file without a blank line in it is one document,
     and need not fit in memory.
     """
 
-    def __init__(self, rows: Iterable[Row], smallest: int = SMALLEST) -> None:
+    def __init__(self, rows: Iterable[Row], min_bytes: int = MIN_CHUNK_BYTES) -> None:
         self._rows = rows
-        self._smallest = smallest
+        self._min_bytes = min_bytes
         self.hashes = array("Q")  # of the documents that ended so far
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[DocumentChunk]:
         number = 0
-        chunk = Chunk()
+        chunk = DocumentChunk()
         hashed = None
-        for row, begins in _beginnings(self._rows):
+        for row, begins in _mark_document_starts(self._rows):
             if begins:
-                self._close(hashed)
+                self._finish_document(hashed)
                 hashed = blake2b(digest_size=8)
             if not chunk.documents:
                 chunk.continues = not begins
@@ -66,20 +66,20 @@ class Chunks:
             chunk.file = row.file
             if hashed is not None:
                 hashed.update(paragraph + b"\n")
-            if chunk.size >= min(self._smallest << number // EACH, LARGEST):
+            if chunk.size >= min(self._min_bytes << number // CHUNKS_PER_SIZE, MAX_CHUNK_BYTES):
                 yield chunk
                 number += 1
-                chunk = Chunk()
-        self._close(hashed)
+                chunk = DocumentChunk()
+        self._finish_document(hashed)
         if chunk.documents:
             yield chunk
 
-    def _close(self, hashed: "blake2b | None") -> None:
+    def _finish_document(self, hashed: "blake2b | None") -> None:
         if hashed is not None:
             self.hashes.append(int.from_bytes(hashed.digest(), "little"))
 
 
-def _beginnings(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
+def _mark_document_starts(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
     """The rows that are not blank, and whether a document begins with each."""
     before: Row | None = None
     for row in rows:
