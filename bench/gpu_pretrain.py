@@ -45,13 +45,12 @@ from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import make_device_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.budget import Budget
 from cloze.train.compiled import compile_encoders
 from cloze.train.config import LoopConfig, OptimizerConfig
 from cloze.train.distributed import DistributedContext
 from cloze.train.loop import training_steps
 from cloze.train.optim import build_optimizer
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import TrainState
 from common import tell, versions
 

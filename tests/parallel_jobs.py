@@ -7,11 +7,9 @@ from pathlib import Path
 import torch
 
 from cloze.objectives.pretraining import pretraining_objective
-from cloze.train.budget import Budget
-from cloze.train.evaluate import evaluate_objective
 from cloze.train.guard import TrainingError
-from cloze.train.loop import training_steps
-from cloze.train.schedule import Schedule
+from cloze.train.loop import evaluate_objective, training_steps
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
 from training import data, new_state, packed, steps_of, tiny_bert
 

@@ -21,10 +21,9 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.state import SavedState, newest_state, read_state, save_state
 from cloze.checkpoint.task import Task
 from cloze.interop.sentence_transformers import Pooling
-from cloze.train.budget import Budget
 from cloze.train.consumers import save_steps
 from cloze.train.loop import training_steps
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state, snapshot
 from helpers import tiny_model
 from training import data, new_state, same, steps_of, tiny_bert

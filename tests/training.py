@@ -18,7 +18,6 @@ from cloze.models.configs.bert import BertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.pretraining import pretraining_objective
-from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, OptimizerConfig
 from cloze.train.distributed import (
     SINGLE_PROCESS,
@@ -28,7 +27,7 @@ from cloze.train.distributed import (
 )
 from cloze.train.loop import training_steps
 from cloze.train.optim import build_optimizer
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import Step
 

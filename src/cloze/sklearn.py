@@ -25,8 +25,8 @@ from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.recipe.complete import complete_finetuning
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import Vectors, embed
 from cloze.tasks.inference import BATCH_TOKENS

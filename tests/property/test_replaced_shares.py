@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.make.pretrain.recipe import PretrainRecipe
+from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.make.recipe.run import PretrainRun
 from cloze.objectives.config import MAX_DENOMINATOR, ObjectiveConfig
 from cloze.objectives.replaced_tokens import is_detection_batch

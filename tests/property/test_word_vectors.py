@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
 from cloze.models.configs.word2vec import Grams
+from cloze.train.config import Word2VecVocabulary
 from cloze.train.word2vec.rules import build_alias_table, build_huffman_paths, noise_distribution
-from cloze.train.word2vec.settings import Word2VecVocabulary
 from cloze.train.word2vec.vocabulary import join_phrases, split_text
 
 COUNTS = st.lists(st.integers(1, 10**9), min_size=2, max_size=60).map(

@@ -20,7 +20,7 @@ def print_end(ended: "RunResult", as_json: bool, verb: str = "pretrain") -> None
     Such a command fails as if the signal had ended it, so that what a script does next is not done
     with half a model.
     """
-    from cloze.train.signals import exit_status
+    from cloze.train.fit import exit_status
 
     if as_json:
         print_json(ended.to_dict())

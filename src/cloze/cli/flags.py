@@ -120,8 +120,8 @@ class OptionField(NamedTuple):
 
 def collect_options(command: str) -> dict[str, list[OptionField]]:
     """The options of a command, each with its field in every recipe class that has it."""
-    from cloze.make.finetune.recipe import FinetuneRecipe
     from cloze.make.recipe.complete import CLASSES
+    from cloze.make.recipe.finetune import FinetuneRecipe
     from cloze.make.recipe.options import find_options
 
     classes = (FinetuneRecipe,) if command == "glue" else CLASSES[command]  # type: ignore[index]
@@ -151,9 +151,9 @@ def describe(fields: list[OptionField], command: str) -> str:
 
 def _owners(fields: list[OptionField], command: str) -> str:
     """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
-    from cloze.make.finetune.recipe import FinetuneRecipe
-    from cloze.make.pretrain.recipe import PretrainRecipe
-    from cloze.make.translation.recipe import TranslationRecipe
+    from cloze.make.recipe.finetune import FinetuneRecipe
+    from cloze.make.recipe.language_models import TranslationRecipe
+    from cloze.make.recipe.pretrain import PretrainRecipe
 
     classes = {one.cls for one in fields}
     flag = fields[0].info.flag
@@ -171,7 +171,7 @@ def _owners(fields: list[OptionField], command: str) -> str:
 
 def _default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
     """The value in the default recipes; where it depends on the recipe, all of them."""
-    from cloze.make.recipe.recipe_files import read_values
+    from cloze.make.recipe.complete import read_values
 
     values = {
         whose: _format(_lookup(read_values(name), path, info.default))

@@ -61,8 +61,7 @@ def glue(
             recipe, task="classify", options=keep_given(options), settings=settings or []
         )
     import cloze
-    from cloze.train.fit import Callbacks
-    from cloze.train.signals import exit_status
+    from cloze.train.fit import Callbacks, exit_status
 
     def callbacks(task: str) -> Callbacks:
         title = task if out is None else str(out / task)

@@ -69,8 +69,8 @@ def pretrain(
             ended = cloze.resume(out, sources=texts, settings=changed, callbacks=callbacks)
         print_end(ended, as_json)
         return
-    from cloze.make.pretrain.recipe import PretrainRecipe
     from cloze.make.recipe.complete import complete_pretraining
+    from cloze.make.recipe.pretrain import PretrainRecipe
 
     with report_usage():
         made = complete_pretraining(

@@ -60,9 +60,8 @@ def settings_to_resume(
     `moved` are settings that name the same as before in another place.
     """
     from cloze.config import parse_settings
-    from cloze.make.recipe.complete import CLASSES, get_recipe_class
+    from cloze.make.recipe.complete import CLASSES, get_recipe_class, read_values
     from cloze.make.recipe.options import find_options, map_options
-    from cloze.make.recipe.recipe_files import read_values
     from cloze.make.recipe.run import CHANGEABLE
 
     fields = [find_options(cls).items() for classes in CLASSES.values() for cls in classes]

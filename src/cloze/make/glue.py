@@ -21,10 +21,10 @@ from cloze.data.labelled.tables import read_text_examples
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, check_output_path, read_json, write_json
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
-from cloze.make.finetune.recipe import FinetuneRecipe, LossConfig
 from cloze.make.finetune.trials import is_seed_trial
 from cloze.make.recipe.complete import Recipe, complete_finetuning
 from cloze.make.recipe.complete import recipe as complete
+from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score

@@ -13,7 +13,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
 from cloze.data.sources import Row, Source, check_rereadable, read_rows
 from cloze.files import check_output_path
-from cloze.make.language_model.recipe import NGramRecipe
+from cloze.make.recipe.language_models import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER

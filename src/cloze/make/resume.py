@@ -1,32 +1,28 @@
 """`resume`: continue a run of any kind, with the recipe in its folder."""
 
-from collections.abc import Callable
 from typing import Any
 
 from cloze.config import Settings
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.make.finetune.encoder import resume_finetune
-from cloze.make.finetune.recipe import FinetuneRecipe
-from cloze.make.language_model.job import resume_language
-from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe
-from cloze.make.pretrain.job import resume_encoder
-from cloze.make.pretrain.recipe import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.recipe.language_models import LanguageModelRecipe, TranslationRecipe
+from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.run_folder import find_run_recipe
-from cloze.make.translation.job import resume_translator
-from cloze.make.translation.recipe import TranslationRecipe
+from cloze.models.registry import resolve
 from cloze.train.fit import Callbacks, RunResult
 
-ON_RAW_TEXT: dict[type[Any], Callable[..., RunResult]] = {
-    PretrainRecipe: resume_encoder,
-    DistillRecipe: resume_encoder,
-    LanguageModelRecipe: resume_language,
+# The function of each recipe class, as "module:attribute": only that of the run is imported.
+ON_RAW_TEXT: dict[type[Any], str] = {
+    PretrainRecipe: "cloze.make.pretrain.job:resume_encoder",
+    DistillRecipe: "cloze.make.pretrain.job:resume_encoder",
+    LanguageModelRecipe: "cloze.make.language_model.job:resume_language",
 }
-ON_EXAMPLES: dict[type[Any], Callable[..., RunResult]] = {
-    FinetuneRecipe: resume_finetune,
-    TranslationRecipe: resume_translator,
+ON_EXAMPLES: dict[type[Any], str] = {
+    FinetuneRecipe: "cloze.make.finetune.encoder:resume_finetune",
+    TranslationRecipe: "cloze.make.translation.job:resume_translator",
 }
 
 
@@ -50,18 +46,21 @@ def resume(
         callbacks: for logging and progress.
     """
     completed = recipe(find_run_recipe(out), settings=settings)
-    how: dict[str, Any] = {"callbacks": callbacks}
+    reread: dict[str, Any] = {}
     if type(completed) in ON_RAW_TEXT:
-        return ON_RAW_TEXT[type(completed)](out, completed, sources=sources, **how)
-    if type(completed) not in ON_EXAMPLES:
-        family = "ngram" if isinstance(completed, NGramRecipe) else "word2vec"
+        name, reread = ON_RAW_TEXT[type(completed)], {"sources": sources}
+    elif type(completed) not in ON_EXAMPLES:
         raise InputError(
-            f"the family {family} is trained in one pass: there is no state to resume from",
+            f"the family {completed.model.family} is trained in one pass: there is no state to "
+            "resume from",
             fix="train it again with --force",
         )
-    if as_list(sources):
+    elif as_list(sources):
         raise InputError(
             "only runs on raw text accept their text again",
             fix="put the data back where the recipe names them",
         )
-    return ON_EXAMPLES[type(completed)](out, completed, **how)
+    else:
+        name = ON_EXAMPLES[type(completed)]
+    result: RunResult = resolve(name)(out, completed, callbacks=callbacks, **reread)
+    return result

@@ -11,15 +11,15 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.word2vec import make_model
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
-from cloze.make.language_model.recipe import Word2VecRecipe
+from cloze.make.recipe.language_models import Word2VecRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
+from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.word2vec.corpus import encode_corpus
-from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.trainer import require_numba, train_vectors
 
 

@@ -7,18 +7,21 @@ saves the state, writes metrics and reacts to signals. Several processes call it
 first one writes files.
 """
 
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
+from types import FrameType
 from typing import Any, Protocol
 
 from cloze.objectives.core import Batch
-from cloze.train.budget import Budget, Progress
 from cloze.train.consumers import (
     evaluate_steps,
     save_steps,
@@ -28,8 +31,7 @@ from cloze.train.consumers import (
 )
 from cloze.train.loop import BatchSource, training_steps
 from cloze.train.run_files import METRICS_FILE, STATE, append_metrics
-from cloze.train.schedule import Schedule
-from cloze.train.signals import StopRequest, stop_on_signals
+from cloze.train.schedule import Budget, Progress, Schedule
 from cloze.train.state import TrainState, resume_training_state, save_training_state
 from cloze.train.step import Step
 from cloze.train.step_metrics import StepMetrics, make_eval_row
@@ -38,6 +40,7 @@ Steps = Iterator[Step]
 Evaluate = Callable[[], Mapping[str, float]]
 TENSORBOARD = "tensorboard"  # folder inside the run's folder
 SCORE = "score"  # the key of the selection score in what `evaluate` returns; higher is better
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # they request a stop between two steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +287,52 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
         board = job.out / TENSORBOARD
         steps = write_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
     return job.callbacks.steps(steps, meter())
+
+
+def exit_status(reason: str) -> int:
+    """The exit status of a program that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + signal.Signals[reason]
+
+
+class StopRequest:
+    """Whether a stop was requested, and by which signal; call it to check."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __call__(self) -> bool:
+        return self.reason is not None
+
+    def request(self, reason: str) -> None:
+        self.reason = reason
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """The first signal requests a stop; a second one has its usual effect immediately.
+
+    Outside the main thread, where Python receives no signals, only `request` does so.
+    """
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        stop.request(signal.Signals(number).name)
+        _restore_handlers()
+
+    def _restore_handlers() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in SIGNALS:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        _restore_handlers()
 
 
 def _stop_reason(state: TrainState, stop: StopRequest) -> str | None:

@@ -1,4 +1,4 @@
-"""The training loop: one generator, no callbacks, no knowledge of any model.
+"""The training loop: one generator, no callbacks, no knowledge of any model; and evaluation.
 
 Logging, evaluation and saving are step consumers (`cloze.train.consumers`). On a GPU the loop waits
 for nothing but the check of the step before the last one.
@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import torch
+
 from cloze.errors import InputError
-from cloze.objectives.core import B, count_tokens
-from cloze.train.budget import Budget, Progress
+from cloze.nn.utils import eval_mode
+from cloze.objectives.core import B, count_name, count_tokens
 from cloze.train.cuda_graphs import CUDAGraphCache
+from cloze.train.forward_context import autocast
 from cloze.train.gradients import (
     Counts,
     apply_gradients,
@@ -20,7 +23,7 @@ from cloze.train.gradients import (
     split_batches,
 )
 from cloze.train.optim import set_lr
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Progress, Schedule
 from cloze.train.state import TrainState
 from cloze.train.step import AsyncValues, Step
 
@@ -79,6 +82,33 @@ def training_steps(
         state.check_pending(wait=False)
         yield step
     state.check_pending()
+
+
+@torch.no_grad()
+def evaluate_objective(state: TrainState, batches: Sequence[B]) -> dict[str, float]:
+    """The mean of each loss and metric: its sum over all batches, divided by its count.
+
+    The batches are divided among the processes, which get equal results. All call the model
+    equally often, as FSDP requires: a process without a batch repeats one and does not count it.
+    """
+    distributed, learner = state.distributed, state.learner
+    # summed at the end on the CPU: some devices lack float64, and none is waited for
+    sums: dict[str, list[torch.Tensor]] = {}
+    counts: dict[str, int] = {}
+    with eval_mode(learner):
+        for first in range(0, len(batches), distributed.world_size):
+            mine = first + distributed.rank
+            batch = batches[min(mine, len(batches) - 1)]
+            with autocast(state.config.dtype, state.device):
+                terms = learner(batch)
+            for name, total in terms.items():
+                real = mine < len(batches)
+                sums.setdefault(name, []).append(total * real)
+                counts[name] = counts.get(name, 0) + batch.counts[count_name(name)] * real
+    totals = [float(torch.stack(parts).cpu().double().sum()) for parts in sums.values()]
+    everywhere = distributed.sum_over_processes([*totals, *counts.values()])
+    means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)
+    return {name: total / count for name, (total, count) in zip(sums, means, strict=True) if count}
 
 
 @dataclass(frozen=True)

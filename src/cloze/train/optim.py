@@ -10,7 +10,6 @@ from torch.optim import AdamW, Optimizer
 from cloze.nn.attention import Attention, CrossAttention
 from cloze.nn.block import GatedFeedForward
 from cloze.train.config import OptimizerConfig, OptimizerName
-from cloze.train.muon import Muon
 
 Factor = Callable[[str], float]  # of the learning rate, by the name of a parameter
 _FUSED = ("cpu", "cuda", "mps", "xpu")  # where torch has a fused AdamW
@@ -55,6 +54,8 @@ def build_adamw(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Op
 
 def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
     """Muon for the matrices of the blocks, AdamW for the rest."""
+    from cloze.train.muon import Muon
+
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     joined = {  # how many matrices are stacked in one weight
         f"{name}.{weight}": parts

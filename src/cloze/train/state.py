@@ -22,7 +22,6 @@ from cloze.checkpoint.state import (
 )
 from cloze.errors import FolderError
 from cloze.files import replace_non_finite
-from cloze.train.budget import Progress
 from cloze.train.config import LoopConfig
 from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, full_tensor
 from cloze.train.guard import (
@@ -33,6 +32,7 @@ from cloze.train.guard import (
     max_bad_steps,
     suggest_fix,
 )
+from cloze.train.schedule import Progress
 from cloze.train.step import Step
 
 

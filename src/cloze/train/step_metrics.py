@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.metrics.names import METRICS
-from cloze.train.budget import Budget, Progress
+from cloze.train.schedule import Budget, Progress
 from cloze.train.step import Step
 
 _TRAIN = {term: key for key, metric in METRICS.items() for term in metric.terms}

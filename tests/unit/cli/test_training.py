@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cloze.cli.training import display_steps
-from cloze.train.budget import Budget, Progress
+from cloze.train.schedule import Budget, Progress
 from cloze.train.step import AsyncValues, Step
 from cloze.train.step_metrics import StepMetrics
 

@@ -13,8 +13,8 @@ from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.make.distill.job import distill
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import check_processes, is_fast
 from cloze.make.recipe.complete import complete_pretraining, recipe
+from cloze.make.recipe.pretrain import check_processes, is_fast
 from cloze.make.resume import resume
 from cloze.train.fit import Callbacks
 from helpers import files_of, raises

@@ -4,10 +4,10 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.finetune.recipe import LAYER_NAMES, FinetuneRecipe
 from cloze.make.recipe.complete import complete_finetuning, recipe
+from cloze.make.recipe.finetune import LAYER_NAMES, FinetuneRecipe
+from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.options import OptionError
-from cloze.make.translation.recipe import TranslationRecipe
 from cloze.tasks.features import LAYER_CHOICES
 from helpers import raises
 

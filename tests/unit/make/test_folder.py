@@ -22,8 +22,8 @@ from cloze.make.run_folder import LOCK_FILE, clear_run, lock_folder
 from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.word2vec import Word2VecConfig
+from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.fit import Callbacks
-from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from grams import TEXT, text_model
 from helpers import files_of, raises, tiny_model, word_model
 from languages import neural_model

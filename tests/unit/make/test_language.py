@@ -10,8 +10,8 @@ import torch
 import cloze
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
-from cloze.make.language_model.recipe import LanguageModelRun
 from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.recipe.language_models import LanguageModelRun
 from cloze.make.resume import resume
 from cloze.metrics.perplexity import score_language
 from cloze.train.fit import Callbacks

@@ -7,8 +7,8 @@ import cloze
 from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import is_fast
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.pretrain import is_fast
 from cloze.report.model_card import held_out_scores
 from helpers import raises
 from smallruns import FAST, check_resumed, metrics, stories

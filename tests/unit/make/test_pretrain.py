@@ -14,8 +14,8 @@ from cloze.checkpoint.load import load
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import PretrainRecipe
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.make.resume import resume
 from cloze.text.tokenizer_training import extend_tokenizer
 from cloze.train.fit import Callbacks

@@ -4,10 +4,10 @@ import pytest
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
-from cloze.make.pretrain.recipe import PretrainRecipe, is_fast
 from cloze.make.recipe.complete import complete_pretraining, recipe
+from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.options import OptionError
+from cloze.make.recipe.pretrain import PretrainRecipe, is_fast
 from grams import TEXT
 from helpers import raises
 

@@ -10,12 +10,11 @@ import pytest
 from cloze.cli.flags import collect_options
 from cloze.config import read_toml, to_mapping
 from cloze.errors import ConfigError
-from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
-from cloze.make.language_model.recipe import LanguageModelRecipe
-from cloze.make.pretrain.recipe import PretrainRecipe
-from cloze.make.recipe.complete import CLASSES, recipe
+from cloze.make.recipe.complete import CLASSES, list_recipes, recipe
+from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
+from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.options import find_options
-from cloze.make.recipe.recipe_files import list_recipes
+from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.make.recipe.run import CHANGEABLE, UNITS, PretrainRun, SelectingRun
 from cloze.make.run_folder import to_toml
 from helpers import raises
@@ -210,7 +209,7 @@ def test_recipes_and_options_need_no_torch():
     code = """import sys
 from cloze.cli.flags import make_parameters
 from cloze.make.recipe.complete import recipe
-from cloze.make.recipe.recipe_files import list_recipes
+from cloze.make.recipe.complete import list_recipes
 for name in list_recipes():
     recipe(name)
 for command in ("pretrain", "finetune", "distill", "glue"):

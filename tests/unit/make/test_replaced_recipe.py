@@ -8,8 +8,8 @@ from cloze.data.config import Batching
 from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
-from cloze.make.pretrain.recipe import PretrainRecipe, is_fast
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.pretrain import PretrainRecipe, is_fast
 from cloze.make.recipe.run import PretrainRun
 from cloze.objectives.config import ObjectiveConfig
 from helpers import raises

@@ -11,7 +11,7 @@ import torch
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.recipe.complete import recipe
-from cloze.make.translation.recipe import BLEU_TOKENIZERS, TranslationRun
+from cloze.make.recipe.language_models import BLEU_TOKENIZERS, TranslationRun
 from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.transformer import Transformer
 from cloze.train.fit import Callbacks

@@ -6,7 +6,7 @@ import pytest
 import cloze
 from cloze.errors import InputError
 from cloze.models.configs.word2vec import Grams, Word2VecConfig
-from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
+from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from helpers import raises
 
 pytest.importorskip("numba")

@@ -1,8 +1,7 @@
 import pytest
 
 from cloze.errors import ConfigError
-from cloze.train.budget import Budget, Progress
-from cloze.train.schedule import SHAPES, Schedule
+from cloze.train.schedule import SHAPES, Budget, Progress, Schedule
 from helpers import raises
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from cloze.errors import ConfigError, MissingExtraError
-from cloze.train.budget import Budget
 from cloze.train.consumers import (
     evaluate_steps,
     require_tensorboard,
@@ -17,12 +16,11 @@ from cloze.train.consumers import (
     write_metrics,
     write_tensorboard,
 )
-from cloze.train.evaluate import evaluate_objective
+from cloze.train.fit import stop_on_signals
 from cloze.train.guard import TrainingError
-from cloze.train.loop import training_steps
+from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.run_files import truncate_metrics
-from cloze.train.schedule import Schedule
-from cloze.train.signals import stop_on_signals
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
 from cloze.train.step import AsyncValues, Step
 from helpers import raises

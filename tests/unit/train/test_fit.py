@@ -5,10 +5,9 @@ import math
 import torch
 
 from cloze.make.recipe.run import SelectingRun
-from cloze.train.budget import Budget
 from cloze.train.fit import Callbacks, TrainingJob, fit, one_batch_each
 from cloze.train.guard import BadStepError
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from helpers import raises
 from training import micro_batches, new_state
 

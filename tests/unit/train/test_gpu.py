@@ -13,17 +13,15 @@ from cloze.models.build import build
 from cloze.objectives.core import Learner
 from cloze.objectives.labelled import make_classification_objective
 from cloze.objectives.pretraining import pretraining_objective
-from cloze.train.budget import Budget
 from cloze.train.config import OptimizerConfig
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.distributed import DistributedContext
-from cloze.train.evaluate import evaluate_objective
 from cloze.train.gradients import apply_gradients
 from cloze.train.guard import TrainingError
-from cloze.train.loop import training_steps
+from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.memory import SmallerBatchWarning, gradient_checkpointing
 from cloze.train.optim import build_optimizer
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import TrainState, restore, snapshot
 from helpers import raises
 from training import data, new_state, packed, steps_of, tiny_bert

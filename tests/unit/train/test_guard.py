@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from cloze.objectives.pretraining import pretraining_objective
-from cloze.train.budget import Budget
 from cloze.train.consumers import save_steps
 from cloze.train.guard import (
     BadStepError,
@@ -16,7 +15,7 @@ from cloze.train.guard import (
     is_bad_step,
 )
 from cloze.train.loop import training_steps
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state, snapshot
 from cloze.train.step import AsyncValues
 from helpers import raises

@@ -9,13 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cloze.errors import ConfigError, InputError
 from cloze.objectives.pretraining import pretraining_objective
-from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig
 from cloze.train.cuda_graphs import names_with_targets
-from cloze.train.evaluate import evaluate_objective
-from cloze.train.loop import training_steps
+from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.memory import gradient_checkpointing
-from cloze.train.schedule import Schedule
+from cloze.train.schedule import Budget, Schedule
 from helpers import raises
 from training import data, micro_batches, new_state, packed, same, steps_of, tiny_bert
 

@@ -10,6 +10,7 @@ import pytest
 
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.models.configs.word2vec import Grams, Word2VecConfig
+from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.corpus import encode_corpus
 from cloze.train.word2vec.rules import (
     build_alias_table,
@@ -18,7 +19,6 @@ from cloze.train.word2vec.rules import (
     ngram_rows,
     noise_distribution,
 )
-from cloze.train.word2vec.settings import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.vocabulary import count_words, find_phrases, join_phrases, split_text
 from helpers import raises
 

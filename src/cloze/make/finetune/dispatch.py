@@ -17,8 +17,7 @@ from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.labelled import list_sources
 from cloze.make.recipe.complete import Recipe, complete_finetuning
-from cloze.make.translation.job import train_translator
-from cloze.make.translation.recipe import TranslationRecipe
+from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.train.fit import Callbacks, RunResult
 
 _SIDES = 2
@@ -74,6 +73,8 @@ def finetune(
                 f"a translator is continued from its folder, not from a {type(model).__name__}",
                 fix="save it, and name the folder",
             )
+        from cloze.make.translation.job import train_translator
+
         sides = _two_sides("dev", dev_files) if dev_files else None
         return train_translator(*_two_sides("train", files), out, completed, dev=sides, **how)
     base = model or completed.model.init_from

@@ -18,10 +18,7 @@ from cloze.checkpoint.model import Model
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path
-from cloze.make.finetune.features import finetune_features
-from cloze.make.finetune.job import finetune_model
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
-from cloze.make.finetune.recipe import FinetuneRecipe
 from cloze.make.finetune.trials import (
     best_trial,
     is_seed_trial,
@@ -30,10 +27,16 @@ from cloze.make.finetune.trials import (
     run_trials,
     write_trials,
 )
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
+from cloze.models.registry import resolve
 from cloze.train.fit import Callbacks, RunResult
+
+# What trains a head on vectors, or a head and layers of the encoder; imported when it is used.
+FEATURES = "cloze.make.finetune.features:finetune_features"
+LAYERS = "cloze.make.finetune.job:finetune_model"
 
 
 def finetune_encoder(
@@ -115,8 +118,9 @@ def _train(
     """The run or the trials of a recipe, from where the folder has come to."""
 
     def train(plan: FinetuneRecipe, out: Path) -> RunResult:
-        job = finetune_features if plan.transfer.kind == "features" else finetune_model
-        return job(base, data, out, plan, callbacks)
+        job = FEATURES if plan.transfer.kind == "features" else LAYERS
+        result: RunResult = resolve(job)(base, data, out, plan, callbacks)
+        return result
 
     if recipe.run.several:
         result, trials = run_trials(train, folder, recipe)

@@ -33,7 +33,7 @@ from cloze.make.finetune.labelled import (
     finetune_fingerprint,
     write_outputs,
 )
-from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import LinearReader
 from cloze.nn.utils import eval_mode, float64_device

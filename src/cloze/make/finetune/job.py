@@ -23,7 +23,6 @@ from cloze.make.finetune.labelled import (
     finetune_fingerprint,
     write_outputs,
 )
-from cloze.make.finetune.recipe import FinetuneRecipe, FinetuneRun
 from cloze.make.finetune.transfer import (
     PartlyFrozen,
     layer_lr_factors,
@@ -31,6 +30,7 @@ from cloze.make.finetune.transfer import (
     unfreeze,
     unfreeze_gradually,
 )
+from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.metrics import squad
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective

@@ -27,7 +27,7 @@ from cloze.data.labelled.examples import (
 from cloze.data.sources import check_row_source
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
-from cloze.make.finetune.recipe import FinetuneRecipe
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 
-from cloze.make.finetune.recipe import TransferConfig
+from cloze.make.recipe.finetune import TransferConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.train.step import Step

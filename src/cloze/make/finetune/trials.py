@@ -14,7 +14,7 @@ from typing import Any
 from cloze.checkpoint.atomic import model_told, whole_files
 from cloze.errors import ConfigError, FolderError
 from cloze.files import LOCK_FILE, read_json, read_text, write_json, write_text
-from cloze.make.finetune.recipe import (
+from cloze.make.recipe.finetune import (
     SEARCH_BATCH_SIZES,
     SEARCH_EPOCHS,
     SEARCH_LRS,

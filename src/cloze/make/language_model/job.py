@@ -22,9 +22,9 @@ from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.files import PathLike, write_json
 from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
-from cloze.make.language_model.recipe import LanguageModelRecipe
 from cloze.make.language_model.text import Lines, RunningText, read_lines
 from cloze.make.ngram import train_lm_tokenizer
+from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import check_can_reread, name_sources, resolve_sources

@@ -8,26 +8,23 @@
 | language models: nnlm, lstm | nnlm, lstm | `make/language_model/job.py` |
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from cloze.config import Settings
 from cloze.data.sources import Source, as_list
 from cloze.files import PathLike
-from cloze.make.language_model.job import pretrain_language
-from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
-from cloze.make.ngram import pretrain_ngram
-from cloze.make.pretrain.job import pretrain_encoder
-from cloze.make.pretrain.recipe import PretrainRecipe
 from cloze.make.recipe.complete import Recipe, complete_pretraining
-from cloze.make.word2vec import pretrain_word2vec
+from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.recipe.pretrain import PretrainRecipe
+from cloze.models.registry import resolve
 from cloze.train.fit import Callbacks, RunResult
 
-JOBS: dict[type[Any], Callable[..., RunResult]] = {
-    PretrainRecipe: pretrain_encoder,
-    LanguageModelRecipe: pretrain_language,
-    NGramRecipe: pretrain_ngram,
-    Word2VecRecipe: pretrain_word2vec,
+# The function of each recipe class, as "module:attribute": only that of the run is imported.
+JOBS: dict[type[Any], str] = {
+    PretrainRecipe: "cloze.make.pretrain.job:pretrain_encoder",
+    LanguageModelRecipe: "cloze.make.language_model.job:pretrain_language",
+    NGramRecipe: "cloze.make.ngram:pretrain_ngram",
+    Word2VecRecipe: "cloze.make.word2vec:pretrain_word2vec",
 }
 
 
@@ -55,5 +52,8 @@ def pretrain(
         options: the flags of `cloze pretrain` as keywords: `minutes=30`, `lr=1e-4`.
     """
     completed = complete_pretraining(recipe, family=family, options=options, settings=settings)
-    job = JOBS[type(completed)]
-    return job(as_list(sources), out, completed, force=force, callbacks=callbacks or Callbacks())
+    train = resolve(JOBS[type(completed)])
+    result: RunResult = train(
+        as_list(sources), out, completed, force=force, callbacks=callbacks or Callbacks()
+    )
+    return result

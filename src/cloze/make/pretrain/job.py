@@ -23,11 +23,10 @@ from cloze.data.batch import PackedBatch
 from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.data.sources import Source
 from cloze.files import PathLike, absolute_path, read_json, write_json
-from cloze.make.distill.student import weights_digest
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, fill_probes, sample_probes, write_fills
-from cloze.make.pretrain.recipe import DistillRecipe, EncoderRecipe
 from cloze.make.pretrain.setup import PretrainingSetup, open_setup
+from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, lock_folder
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
@@ -36,15 +35,14 @@ from cloze.metrics.pretraining import majority_baseline, unigram_baseline
 from cloze.models.build import build_on_meta
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
-from cloze.train.compiled import compile_encoders
 from cloze.train.distributed import (
     DistributedContext,
     distributed_context,
     full_tensor,
     wrap_distributed,
 )
-from cloze.train.evaluate import evaluate_objective
 from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
+from cloze.train.loop import evaluate_objective
 from cloze.train.memory import gradient_checkpointing
 from cloze.train.optim import build_optimizer
 from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS_FILE, append_metrics
@@ -219,6 +217,8 @@ def training_state(
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
         if setup.resident is not None and distributed.device.type == "cuda":
+            from cloze.train.compiled import compile_encoders
+
             compile_encoders(module)
         learner = Learner(module, setup.objective(distributed.device))
         yield TrainState(
@@ -281,6 +281,8 @@ def _fingerprint(recipe: EncoderRecipe, setup: PretrainingSetup) -> dict[str, An
     if setup.resident is not None:
         found["resident"] = True  # batches and masks differ from those made on the CPU
     if setup.teacher is not None:  # its folder may have moved, but its weights must be the same
+        from cloze.make.distill.student import weights_digest
+
         described["distill"].pop("teacher")
         found["teacher"] = weights_digest(setup.teacher.module)
     return found

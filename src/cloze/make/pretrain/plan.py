@@ -12,12 +12,12 @@ from cloze.data.sources import Source
 from cloze.files import PathLike
 from cloze.make.pretrain.job import add_sources, training_state
 from cloze.make.pretrain.prepare import prepare_run
-from cloze.make.pretrain.recipe import EncoderRecipe
 from cloze.make.pretrain.setup import open_setup
-from cloze.train.budget import Budget
+from cloze.make.recipe.pretrain import EncoderRecipe
 from cloze.train.distributed import distributed_context
 from cloze.train.fit import Callbacks
 from cloze.train.loop import training_steps
+from cloze.train.schedule import Budget
 
 TRIAL_SECONDS = 10.0
 MIB = 1 << 20

@@ -12,8 +12,8 @@ from cloze.data.prepare import check_corpus_folder, resolve_segmenter
 from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
 from cloze.files import check_output_path, nearest_existing_folder
-from cloze.make.pretrain.recipe import EncoderRecipe, check_processes, is_fast
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
+from cloze.make.recipe.pretrain import EncoderRecipe, check_processes, is_fast
 from cloze.make.run_folder import (
     CORPUS,
     TOKENIZER,

@@ -1,4 +1,7 @@
-"""What pre-training works with, built from its recipe: tokenizer, corpus, model, batches."""
+"""What pre-training works with, built from its recipe: tokenizer, corpus, model, batches.
+
+Objectives other than masked-language modelling are imported where a recipe has them.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,10 +27,9 @@ from cloze.data.prepare import (
 )
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source
-from cloze.make.distill.student import build_student
 from cloze.make.extend_model import extend_model
-from cloze.make.pretrain.recipe import DistillRecipe, EncoderRecipe, is_fast
 from cloze.make.pretrain.tokenizer import prepare_tokenizer
+from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe, is_fast
 from cloze.make.run_folder import CORPUS, TOKENIZER
 from cloze.make.sources import check_can_reread
 from cloze.metrics.pretraining import (
@@ -39,18 +41,10 @@ from cloze.metrics.pretraining import (
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.fuse import move_to_device
 from cloze.nn.positions import compute_sinusoids
-from cloze.objectives.causal_lm import CausalLMBatch, causal_lm_objective
 from cloze.objectives.config import DistillationConfig
 from cloze.objectives.core import Objective
-from cloze.objectives.detector import build_detector
-from cloze.objectives.distillation import Distillation, DistillationBatch
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import make_device_objective, pretraining_objective
-from cloze.objectives.replaced_tokens import (
-    ReplacedTokenBatch,
-    is_detection_batch,
-    make_detection_objective,
-)
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
@@ -126,10 +120,14 @@ class PretrainingSetup:
         """The training objective; a teacher is moved to the student's device."""
         table = self.recipe.objective
         if table.is_causal:
+            from cloze.objectives.causal_lm import causal_lm_objective
+
             return causal_lm_objective
         if self.resident is not None and self.masking is not None:
             if not table.resolved_detection_fraction:
                 return make_device_objective(self.masking, device)
+            from cloze.objectives.replaced_tokens import make_detection_objective
+
             correction = table.correction_weight if table.kind == "both" else 0.0
             return make_detection_objective(
                 self.masking, device, weight=table.resolved_detection_weight, correction=correction
@@ -137,6 +135,8 @@ class PretrainingSetup:
         taught = self.recipe.distill
         if self.teacher is None or taught is None:
             return pretraining_objective
+        from cloze.objectives.distillation import Distillation
+
         teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
         weights = {f.name: getattr(taught, f.name) for f in fields(DistillationConfig)}
         return Distillation(teacher=teacher, **weights)
@@ -146,6 +146,8 @@ class PretrainingSetup:
         table = self.recipe.objective
         if not table.resolved_detection_fraction:
             return self.model.module
+        from cloze.objectives.detector import build_detector
+
         return build_detector(
             self.model.module,
             num_layers=table.generator_num_layers,
@@ -160,24 +162,31 @@ class PretrainingSetup:
         """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
         if table.is_causal:
+            from cloze.objectives.causal_lm import CausalLMBatch
+
             return [CausalLMBatch.from_batch(batch) for batch in batches]
         if not table.resolved_detection_fraction:
             return batches
-        share, both = table.resolved_detection_fraction, table.kind == "both"
+        from cloze.objectives.replaced_tokens import ReplacedTokenBatch, is_detection_batch
+
+        fraction, both = table.resolved_detection_fraction, table.kind == "both"
         if numbers is None:
             return [
                 ReplacedTokenBatch.from_batch(batch, has_mlm=both, has_detection=True)
                 for batch in batches
             ]
-        finding = [is_detection_batch(number, share) for number in numbers]
+        finding = [is_detection_batch(number, fraction) for number in numbers]
         return [
             ReplacedTokenBatch.from_batch(batch, has_mlm=not found, has_detection=found)
             for batch, found in zip(batches, finding, strict=True)
         ]
 
     def _mask(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
-        taught = batch if self.teacher is None else DistillationBatch.from_batch(batch)
-        return taught if masking is None else mask_batch(taught, masking, seed=seed)
+        if self.teacher is not None:
+            from cloze.objectives.distillation import DistillationBatch
+
+            batch = DistillationBatch.from_batch(batch)
+        return batch if masking is None else mask_batch(batch, masking, seed=seed)
 
 
 def open_setup(
@@ -321,6 +330,8 @@ def describe_corpus(summary: CorpusSummary) -> str:
 
 def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None) -> Model:
     if isinstance(recipe, DistillRecipe):
+        from cloze.make.distill.student import build_student
+
         assert base is not None
         return build_student(base, layers=recipe.distill.num_layers, family=recipe.distill.family)
     heads = ("mlm",) if recipe.sampling.pairs == "none" else ("mlm", "nsp")

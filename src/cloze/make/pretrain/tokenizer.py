@@ -9,8 +9,7 @@ from cloze.config import to_mapping
 from cloze.data.sources import OnError, Source, fingerprint_files, read_rows
 from cloze.errors import FolderError
 from cloze.files import read_json, write_json
-from cloze.make.recipe.data import CorpusData
-from cloze.make.recipe.vocabulary import VocabularyConfig
+from cloze.make.recipe.data import CorpusData, VocabularyConfig
 from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import extend_tokenizer, train_tokenizer

@@ -8,7 +8,9 @@ unless the default recipe depends on whether there is a GPU.
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, TypeAlias
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cloze.config import (
     Settings,
@@ -17,18 +19,27 @@ from cloze.config import (
     one_of,
     override,
     parse_settings,
+    read_toml,
+    suggest,
+    to_mapping,
 )
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
-from cloze.make.finetune.recipe import AXES, FinetuneRecipe
-from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
-from cloze.make.pretrain.recipe import DistillRecipe, PretrainRecipe
+from cloze.make.recipe.finetune import AXES, FinetuneRecipe
+from cloze.make.recipe.language_models import (
+    LanguageModelRecipe,
+    NGramRecipe,
+    TranslationRecipe,
+    Word2VecRecipe,
+)
 from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
 from cloze.make.recipe.options import OptionError, map_options
-from cloze.make.recipe.recipe_files import read_values
+from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.run import EXCLUSIVE
-from cloze.make.translation.recipe import TranslationRecipe
 from cloze.models.registry import Family, get_family, list_families
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Recipe: TypeAlias = (
     PretrainRecipe
@@ -366,3 +377,32 @@ def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN4
 
 def _name(source: object) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else "it"
+
+
+def read_values(source: "DataclassInstance | PathLike") -> Mapping[str, Any]:
+    """The plain values of a recipe, of the one of a name, or of a file."""
+    if isinstance(source, str | os.PathLike):
+        return read_toml(find_recipe(source))
+    return to_mapping(source)
+
+
+def list_recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    inside = Path(str(files("cloze"))) / "recipes"
+    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
+    folder = inside if inside.is_dir() else beside
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find_recipe(source: PathLike) -> Path:
+    """The file of a recipe's name, or the file itself."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    known = list_recipes()
+    if str(source) in known:
+        return known[str(source)]
+    raise ConfigError(
+        f"there is no recipe {source}",
+        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
+    )

@@ -6,16 +6,8 @@ from typing import Any, get_args
 
 from cloze.config import FieldInfo, describe_fields
 from cloze.errors import ConfigError
-from cloze.make.language_model.recipe import LanguageModelRecipe, NGramRecipe
 from cloze.make.recipe.model import ModelChoice
-from cloze.make.translation.recipe import TranslationRecipe
 
-# Flags of fields that several recipes share, but that have no effect in these.
-_WITHOUT: dict[type[Any], frozenset[str]] = {
-    LanguageModelRecipe: frozenset({"extra_tokens"}),
-    NGramRecipe: frozenset({"extra_tokens"}),
-    TranslationRecipe: frozenset({"extra_tokens", "init_from", "preset"}),
-}
 # Every command takes these; in some recipes there is nothing for them to change.
 _UNIVERSAL = frozenset({"device", "dtype", "seed", "threads"})
 
@@ -52,7 +44,8 @@ def map_options(
 def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
     """The fields of a recipe class that have a flag, by the flag's name, with their paths."""
     found = {info.flag.option: (path, info) for path, info in _walk(cls, "") if info.flag}
-    return {name: found[name] for name in found if name not in _WITHOUT.get(cls, ())}
+    unused = getattr(cls, "UNUSED_FLAGS", ())  # of fields that this recipe shares but ignores
+    return {name: found[name] for name in found if name not in unused}
 
 
 def _walk(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from cloze.config import Flag, Help, Range, to_mapping
 from cloze.errors import ConfigError
 from cloze.files import replace_non_finite
-from cloze.train.budget import Budget
 from cloze.train.config import LoopConfig, Parallelism
+from cloze.train.schedule import Budget
 
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 CADENCES = ("eval_every", "evals_per_epoch")

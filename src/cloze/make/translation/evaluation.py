@@ -7,13 +7,13 @@ from pathlib import Path
 from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import LOSS_NAME, ParallelText, TranslationBatches
 from cloze.files import write_json
-from cloze.make.translation.recipe import TranslationRecipe
+from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.metrics.bleu import compute_bleu
 from cloze.metrics.perplexity import perplexity
 from cloze.nn.utils import eval_mode
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import encode_sentences
-from cloze.train.evaluate import evaluate_objective
+from cloze.train.loop import evaluate_objective
 from cloze.train.run_files import SAMPLES
 from cloze.train.state import TrainState
 

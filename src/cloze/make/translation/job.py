@@ -26,11 +26,11 @@ from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path, write_json
 from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
+from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input
 from cloze.make.translation.evaluation import TranslationEvaluation
-from cloze.make.translation.recipe import TranslationRecipe
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import make_translation_objective

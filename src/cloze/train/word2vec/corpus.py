@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import InputError
 from cloze.progress import ProgressCallback
-from cloze.train.word2vec.settings import Word2VecVocabulary
+from cloze.train.config import Word2VecVocabulary
 from cloze.train.word2vec.vocabulary import Texts, Vocabulary, count_words
 
 IDS, ENDS = "ids.i32", "ends.i64"

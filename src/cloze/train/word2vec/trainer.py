@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cloze.errors import InputError, MissingExtraError
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.progress import ProgressCallback
+from cloze.train.config import Word2VecRun
 from cloze.train.word2vec.corpus import EncodedCorpus
 from cloze.train.word2vec.rules import (
     build_alias_table,
@@ -20,7 +21,6 @@ from cloze.train.word2vec.rules import (
     ngram_rows,
     noise_distribution,
 )
-from cloze.train.word2vec.settings import Word2VecRun
 
 if TYPE_CHECKING:
     from cloze.train.word2vec.kernel import Rules, Shape, Tables

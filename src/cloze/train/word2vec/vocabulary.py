@@ -18,7 +18,7 @@ from cloze.errors import InputError
 from cloze.progress import ProgressCallback
 from cloze.text.counting import count_chunks
 from cloze.text.words import IDEOGRAPHS
-from cloze.train.word2vec.settings import Word2VecVocabulary
+from cloze.train.config import Word2VecVocabulary
 
 _WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
 _PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same for ASCII text, and faster

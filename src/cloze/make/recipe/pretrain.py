@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 from cloze.config import Config, Flag, Help, Range, in_range, to_mapping
 from cloze.data.config import Batching, SamplingConfig
 from cloze.errors import ConfigError
-from cloze.make.recipe.data import CorpusData
+from cloze.make.recipe.data import CorpusData, VocabularyConfig
 from cloze.make.recipe.model import ModelChoice
 from cloze.make.recipe.run import PretrainRun
-from cloze.make.recipe.vocabulary import VocabularyConfig
 from cloze.models.registry import get_family
 from cloze.objectives.config import DistillationConfig, MaskingConfig, ObjectiveConfig
 from cloze.train.config import OptimizerConfig

@@ -1,0 +1,199 @@
+"""The recipes of language models, translators and word vectors."""
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar
+
+from cloze.config import Choices, Config, Flag, Help, Range, to_mapping
+from cloze.errors import ConfigError
+from cloze.make.recipe.data import LanguageModelData, ParallelData, TextData, VocabularyConfig
+from cloze.make.recipe.model import ModelChoice
+from cloze.make.recipe.run import SelectingRun
+from cloze.models.registry import get_family
+from cloze.train.config import OptimizerConfig, Word2VecRun, Word2VecVocabulary
+from cloze.train.schedule import Schedule
+
+BLEU_TOKENIZERS = ("13a", "zh", "none")  # the names that `metrics.bleu` knows
+
+
+def _words() -> VocabularyConfig:
+    # rarer words become unknown ones, so that their probability is learned
+    return VocabularyConfig(kind="word", size=500_000, min_count=2)
+
+
+def _joint_bpe() -> VocabularyConfig:
+    # one vocabulary for both languages
+    return VocabularyConfig(kind="bpe", size=10_000, lowercase=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceModelRecipe(Config):
+    """A run that trains a model to predict the next token: a new model, or one to continue."""
+
+    UNUSED_FLAGS: ClassVar[frozenset[str]] = frozenset({"extra_tokens"})
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    vocabulary: VocabularyConfig = field(default_factory=_words)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: SelectingRun = field(default_factory=SelectingRun)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model.init_from is not None:  # the model to continue has its own tokenizer
+            (make,) = (one.default_factory for one in fields(self) if one.name == "vocabulary")
+            assert callable(make)
+            object.__setattr__(self, "vocabulary", make())
+
+    def to_file(self) -> dict[str, Any]:
+        """As the run's file has it: without the vocabulary that a model to continue has."""
+        values = to_mapping(self)
+        if self.model.init_from is not None:
+            del values["vocabulary"]
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelRun(SelectingRun):
+    """A run that trains a neural language model."""
+
+    batch_size: Annotated[
+        int,
+        Range(1, 1 << 30),
+        Help("Number of examples in a step: windows of an NNLM, parallel sequences of an LSTM"),
+        Flag("--batch-size", "N"),
+    ] = 64
+    bptt_length: Annotated[
+        int,
+        Range(1, 1 << 30),
+        Help("LSTM: number of tokens over which gradients are propagated back (BPTT)"),
+        Flag("--max-length", "N"),
+    ] = 35
+    state_reset_prob: Annotated[
+        float, Range(0, 1), Help("LSTM: probability that a sequence's state is reset in a step")
+    ] = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelRecipe(SequenceModelRecipe):
+    """One run of a neural language model."""
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="lstm"))
+    data: LanguageModelData = field(default_factory=LanguageModelData)
+    run: LanguageModelRun = field(default_factory=LanguageModelRun)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationLoss(Config):
+    """The loss of a translator."""
+
+    label_smoothing: Annotated[
+        float, Range(0, 1), Help("Label-smoothing factor"), Flag("--label-smoothing", "P")
+    ] = 0.1
+    scheduled_sampling_prob: Annotated[
+        float,
+        Range(0, 1),
+        Help("Seq2seq: final probability of feeding back the model's own predictions"),
+    ] = 0.0
+    scheduled_sampling_epochs: Annotated[
+        float,
+        Range(1e-6, 1e9),
+        Help("Seq2seq: number of epochs in which that probability rises linearly from 0"),
+    ] = 10.0
+
+    def sampling_prob_at(self, epoch: float) -> float:
+        """The probability of feeding back predictions (Bengio et al. 2015, linear decay)."""
+        return self.scheduled_sampling_prob * min(1.0, epoch / self.scheduled_sampling_epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRun(SelectingRun):
+    """A run that trains a translator."""
+
+    batch_tokens: Annotated[
+        int,
+        Range(1, 1 << 30),
+        Help("Number of tokens in a batch, padding included, on the longer side"),
+        Flag("--batch-tokens", "N"),
+    ] = 4096
+    beam_size: Annotated[int, Range(1, 1024), Help("Beam size of evaluations")] = 1
+    bleu_tokenizer: Annotated[
+        str, Choices(*BLEU_TOKENIZERS), Help("Tokenizer of BLEU: 13a, zh (Chinese) or none")
+    ] = "13a"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRecipe(SequenceModelRecipe):
+    """One run of a translator."""
+
+    UNUSED_FLAGS: ClassVar[frozenset[str]] = frozenset({"extra_tokens", "init_from", "preset"})
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="transformer"))
+    data: ParallelData = field(default_factory=ParallelData)
+    vocabulary: VocabularyConfig = field(default_factory=_joint_bpe)
+    loss: TranslationLoss = field(default_factory=TranslationLoss)
+    run: TranslationRun = field(default_factory=TranslationRun)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if get_family(self.model.family).kind != "translator":
+            raise ConfigError(
+                f"model.family {self.model.family!r} is not a translator",
+                fix='use "transformer" or "seq2seq"',
+            )
+        if self.model.family == "transformer" and self.loss.scheduled_sampling_prob:
+            raise ConfigError(
+                "loss.scheduled_sampling_prob is for recurrent decoders: a Transformer reads all "
+                "target tokens at once",
+                fix="set it to 0, or use the family seq2seq",
+            )
+        if self.vocabulary.kind != "bpe":
+            raise ConfigError(
+                f"vocabulary.kind is {self.vocabulary.kind!r}, but translators use byte-level BPE",
+                fix='set vocabulary.kind to "bpe"',
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramRun(Config):
+    """How n-grams are counted."""
+
+    memory_mib: Annotated[int, Range(1, 1 << 30), Help("Memory for sorting, in MiB")] = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramRecipe(Config):
+    """One n-gram model."""
+
+    UNUSED_FLAGS: ClassVar[frozenset[str]] = frozenset({"extra_tokens"})
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="ngram"))
+    data: TextData = field(default_factory=TextData)
+    vocabulary: VocabularyConfig = field(default_factory=_words)
+    run: NGramRun = field(default_factory=NGramRun)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_new(self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2VecRecipe(Config):
+    """One run of word2vec."""
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="word2vec"))
+    data: TextData = field(default_factory=TextData)
+    vocabulary: Word2VecVocabulary = field(default_factory=Word2VecVocabulary)
+    run: Word2VecRun = field(default_factory=Word2VecRun)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_new(self.model)
+
+
+def check_new(model: ModelChoice) -> None:
+    """Raise if a model is to be continued whose training cannot be continued."""
+    if model.init_from is not None:
+        raise ConfigError(
+            f"{get_family(model.family).description} cannot be continued (model.init_from)",
+            fix="train a new one on the old text and the new together, without --init-from",
+        )
