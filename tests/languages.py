@@ -39,7 +39,7 @@ def neural_model(variety="nnlm", tokenizer=None, **changes) -> Model:
     """A scrambled model of the words of a small text."""
     family, own = VARIETIES[variety]
     tokenizer = tokenizer or train_whitespace_tokenizer(TEXT)
-    size = len(Vocabulary(tokenizer).words)
+    size = len(Vocabulary(tokenizer).tokens)
     shape = {**SHAPES[family], **own, **changes}
     config = FAMILIES[family].config_class(vocab_size=size, bos_id=BOS, **shape)
     module = scramble(build_on_meta(config).to_empty(device="cpu"), seed=2, scale=0.5).eval()

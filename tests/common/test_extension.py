@@ -155,7 +155,7 @@ from cloze.checkpoint.model import Model
 from cloze.models.language import Vocabulary
 from helpers import tiny_tokenizer
 tokenizer, rng = tiny_tokenizer(), torch.Generator().manual_seed(0)
-words = len(Vocabulary(tokenizer).words)
+words = len(Vocabulary(tokenizer).tokens)
 for config, heads in (
     (ToyEncoderConfig.preset("tiny", vocab_size=tokenizer.vocab_size), ["mlm"]),
     (ToyEncoderConfig.preset("tiny", vocab_size=tokenizer.vocab_size), ["token"]),

@@ -76,7 +76,7 @@ def test_the_next_pieces_have_the_same_probability(tmp_path):
     model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
     peer = transformers.BertLMHeadModel.from_pretrained(model.save(tmp_path / "m")).eval()
     language = language_model(model)
-    (ids,) = language.sequences(["the cats sat, a b"])
+    (ids,) = language.encode_texts(["the cats sat, a b"])
     with torch.no_grad():
         theirs = peer(torch.tensor([ids])).logits[0].log_softmax(-1)
     expected = theirs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]

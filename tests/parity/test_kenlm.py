@@ -21,9 +21,9 @@ def test_the_same_scores(tmp_path, order):
     assert peer.order == order
     for text in ("the cat sat on the mat", "mat dog never the the cat", "zebra", ""):
         theirs = list(peer.full_scores(text))
-        (ours,) = model.log_probs(model.sequences([text]))
+        (ours,) = model.log_probs(model.encode_texts([text]))
         assert ours == pytest.approx([score * math.log(10) for score, _, _ in theirs], abs=1e-5)
-        context = model.begin(text)
+        context = model.encode_prompt(text)
         for at, (_, length, unknown) in enumerate(theirs[:-1], 1):
-            assert len(model.path(context[:at], context[at])[-1].context) + 1 == length
-            assert (context[at] == model.unknown) == unknown
+            assert len(model.backoff_path(context[:at], context[at])[-1].context) + 1 == length
+            assert (context[at] == model.unk_id) == unknown

@@ -12,7 +12,7 @@ from cloze.decode.sampling import Sampling, filter_probabilities
 from languages import VARIETIES, neural_model
 
 MODELS = {name: language_model(neural_model(name)) for name in VARIETIES}
-WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].words[3:], "unseen"]), max_size=9)
+WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].vocabulary[3:], "unseen"]), max_size=9)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
@@ -20,7 +20,7 @@ WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].words[3:], "unseen"]), max_siz
 @settings(max_examples=25)
 def test_probabilities_sum_to_one(variety, words):
     model = MODELS[variety]
-    logs = model.next_log_probs(model.begin(" ".join(words)))
+    logs = model.next_log_probs(model.encode_prompt(" ".join(words)))
     assert np.exp(logs.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
 
 

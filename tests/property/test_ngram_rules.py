@@ -49,7 +49,7 @@ def test_scored_at_once_as_one_by_one(sentences, order, others):
         else:
             context = flat[start:at].tolist()
             assert scored[at] == pytest.approx(model.next_log_probs(context)[word], abs=1e-5)
-            path = model.path(context, int(word))
+            path = model.backoff_path(context, int(word))
             assert scored[at] == pytest.approx(sum(s.log_weight for s in path), abs=1e-5)
 
 

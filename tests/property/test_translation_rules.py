@@ -78,7 +78,7 @@ def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
         Table(seed, vocabulary, limit),
         BeamConfig(size=100, n_best=1, length_penalty=alpha),
     )
-    ((found,),) = beam_search(table, 0, torch.tensor([1]), search, eos=0, limits=[limit])
+    ((found,),) = beam_search(table, 0, torch.tensor([1]), search, eos_id=0, max_lengths=[limit])
     best = max(
         search.score(
             sum(float(table.scores[n, word]) for n, word in enumerate([*said, 0])), length + 1

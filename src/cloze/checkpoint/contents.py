@@ -155,7 +155,7 @@ def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:
     if words:
         from cloze.models.language import Vocabulary
 
-        size = len(Vocabulary(tokenizer).words)
+        size = len(Vocabulary(tokenizer).tokens)
     else:
         size = tokenizer.vocab_size
     if size > config.vocab_size or (words and size < config.vocab_size):

@@ -60,7 +60,7 @@ def save_arpa(
         atomic_file(target) as file,
         gzip.GzipFile(target.name, "wb", 6, file) if packed else nullcontext(file) as stream,
     ):
-        for part in write_arpa(Vocabulary(model.tokenizer).words, model.module):
+        for part in write_arpa(Vocabulary(model.tokenizer).tokens, model.module):
             stream.write(part.encode())
     return target
 

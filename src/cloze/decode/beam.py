@@ -1,6 +1,6 @@
-"""Beam search, batched, over anything that can step; greedy is a beam of one.
+"""Batched beam search over any `IncrementalDecoder`; greedy search is a beam of size 1.
 
-n sentences, k hypotheses of each, v vocabulary. The rows of a sentence stand together.
+n sentences, k hypotheses of each, t tokens, v vocabulary. The rows of a sentence are adjacent.
 """
 
 import math
@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from cloze.config import check_choices, in_range, number
-from cloze.decode.core import LENGTH_NORMALIZATIONS, Hypothesis, S, Stepper
+from cloze.decode.core import LENGTH_NORMALIZATIONS, Hypothesis, IncrementalDecoder, S
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeamConfig:
-    """How to search."""
+    """Options of beam search."""
 
     size: int = 4
-    n_best: int = 1  # hypotheses to give back, at most `size`
+    n_best: int = 1  # hypotheses to return, at most `size`
     length_normalization: Literal["wu", "average"] = "wu"
-    length_penalty: float = 0.6  # of the length penalty; 0: none
-    no_repeat_ngram_size: int = 0  # no n-gram of this length comes twice; 0: any may
+    length_penalty: float = 0.6  # exponent α of the length normalization; 0: none
+    no_repeat_ngram_size: int = 0  # no n-gram of this length occurs twice; 0: repetition is allowed
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -33,7 +33,7 @@ class BeamConfig:
         in_range("no_repeat", self.no_repeat_ngram_size, 0, 1024)
 
     def score(self, log_probability: float, length: int) -> float:
-        """What ranks a hypothesis of so many tokens, its end among them."""
+        """The score of a hypothesis with this many tokens, eos included."""
         return log_probability / LENGTH_NORMALIZATIONS[self.length_normalization](
             length, self.length_penalty
         )
@@ -41,131 +41,134 @@ class BeamConfig:
 
 @torch.no_grad()
 def beam_search(
-    stepper: Stepper[S],
+    decoder: IncrementalDecoder[S],
     state: S,
-    first: Tensor,
-    search: BeamConfig,
+    tokens: Tensor,
+    config: BeamConfig,
     *,
-    eos: int,
-    limits: Sequence[int],
+    eos_id: int,
+    max_lengths: Sequence[int],
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses about each row of the state, best first.
+    """The best hypotheses for each row of the state, best first.
 
-    A step takes the likeliest 2k continuations of a sentence. Those of the first k that end are
-    kept aside, the k best others live on. A sentence is done when k have ended and nothing alive
-    scores better than the worst of these; or at its limit of tokens, the end among them: what is
-    alive then is cut off, and comes after all that ended.
+    A step takes the 2k most probable continuations of a sentence. Those among the first k that end
+    are finished; the k best others are continued. A sentence is done when k hypotheses are finished
+    and no unfinished one scores better than the worst of them, or at its maximum length. Hypotheses
+    that are unfinished then rank after all finished ones.
 
     Args:
-        stepper: the model.
-        state: what it remembers, a row for each sentence.
-        first: the token that each row begins with, such as bos.
-        search: how to search.
-        eos: the token that ends a hypothesis.
-        limits: the most tokens of each sentence.
+        decoder: the model.
+        state: its state, with one row per sentence.
+        tokens: the first input token of each row, such as bos.
+        config: options of the search.
+        eos_id: the token that ends a hypothesis.
+        max_lengths: the maximum number of tokens of each sentence, eos included.
     """
-    sentences = [_Sentence(limit=in_range("limit", limit, 1, 1 << 30)) for limit in limits]
-    active, tokens = list(sentences), first
-    live = torch.zeros(len(active), 1, device=first.device)  # n k, log-probabilities
-    said = first.new_zeros(len(active), 0)  # (n k) t
+    device = tokens.device
+    sentences = [_Beam(max_length=in_range("limit", most, 1, 1 << 30)) for most in max_lengths]
+    active = list(sentences)
+    totals = torch.zeros(len(active), 1, device=device)  # n k, log-probabilities
+    generated = tokens.new_zeros(len(active), 0)  # (n k) t
     while active:
-        scores, state = stepper.step(tokens, state)  # (n k) v
-        if search.no_repeat_ngram_size:
-            scores = _without_repeats(scores, said, search.no_repeat_ngram_size)
-        totals = live[..., None] + scores.unflatten(0, live.shape)  # n k v
-        found = totals.flatten(1).topk(min(2 * search.size, totals[0].numel()))
-        parents = found.indices // scores.shape[-1]
-        parents += torch.arange(len(active), device=first.device)[:, None] * live.shape[1]
-        words = found.indices % scores.shape[-1]
-        choices = zip(found.values.tolist(), parents.tolist(), words.tolist(), strict=True)
-        chosen: list[_Choice] = []
-        waiting = []
-        for sentence, found_here in zip(active, choices, strict=True):
-            going = sentence.take(list(zip(*found_here, strict=True)), said, search, eos)
-            if going:
-                waiting.append(sentence)
-                chosen += going
-        active = waiting
+        log_probs, state = decoder.step(tokens, state)  # (n k) v
+        if config.no_repeat_ngram_size:
+            log_probs = _ban_repeated_ngrams(log_probs, generated, config.no_repeat_ngram_size)
+        candidates = totals[..., None] + log_probs.unflatten(0, totals.shape)  # n k v
+        top = candidates.flatten(1).topk(min(2 * config.size, candidates[0].numel()))
+        parents = top.indices // log_probs.shape[-1]
+        parents += torch.arange(len(active), device=device)[:, None] * totals.shape[1]
+        ids = top.indices % log_probs.shape[-1]
+        expansions = zip(top.values.tolist(), parents.tolist(), ids.tolist(), strict=True)
+        continued: list[_Expansion] = []
+        remaining = []
+        for sentence, columns in zip(active, expansions, strict=True):
+            kept = sentence.update(list(zip(*columns, strict=True)), generated, config, eos_id)
+            if kept:
+                remaining.append(sentence)
+                continued += kept
+        active = remaining
         if active:
-            values, rows, nexts = zip(*chosen, strict=True)
-            order = torch.tensor(rows, device=first.device)
-            tokens = torch.tensor(nexts, device=first.device)
-            live = totals.new_tensor(values).unflatten(0, (len(active), search.size))
-            said = torch.cat([said[order], tokens[:, None]], 1)
-            state = stepper.reorder(state, order)
-    return [sentence.rank(search) for sentence in sentences]
+            values, rows, next_ids = zip(*continued, strict=True)
+            indices = torch.tensor(rows, device=device)
+            tokens = torch.tensor(next_ids, device=device)
+            totals = candidates.new_tensor(values).unflatten(0, (len(active), config.size))
+            generated = torch.cat([generated[indices], tokens[:, None]], 1)
+            state = decoder.reorder(state, indices)
+    return [sentence.rank(config) for sentence in sentences]
 
 
-_Choice = tuple[float, int, int]
-"""Log-probability, row that it goes on from, token."""
+_Expansion = tuple[float, int, int]
+"""Log-probability, row of the hypothesis that is extended, next token."""
 
 
 @dataclass(kw_only=True)
-class _Sentence:
-    """What is known about one sentence so far."""
+class _Beam:
+    """The hypotheses of one sentence."""
 
-    limit: int
+    max_length: int
     length: int = 0
-    ended: list[Hypothesis] = field(default_factory=list)
-    cut: list[Hypothesis] = field(default_factory=list)
+    finished: list[Hypothesis] = field(default_factory=list)
+    unfinished: list[Hypothesis] = field(default_factory=list)  # at the maximum length
 
-    def take(
-        self, choices: Sequence[_Choice], said: Tensor, search: BeamConfig, eos: int
-    ) -> list[_Choice]:
-        """The k choices that live on, or none when the sentence is done."""
+    def update(
+        self, expansions: Sequence[_Expansion], generated: Tensor, config: BeamConfig, eos_id: int
+    ) -> list[_Expansion]:
+        """The k expansions to continue, or none when the sentence is done."""
         self.length += 1
-        alive: list[_Choice] = []
-        for rank, (value, row, word) in enumerate(choices):
-            if value == -math.inf or len(alive) == search.size:
+        alive: list[_Expansion] = []
+        for rank, (value, row, token) in enumerate(expansions):
+            if value == -math.inf or len(alive) == config.size:
                 break
-            if word != eos:
-                alive.append((value, row, word))
-            elif rank < search.size:
-                self.ended.append(
-                    self._make_hypothesis(said[row].tolist(), value, search, ended=True)
+            if token != eos_id:
+                alive.append((value, row, token))
+            elif rank < config.size:
+                self.finished.append(
+                    self._make_hypothesis(generated[row].tolist(), value, config, finished=True)
                 )
-        self.ended = _best(self.ended, search.size)
-        if self.length == self.limit:
-            self.cut = [
-                self._make_hypothesis([*said[row].tolist(), word], value, search, ended=False)
-                for value, row, word in alive
+        self.finished = _best(self.finished, config.size)
+        if self.length == self.max_length:
+            self.unfinished = [
+                self._make_hypothesis(
+                    [*generated[row].tolist(), token], value, config, finished=False
+                )
+                for value, row, token in alive
             ]
             return []
-        if not alive or self._is_finished(alive[0][0], search):
+        if not alive or self._is_done(alive[0][0], config):
             return []
-        missing = search.size - len(alive)  # a small vocabulary, or most of it forbidden
+        missing = config.size - len(alive)  # a small vocabulary, or most tokens are banned
         return alive + [(-math.inf, alive[0][1], alive[0][2])] * missing
 
-    def rank(self, search: BeamConfig) -> list[Hypothesis]:
-        return [*self.ended, *_best(self.cut, search.size)][: search.n_best]
+    def rank(self, config: BeamConfig) -> list[Hypothesis]:
+        return [*self.finished, *_best(self.unfinished, config.size)][: config.n_best]
 
-    def _is_finished(self, best: float, search: BeamConfig) -> bool:
-        full = len(self.ended) == search.size
-        return full and search.score(best, self.length + 1) <= self.ended[-1].score
+    def _is_done(self, best: float, config: BeamConfig) -> bool:
+        full = len(self.finished) == config.size
+        return full and config.score(best, self.length + 1) <= self.finished[-1].score
 
     def _make_hypothesis(
-        self, tokens: list[int], value: float, search: BeamConfig, *, ended: bool
+        self, tokens: list[int], value: float, config: BeamConfig, *, finished: bool
     ) -> Hypothesis:
         return Hypothesis(
             tokens=tuple(tokens),
-            score=search.score(value, self.length),
+            score=config.score(value, self.length),
             log_probability=value,
-            finished=ended,
+            finished=finished,
         )
 
 
-def _best(found: list[Hypothesis], most: int) -> list[Hypothesis]:
-    return sorted(found, key=lambda one: -one.score)[:most]
+def _best(hypotheses: list[Hypothesis], most: int) -> list[Hypothesis]:
+    return sorted(hypotheses, key=lambda one: -one.score)[:most]
 
 
-def _without_repeats(scores: Tensor, said: Tensor, size: int) -> Tensor:
-    """The scores, with −∞ for each token that would end an n-gram for the second time."""
-    if said.shape[1] < size:
-        return scores
-    grams = said.unfold(1, size, 1)  # (n k) g size
-    begun = said[:, said.shape[1] - size + 1 :]  # (n k) size-1
-    again = (grams[..., :-1] == begun[:, None]).all(-1)  # (n k) g
-    rows, places = again.nonzero(as_tuple=True)
-    scores = scores.clone()
-    scores[rows, grams[rows, places, -1]] = -torch.inf
-    return scores
+def _ban_repeated_ngrams(log_probs: Tensor, generated: Tensor, size: int) -> Tensor:
+    """The log-probabilities, −∞ for each token that would complete an n-gram a second time."""
+    if generated.shape[1] < size:
+        return log_probs
+    ngrams = generated.unfold(1, size, 1)  # (n k) g size
+    prefix = generated[:, generated.shape[1] - size + 1 :]  # (n k) size-1
+    matches = (ngrams[..., :-1] == prefix[:, None]).all(-1)  # (n k) g
+    rows, indices = matches.nonzero(as_tuple=True)
+    log_probs = log_probs.clone()
+    log_probs[rows, ngrams[rows, indices, -1]] = -torch.inf
+    return log_probs

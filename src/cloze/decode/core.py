@@ -1,4 +1,4 @@
-"""What every search works with: anything that can step, and what it finds."""
+"""What search and sampling share: the interface of a decoder, and the hypotheses they return."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,33 +9,33 @@ from torch import Tensor
 S = TypeVar("S")
 
 
-class Stepper(Protocol[S]):
-    """A model that says one token after another; S is all it remembers between two.
+class IncrementalDecoder(Protocol[S]):
+    """A model that generates one token after another; S is its state, such as a KV cache.
 
-    A state has rows: sentences at first, then the hypotheses about them.
+    A state has rows: one for each sentence at first, later one for each hypothesis.
     """
 
-    def step(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
+    def step(self, tokens: Tensor, state: S, /) -> tuple[Tensor, S]:
         """Log-probabilities of the next token (b v) after one more token of each row (b)."""
         ...
 
-    def reorder(self, state: S, rows: Tensor) -> S:
-        """The state of the rows named, each of which may come once, several times or not at all."""
+    def reorder(self, state: S, indices: Tensor, /) -> S:
+        """The state of the rows at `indices`; a row may occur once, several times or never."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One thing that may be said."""
+    """A generated sequence."""
 
     tokens: tuple[int, ...]  # without bos and eos
-    score: float  # the log-probability by the length penalty: what ranks
-    log_probability: float  # of the tokens, and of the end where it was reached
-    finished: bool  # False: cut off at the limit
+    score: float  # the log-probability divided by the length normalization, by which beams rank
+    log_probability: float  # of the tokens, and of eos if it was generated
+    finished: bool  # False: it reached the maximum length without eos
 
 
 def average(length: int, alpha: float) -> float:
-    """length^α: with α = 1 the score is the mean over the tokens."""
+    """length^α; with α = 1 the score is the mean over the tokens."""
     return float(length**alpha)
 
 
@@ -45,4 +45,4 @@ def wu(length: int, alpha: float) -> float:
 
 
 LENGTH_NORMALIZATIONS: dict[str, Callable[[int, float], float]] = {"wu": wu, "average": average}
-"""What a log-probability is divided by, so that short is not better for being short."""
+"""What log-probabilities are divided by, so that short hypotheses have no advantage."""

@@ -1,4 +1,4 @@
-"""Language models by their family: one interface for suggesting, generating and scoring."""
+"""Language models of every family: one interface to suggest, generate and score."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -13,9 +13,9 @@ from cloze.models.registry import resolve
 
 
 def language_model(model: LoadedModel | LanguageModel) -> LanguageModel:
-    """A loaded model as a `LanguageModel`; what is one already is returned as it is.
+    """Adapt a loaded model to `LanguageModel`; a `LanguageModel` is returned as it is.
 
-    A model of another kind, or an encoder that is not causal, is an error.
+    Models of other kinds, and encoders that are not causal, are an error.
     """
     if is_language_model(model):
         return model
@@ -24,16 +24,16 @@ def language_model(model: LoadedModel | LanguageModel) -> LanguageModel:
     if adapter is None:
         raise InputError(
             f"{model.family.description} is not a language model",
-            fix="load a language model: one that cloze pretrain made with --model ngram, nnlm or "
+            fix="use a language model: one trained with cloze pretrain --family ngram, nnlm or "
             "lstm, or a causal BERT",
         )
-    made: LanguageModel = resolve(adapter)(model)
-    return made
+    adapted: LanguageModel = resolve(adapter)(model)
+    return adapted
 
 
 def is_language_model(model: object) -> TypeGuard[LanguageModel]:
     """Whether an object has the methods of a `LanguageModel`."""
-    return hasattr(model, "begin") and hasattr(model, "next_log_probs")
+    return hasattr(model, "encode_prompt") and hasattr(model, "next_log_probs")
 
 
 class NGramLanguageModel(WordLanguageModel):
@@ -46,19 +46,19 @@ class NGramLanguageModel(WordLanguageModel):
         self.module = model.module
 
     def next_log_probs(self, context: Sequence[int]) -> Logs:
-        """Log p(w | context) for every word, v."""
-        found: Logs = self.module.next_log_probs(context)
-        return found
+        """Log p(w | context) for every token, v."""
+        log_probs: Logs = self.module.next_log_probs(context)
+        return log_probs
 
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Logs]:
-        """For each sequence log p of every word but its <s>."""
+        """For each sequence log p of every token but its <s>."""
         for batch in batches(sequences):
-            flat = np.fromiter((id_ for one in batch for id_ in one), dtype=np.int64)
-            found = self.module.log_probs(flat)
-            for one, end in zip(batch, accumulate(map(len, batch)), strict=True):
-                yield found[end - len(one) + 1 : end]
+            flat = np.fromiter((id_ for ids in batch for id_ in ids), dtype=np.int64)
+            log_probs = self.module.log_probs(flat)
+            for ids, end in zip(batch, accumulate(map(len, batch)), strict=True):
+                yield log_probs[end - len(ids) + 1 : end]
 
-    def path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
-        """The back-off weights that were multiplied, and the probability they lead to."""
-        found: tuple[Step, ...] = self.module.path(context, word)
-        return found
+    def backoff_path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
+        """The back-off weights that are multiplied, and the probability at the end."""
+        steps: tuple[Step, ...] = self.module.backoff_path(context, word)
+        return steps

@@ -1,4 +1,4 @@
-"""Neural language models with a vocabulary of words: NNLM and LSTM.
+"""Adapters of NNLM and LSTM to `LanguageModel`.
 
 b rows, t tokens, n order, v vocabulary.
 """
@@ -17,13 +17,13 @@ from cloze.nn.recurrent import State
 
 Floats = NDArray[np.float32]
 
-_WINDOWS = 2048  # scored at once
-_STRETCH = 8192  # tokens that an LSTM reads at once: a GPU takes as many steps at one word
-_SCORED = 512  # of them, whose scores of all words are held at a time
+_NNLM_BATCH = 2048  # contexts of an NNLM that are computed together
+_LSTM_SLICE = 8192  # tokens that an LSTM reads in one call
+_LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
 
 
 class NeuralLanguageModel(WordLanguageModel):
-    """A module with `read` and `step` as a `LanguageModel`."""
+    """A module with `compute_state`, `step` and `reorder` as a `LanguageModel`."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.tokenizer)
@@ -35,45 +35,49 @@ class NeuralLanguageModel(WordLanguageModel):
 
     @torch.inference_mode()
     def next_log_probs(self, context: Sequence[int]) -> Floats:
-        """Log p(w | context) for every word, v."""
+        """Log p(w | context) for every token, v."""
         ids = torch.tensor([list(context)], device=self.device)
         state = self.module.compute_state(ids[:, :-1])
-        found, _ = self.module.step(ids[:, -1], state)
-        return found[0].cpu().numpy()
+        log_probs, _ = self.module.step(ids[:, -1], state)
+        return log_probs[0].cpu().numpy()
 
-    def _tensor(self, ids: NDArray[np.int64]) -> Tensor:
+    def _to_tensor(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)
 
 
 class NNLMLanguageModel(NeuralLanguageModel):
-    """Every sentence is read from its begin symbol."""
+    """An NNLM; every sentence starts with its begin symbol and is scored alone."""
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
-        """For each sequence log p of every word but its first."""
+        """For each sequence log p of every token but the first."""
         for batch in batches(sequences):
             yield from _split(np.concatenate(list(self._score(batch))), batch)
 
     def _score(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
-        reach = self.model.config.order - 1
-        begin = [BOS] * (reach - 1)
-        padded = [np.array([*begin, *one]) for one in sequences]
-        views = np.lib.stride_tricks.sliding_window_view
-        contexts = np.concatenate([views(one[:-1], reach) for one in padded])
-        targets = np.concatenate([one[reach:] for one in padded])
-        for at in range(0, len(targets), _WINDOWS):
-            part = slice(at, at + _WINDOWS)
-            yield _select(self.module(self._tensor(contexts[part])), self._tensor(targets[part]))
+        context_size = self.model.config.order - 1
+        padding = [BOS] * (context_size - 1)
+        padded = [np.array([*padding, *ids]) for ids in sequences]
+        windows = np.lib.stride_tricks.sliding_window_view
+        contexts = np.concatenate([windows(ids[:-1], context_size) for ids in padded])
+        targets = np.concatenate([ids[context_size:] for ids in padded])
+        for start in range(0, len(targets), _NNLM_BATCH):
+            part = slice(start, start + _NNLM_BATCH)
+            logits = self.module(self._to_tensor(contexts[part]))
+            yield _gather_log_probs(logits, self._to_tensor(targets[part]))
 
 
 class LSTMLanguageModel(NeuralLanguageModel):
-    """The text is one sequence in which sentences end; the state goes on from each to the next."""
+    """An LSTM, which reads sentences as one continuous text, each ended by </s>.
 
-    first = EOS
+    A sentence therefore begins after the </s> of the one before it, and the state is carried over.
+    """
+
+    bos_id = EOS
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
-        """For each sequence log p of every word but its first, after the sequences before it."""
+        """For each sequence log p of every token but the first, given all sequences before it."""
         state = self.module.init_state(1)
         for batch in batches(sequences):
             flat, state = self._score(batch, state)
@@ -81,26 +85,26 @@ class LSTMLanguageModel(NeuralLanguageModel):
 
     def _score(self, sequences: Sequence[Sequence[int]], state: State) -> tuple[Floats, State]:
         inputs, targets = (
-            np.concatenate([one[part] for one in sequences]) for part in (slice(-1), slice(1, None))
+            np.concatenate([ids[part] for ids in sequences]) for part in (slice(-1), slice(1, None))
         )
-        found = []
-        for at in range(0, len(targets), _STRETCH):
-            part = slice(at, at + _STRETCH)
-            vectors, state = self.module(self._tensor(inputs[part])[None], state)
-            wanted = self._tensor(targets[part])
-            for some, of in zip(vectors[0].split(_SCORED), wanted.split(_SCORED), strict=True):
-                found.append(_select(self.module.logits(some), of))
-        return np.concatenate(found), state
+        scores = []
+        for start in range(0, len(targets), _LSTM_SLICE):
+            part = slice(start, start + _LSTM_SLICE)
+            hidden, state = self.module(self._to_tensor(inputs[part])[None], state)
+            wanted = self._to_tensor(targets[part]).split(_LOGITS_BATCH)
+            for vectors, ids in zip(hidden[0].split(_LOGITS_BATCH), wanted, strict=True):
+                scores.append(_gather_log_probs(self.module.logits(vectors), ids))
+        return np.concatenate(scores), state
 
 
 def _split(flat: Floats, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
-    """The scores of each sequence, which has one less than tokens."""
-    ends = accumulate(len(one) - 1 for one in sequences)
-    for one, end in zip(sequences, ends, strict=True):
-        yield flat[end - len(one) + 1 : end]
+    """The scores of each sequence, one fewer than its tokens."""
+    ends = accumulate(len(ids) - 1 for ids in sequences)
+    for ids, end in zip(sequences, ends, strict=True):
+        yield flat[end - len(ids) + 1 : end]
 
 
-def _select(scores: Tensor, targets: Tensor) -> Floats:
+def _gather_log_probs(logits: Tensor, targets: Tensor) -> Floats:
     """Log p of each target: b v, b -> b."""
-    logs = scores.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-    return logs.cpu().numpy()
+    log_probs = logits.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    return log_probs.cpu().numpy()

@@ -117,7 +117,7 @@ def train_ngram(
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
             module = estimate_ngram(
                 _sentences(texts(), vocabulary),
-                vocab_size=len(vocabulary.words),
+                vocab_size=len(vocabulary.tokens),
                 order=order,
                 folder=Path(temporary),
                 memory=memory * _MIB,
@@ -148,7 +148,7 @@ def train_lm_tokenizer(
 
 def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[int]]:
     while batch := list(islice(texts, _BATCH)):
-        yield from filter(None, vocabulary.ids(batch))
+        yield from filter(None, vocabulary.encode(batch))
 
 
 def _texts(stream: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:

@@ -59,8 +59,8 @@ def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
             counts["texts"] += len(batch)
             counts["words"] += sum(len(text.split()) + 1 for text in batch)
             counts["bytes"] += sum(len(text.encode()) + 1 for text in batch)
-            for sequence in model.sequences(batch):
-                counts["unknown"] += sum(id_ == model.unknown for id_ in sequence)
+            for sequence in model.encode_texts(batch):
+                counts["unknown"] += sum(id_ == model.unk_id for id_ in sequence)
                 yield sequence
 
     log_p = 0.0

@@ -1,4 +1,4 @@
-"""What every language model can do: give the probability of the next token.  v vocabulary."""
+"""The interface of language models: probabilities of the next token.  v vocabulary."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,37 +20,36 @@ _BATCH = 1000  # texts at once
 
 
 class LanguageModel(Protocol):
-    """An n-gram model, NNLM, LSTM or causal encoder, as `suggest`, `generate` and metrics use it.
+    """An n-gram model, NNLM, LSTM or causal encoder, for `suggest`, `generate` and metrics.
 
-    `cloze.decode.language.language_model` makes one of a loaded model. Ids are the model's own. A
-    sequence is what is scored as a whole: a begin symbol, tokens, an end symbol. An optional
-    `stepper` (read, step, reorder) decodes several rows at once; an optional `path` explains a
-    probability.
+    `cloze.decode.language.language_model` adapts a loaded model to it. Ids are the model's own. A
+    model may also be an `IncrementalDecoder` with a `start` method (`cloze.decode.language`), which
+    decodes many prompts at once, and may have `backoff_path`, which explains a probability.
     """
 
     @property
-    def words(self) -> Sequence[str]:
+    def vocabulary(self) -> Sequence[str]:
         """The token of every id."""
 
     @property
-    def unknown(self) -> int | None:
+    def unk_id(self) -> int | None:
         """The id of the unknown token, if there is one."""
 
     @property
-    def end(self) -> int | None:
-        """The id that ends a text, if there is one."""
+    def eos_id(self) -> int | None:
+        """The id of the token that ends a text, if there is one."""
 
-    def begin(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str) -> list[int]:
         """The ids of a prompt: the begin symbol and the tokens, without an end symbol."""
 
-    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts to score, each with its begin and end symbols."""
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts to score: begin symbol, tokens, end symbol of each."""
 
-    def shown(self, id: int) -> str:
-        """A token as text for a reader."""
+    def decode_token(self, id: int) -> str:
+        """One token as readable text."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens."""
+        """The text of a sequence of ids."""
 
     def next_log_probs(self, context: Sequence[int]) -> Logs:
         """Log p(w | context) for every w of the vocabulary, v."""
@@ -58,13 +57,13 @@ class LanguageModel(Protocol):
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Logs]:
         """For each sequence log p of every token but the first, given those before it.
 
-        A model that reads its sequences as one text carries its state from each to the next. They
-        are read a batch at a time, so there may be more of them than fit into memory.
+        A model of continuous text (LSTM) carries its state from one sequence to the next. They
+        are read in batches, so there may be more of them than fit into memory.
         """
 
 
 class LoadedModel(Protocol):
-    """What an adapter reads of a `cloze.checkpoint.model.Model`, which is above this layer."""
+    """The attributes that adapters use of `cloze.checkpoint.model.Model`, a higher layer."""
 
     @property
     def module(self) -> Any: ...  # noqa: ANN401 (of the family's class)
@@ -83,101 +82,102 @@ class LoadedModel(Protocol):
 
 
 def batches(stream: Iterable[T]) -> Iterator[list[T]]:
-    """Texts or sequences, as many as are worth computing at once."""
-    left = iter(stream)
-    while batch := list(islice(left, _BATCH)):
+    """Texts or sequences in lists of at most 1000, which are computed together."""
+    remaining = iter(stream)
+    while batch := list(islice(remaining, _BATCH)):
         yield batch
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary of word-level models: <unk>, <s>, </s>, then a tokenizer's tokens in order.
+    """The vocabulary of n-gram models, NNLM and LSTM: <unk>, <s>, </s>, then a tokenizer's tokens.
 
-    The tokenizer's special tokens are left out, as they never occur; in a text they are unknown.
+    The special tokens of the tokenizer are not in it; in a text they are unknown.
     """
 
     tokenizer: Tokenizer
 
     @cached_property
-    def words(self) -> list[str]:
-        return [*SYMBOLS, *self._tokens]
+    def tokens(self) -> list[str]:
+        """The token of every id."""
+        return [*SYMBOLS, *self._tokenizer_ids]
 
     @cached_property
-    def _tokens(self) -> dict[str, int]:
+    def _tokenizer_ids(self) -> dict[str, int]:
+        """The tokenizer's id of each of its tokens, ascending."""
         tokenizer = self.tokenizer
         tokens = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
         return {token: id_ for token, id_ in tokens if id_ not in tokenizer.special_ids}
 
     @cached_property
-    def _numbers(self) -> list[int]:
-        """The model's id for each of the tokenizer's."""
-        found = [UNK] * self.tokenizer.vocab_size
-        for number, id_ in enumerate(self._tokens.values(), len(SYMBOLS)):
-            found[id_] = number
-        return found
+    def _model_ids(self) -> list[int]:
+        """The model's id for each of the tokenizer's ids."""
+        ids = [UNK] * self.tokenizer.vocab_size
+        for model_id, tokenizer_id in enumerate(self._tokenizer_ids.values(), len(SYMBOLS)):
+            ids[tokenizer_id] = model_id
+        return ids
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts."""
-        numbers = self._numbers
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts, without begin and end symbols."""
+        model_ids = self._model_ids
         return [
-            [numbers[id_] for id_ in ids]
+            [model_ids[id_] for id_ in ids]
             for ids in self.tokenizer.encode_ids(texts, add_special_tokens=False)
         ]
 
-    def shown(self, number: int) -> str:
-        """A word for a reader: of byte-level tokens the text."""
-        word = self.words[number]
-        if number < len(SYMBOLS):
-            return word
-        return (
-            self.tokenizer.decode([self._tokens[word]], skip_special_tokens=False).strip() or word
-        )
+    def decode_token(self, id: int) -> str:
+        """One token as readable text; a byte-level token is decoded."""
+        token = self.tokens[id]
+        if id < len(SYMBOLS):
+            return token
+        text = self.tokenizer.decode([self._tokenizer_ids[token]], skip_special_tokens=False)
+        return text.strip() or token
 
-    def text(self, numbers: Sequence[int]) -> str:
-        """The text of ids, without <s> and </s>; unknown words stay unknown."""
-        unknown = self.tokenizer.unk_id
-        ids = [
-            unknown if n == UNK else self._tokens[self.words[n]]
-            for n in numbers
-            if n not in (BOS, EOS)
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without <s> and </s>; an unknown token is the tokenizer's."""
+        unk_id = self.tokenizer.unk_id
+        tokenizer_ids = [
+            unk_id if id_ == UNK else self._tokenizer_ids[self.tokens[id_]]
+            for id_ in ids
+            if id_ not in (BOS, EOS)
         ]
         return self.tokenizer.decode(
-            [id_ for id_ in ids if id_ is not None], skip_special_tokens=False
+            [id_ for id_ in tokenizer_ids if id_ is not None], skip_special_tokens=False
         )
 
 
 class WordLanguageModel:
-    """How a model with such a vocabulary reads and writes text: that part of a `LanguageModel`."""
+    """Base class of models with such a vocabulary: how they encode and decode text."""
 
-    first: int = BOS  # what stands before a sentence
+    bos_id: int = BOS  # the token before the first one of a sentence
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.vocabulary = Vocabulary(tokenizer)
+        self._vocabulary = Vocabulary(tokenizer)
 
     @property
-    def words(self) -> Sequence[str]:
-        return self.vocabulary.words
+    def vocabulary(self) -> Sequence[str]:
+        return self._vocabulary.tokens
 
     @property
-    def unknown(self) -> int:
+    def unk_id(self) -> int:
         return UNK
 
     @property
-    def end(self) -> int:
+    def eos_id(self) -> int:
         return EOS
 
-    def begin(self, text: str) -> list[int]:
-        """The ids of a prompt, and what stands before it."""
-        return [self.first, *self.vocabulary.ids([text])[0]]
+    def encode_prompt(self, text: str) -> list[int]:
+        """The begin symbol and the tokens of a prompt."""
+        return [self.bos_id, *self._vocabulary.encode([text])[0]]
 
-    def sequences(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts with their begin and end symbols."""
-        return [[self.first, *ids, EOS] for ids in self.vocabulary.ids(texts)]
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Begin symbol, tokens, end symbol of each text."""
+        return [[self.bos_id, *ids, EOS] for ids in self._vocabulary.encode(texts)]
 
-    def shown(self, id: int) -> str:
-        """A word for a reader."""
-        return self.vocabulary.shown(id)
+    def decode_token(self, id: int) -> str:
+        """One token as readable text."""
+        return self._vocabulary.decode_token(id)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of words."""
-        return self.vocabulary.text(ids)
+        """The text of a sequence of ids."""
+        return self._vocabulary.decode(ids)

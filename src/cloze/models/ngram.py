@@ -93,7 +93,7 @@ class NGram:
                 found[level.keys[first:last] & ((1 << bits) - 1)] = level.log_p[first:last]
         return found[: self.config.vocab_size]  # v
 
-    def path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
+    def backoff_path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
         """How p(word | context) comes about: back-off weights, then what the last context says.
 
         Contexts that were never seen have the weight 1 and are left out.

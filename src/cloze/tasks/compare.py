@@ -315,7 +315,7 @@ def _compare_language(
     known: set[str] = set()
     for name, one in models.items():
         model = open_language_model(one, "compare")
-        known = known or set(model.words)
+        known = known or set(model.vocabulary)
         since = time.perf_counter()
         score = score_language(model, texts)
         # one vocabulary may be used with two ways of splitting: an ARPA file splits at white space
@@ -325,8 +325,8 @@ def _compare_language(
                 name=name,
                 kind=_describe_kind(model),
                 parameters=count_parameters(one),
-                vocabulary=len(model.words),
-                same_tokens=same and set(model.words) == known,
+                vocabulary=len(model.vocabulary),
+                same_tokens=same and set(model.vocabulary) == known,
                 score=score,
                 seconds=time.perf_counter() - since,
             )

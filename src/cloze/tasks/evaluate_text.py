@@ -121,7 +121,7 @@ def evaluate_masked(
 def _masked_scores(
     means: dict[str, float], unigram: float, majority: float | None
 ) -> dict[str, float]:
-    """By the names of a run's metrics, each accuracy beside its baseline."""
+    """Scores by the metric names of a training run, each accuracy with its baseline."""
     scores = {
         "mlm_accuracy": means["mlm.accuracy"],
         "unigram_accuracy": unigram,

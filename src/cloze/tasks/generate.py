@@ -1,4 +1,4 @@
-"""`generate`: a text goes on as a language model would have it.  b rows, v vocabulary."""
+"""`generate`: continue texts with a language model.  b rows, v vocabulary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class Generation:
     """One continuation of a text."""
 
     text: str
-    continuation: str  # with the space in front of it, if it begins a word
+    continuation: str  # with a leading space if it begins a new word
     tokens: tuple[str, ...]
-    log_probability: float  # of the tokens, and of the end if it was reached
-    finished: bool  # False: it reached the maximum length
+    log_probability: float  # of the tokens, and of the end symbol if it was generated
+    finished: bool  # False: it reached max_new_tokens
 
     @property
     def full_text(self) -> str:
@@ -66,7 +66,7 @@ class Generations(Sequence[Generation]):
 
 
 class Options(TypedDict, total=False):
-    """The choices of `generate`."""
+    """The options of `generate`."""
 
     max_new_tokens: int
     samples: int
@@ -98,25 +98,25 @@ def generate(
     stop: bool = True,
     seed: int = 0,
 ) -> Generations | list[Generations]:
-    """Go on with a text, or with each of several, from the start of a sentence.
+    """Continue a text, or each of several; the text is read as the start of a sentence.
 
-    An unknown word is never written. The same seed writes the same, on every device, and the first
-    of many samples is the one that comes alone.
+    The unknown token is never generated. The same seed gives the same continuations on every
+    device, and the first of several samples is the one that `samples=1` gives.
 
     Args:
-        model: any language model, or its folder: n-gram, NNLM, LSTM, or a BERT that reads left to
-            right, which reads the whole text anew for each token, as much of its end as it has
-            positions.
-        text: what comes before; nothing begins a sentence.
+        model: any language model, or its folder: n-gram, NNLM, LSTM, or a causal BERT, which reads
+            the last tokens of a text that is longer than its maximum.
+        text: the prompt; an empty one starts a sentence.
         max_new_tokens: maximum number of tokens to generate.
-        samples: continuations of each text.
-        temperature: below 1 the likely becomes likelier; 0 always takes the likeliest.
-        top_k: draw among the k likeliest only; 1 is greedy.
-        top_p: draw among the likeliest that together have this probability.
-        stop: where the model says so; else the end is never chosen, and all have the length.
-        seed: of the draws.
+        samples: number of continuations of each text.
+        temperature: below 1 less random, above 1 more random; 0 is greedy.
+        top_k: sample only from the k most probable tokens; 1 is greedy.
+        top_p: sample only from the most probable tokens whose probabilities sum to `top_p`.
+        stop: end where the model generates the end symbol; if False, that symbol is never generated
+            and every continuation has `max_new_tokens` tokens.
+        seed: seed of the random numbers.
     """
-    how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
@@ -137,26 +137,26 @@ def generate(
             )
             for one in texts
         ]
-    context = model.begin(text)
-    never = {model.unknown} | (set() if stop else {model.end})
+    context = model.encode_prompt(text)
+    banned = {model.unk_id} | (set() if stop else {model.eos_id})
     rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))
-    stepper: Any = getattr(model, "stepper", None) or _Contexts(model)
+    stepper: Any = getattr(model, "stepper", None) or _ContextDecoder(model)
     found = sample(
         stepper,
         stepper.compute_state(rows[:, :-1]),
         rows[:, -1],
-        how,
-        eos=model.end if stop else None,
-        limit=max_new_tokens,
+        sampling,
+        eos_id=model.eos_id if stop else None,
+        max_length=max_new_tokens,
         rng=torch.Generator().manual_seed(seed),
-        never=[id_ for id_ in never if id_ is not None],
+        banned_ids=[id_ for id_ in banned if id_ is not None],
     )
-    continuations = tuple(_generated(model, text, context, one) for one in found)
+    continuations = tuple(_make_generation(model, text, context, one) for one in found)
     return Generations(text=text, continuations=continuations)
 
 
-class _Contexts:
-    """Steps of a model whose state is what was said, such as an n-gram's."""
+class _ContextDecoder:
+    """An `IncrementalDecoder` whose state is the context of each row, such as that of an n-gram."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -174,13 +174,13 @@ class _Contexts:
         return [state[row] for row in rows.tolist()]
 
 
-def _generated(
+def _make_generation(
     model: LanguageModel, text: str, context: Sequence[int], found: Hypothesis
 ) -> Generation:
     return Generation(
         text=text,
         continuation=continuation_of(model, text, context, found.tokens),
-        tokens=tuple(model.shown(id_) for id_ in found.tokens),
+        tokens=tuple(model.decode_token(id_) for id_ in found.tokens),
         log_probability=found.log_probability,
         finished=found.finished,
     )
@@ -189,7 +189,7 @@ def _generated(
 def continuation_of(
     model: LanguageModel, text: str, context: Sequence[int], ids: Sequence[int]
 ) -> str:
-    """What decoding all adds to decoding the text: pieces know whether a space is theirs."""
+    """The text that the new ids add to the prompt, with a space where a new word begins."""
     before, whole = model.decode(list(context)), model.decode([*context, *ids])
     if not text.strip() or not whole.startswith(before):
         written = model.decode(ids)

@@ -242,7 +242,7 @@ def _search(
     limits = [min(int(max_length_ratio * len(ids)) + 10, most) for ids in sources]
     first = torch.full((len(sources),), config.bos_id, device=model.device)
     state = model.module.init_state(source, real)
-    return beam_search(model.module, state, first, search, eos=config.eos_id, limits=limits)
+    return beam_search(model.module, state, first, search, eos_id=config.eos_id, max_lengths=limits)
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

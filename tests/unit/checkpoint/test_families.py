@@ -29,7 +29,7 @@ def test_language_models_in_half_precision(variety, dtype, tmp_path):
     assert {one.dtype for one in whole.module.parameters()} == {torch.float32}
     assert {one.itemsize for one in half.module.parameters()} == {2}
     ours, theirs = (
-        np.concatenate([*one.log_probs(one.sequences(TEXT))])
+        np.concatenate([*one.log_probs(one.encode_texts(TEXT))])
         for one in map(language_model, (half, whole))
     )
     assert ours.dtype == np.float32

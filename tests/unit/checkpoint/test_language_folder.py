@@ -24,8 +24,8 @@ def test_a_folder_gives_back_what_was_saved(variety, tmp_path):
     opened = cloze.load(model.save(tmp_path / "model"), device="cpu")
     assert opened.config == model.config
     one, other = language_model(opened), language_model(model)
-    assert one.words == other.words
-    context = one.begin("the cat sat")
+    assert one.vocabulary == other.vocabulary
+    context = one.encode_prompt("the cat sat")
     both = zip(opened.module.parameters(), model.module.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in both)
     assert np.allclose(one.next_log_probs(context), other.next_log_probs(context), atol=1e-5)
@@ -34,8 +34,8 @@ def test_a_folder_gives_back_what_was_saved(variety, tmp_path):
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_scores_of_a_text_are_those_of_its_next_words(variety):
     model = language_model(neural_model(variety))
-    (sequence,) = model.sequences(["the cat sat on the mat"])
-    assert sequence[-1] == EOS == model.end
+    (sequence,) = model.encode_texts(["the cat sat on the mat"])
+    assert sequence[-1] == EOS == model.eos_id
     assert sequence[0] == (BOS if variety in ("nnlm", "direct") else EOS)
     (found,) = model.log_probs([sequence])
     for at in range(1, len(sequence)):
@@ -47,10 +47,10 @@ def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
     lines = ["the cat sat", "a dog slept on the mat"]
     for variety, alone in (("nnlm", True), ("lstm", False)):
         model = language_model(neural_model(variety))
-        both = list(model.log_probs(model.sequences(lines)))
-        (second,) = model.log_probs(model.sequences(lines[1:]))
+        both = list(model.log_probs(model.encode_texts(lines)))
+        (second,) = model.log_probs(model.encode_texts(lines[1:]))
         assert np.allclose(both[1], second, atol=1e-6) == alone
-        whole = [*model.sequences(lines)[0], *model.sequences(lines)[1][1:]]
+        whole = [*model.encode_texts(lines)[0], *model.encode_texts(lines)[1][1:]]
         if not alone:
             assert np.allclose(np.concatenate(both), *model.log_probs([whole]), atol=1e-5)
         assert not list(model.log_probs([]))
@@ -58,9 +58,9 @@ def test_an_nnlm_scores_each_text_alone_and_an_lstm_goes_on():
 
 @torch.inference_mode()
 def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
-    monkeypatch.setattr("cloze.decode.neural._STRETCH", 1100)
+    monkeypatch.setattr("cloze.decode.neural._LSTM_SLICE", 1100)
     model = language_model(neural_model("lstm"))
-    sequences = model.sequences(TEXT * 100)  # more than are computed at once
+    sequences = model.encode_texts(TEXT * 100)  # more than are computed at once
     state, wanted = model.module.init_state(1), []
     for sequence in sequences:
         for word, then in pairwise(sequence):
@@ -74,15 +74,15 @@ def test_an_lstm_goes_on_through_a_long_text_word_by_word(monkeypatch):
 def test_subwords_spell_any_text():
     tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
     model = language_model(neural_model("lstm", tokenizer))
-    ids = model.begin("a zebra Café 猫")[1:]
-    assert model.unknown not in ids
+    ids = model.encode_prompt("a zebra Café 猫")[1:]
+    assert model.unk_id not in ids
     assert model.decode(ids) == "a zebra Café 猫"
 
 
 def test_unknown_words_stay_so():
     model = language_model(neural_model("nnlm"))
-    assert model.decode(model.begin("the aardvark sat")) == "the <unk> sat"
-    assert model.shown(model.begin("cat")[-1]) == "cat"
+    assert model.decode(model.encode_prompt("the aardvark sat")) == "the <unk> sat"
+    assert model.decode_token(model.encode_prompt("cat")[-1]) == "cat"
 
 
 def _changed(folder, **changes):

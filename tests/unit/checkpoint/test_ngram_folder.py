@@ -31,13 +31,15 @@ def folder(model, tmp_path):
 
 def same(one, other):
     one, other = language_model(one), language_model(other)
-    assert other.words == one.words
+    assert other.vocabulary == one.vocabulary
     for a, b in zip(one.module.levels, other.module.levels, strict=True):
         np.testing.assert_array_equal(a.keys, b.keys)
         np.testing.assert_array_equal(a.log_p, b.log_p)
     text = "the cat sat on a zebra never seen"
-    assert one.sequences([text]) == other.sequences([text])
-    np.testing.assert_array_equal(*(next(m.log_probs(m.sequences([text]))) for m in (one, other)))
+    assert one.encode_texts([text]) == other.encode_texts([text])
+    np.testing.assert_array_equal(
+        *(next(m.log_probs(m.encode_texts([text]))) for m in (one, other))
+    )
 
 
 def test_saved_and_loaded(model, folder):
@@ -103,28 +105,28 @@ def test_an_arpa_file_that_is_wrong_names_its_line(tmp_path):
 def test_subwords_are_units_too(tmp_path):
     tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
     vocabulary = Vocabulary(tokenizer)
-    assert vocabulary.words[: len(SYMBOLS)] == list(SYMBOLS)
-    assert len(vocabulary.words) == tokenizer.vocab_size - 1 + len(
+    assert vocabulary.tokens[: len(SYMBOLS)] == list(SYMBOLS)
+    assert len(vocabulary.tokens) == tokenizer.vocab_size - 1 + len(
         SYMBOLS
     )  # <|endoftext|> is no word
-    module = made(vocabulary.ids(TEXT), len(vocabulary.words), 3)
+    module = made(vocabulary.encode(TEXT), len(vocabulary.tokens), 3)
     model = Model(module=module, config=module.config, tokenizer=tokenizer)
     same(model, cloze.load(model.save(tmp_path / "bpe")))
     adapted = language_model(model)
-    ids = adapted.begin("the cat")
-    assert [adapted.shown(id_) for id_ in ids[1:]] == ["the", "cat"]
-    assert adapted.words[ids[-1]] == "Ġcat"
+    ids = adapted.encode_prompt("the cat")
+    assert [adapted.decode_token(id_) for id_ in ids[1:]] == ["the", "cat"]
+    assert adapted.vocabulary[ids[-1]] == "Ġcat"
 
 
 def test_special_tokens_in_a_text_are_unknown_words():
     vocabulary = Vocabulary(tiny_tokenizer())
-    assert vocabulary.ids(["the [MASK] cat"])[0][1] == UNK
-    assert "[MASK]" not in vocabulary.words
+    assert vocabulary.encode(["the [MASK] cat"])[0][1] == UNK
+    assert "[MASK]" not in vocabulary.tokens
 
 
 def test_sequences_are_scored_apart(model):
     model = language_model(model)
-    one, other = model.sequences(["the cat", "sat"])
+    one, other = model.encode_texts(["the cat", "sat"])
     both = list(model.log_probs([one, other]))
     assert [len(part) for part in both] == [3, 2]
     np.testing.assert_array_equal(both[1], *model.log_probs([other]))
@@ -133,7 +135,7 @@ def test_sequences_are_scored_apart(model):
 
 def test_symbols_in_a_text_are_unknown_words(model):
     model = language_model(model)
-    assert model.sequences(["<s> cat </s>"]) == model.sequences(["<unk> cat <unk>"])
+    assert model.encode_texts(["<s> cat </s>"]) == model.encode_texts(["<unk> cat <unk>"])
 
 
 def broken(folder, change):

@@ -45,7 +45,7 @@ class Toy:
 
 def searched(toy, search, limits, sentences=3):
     first = torch.full((sentences,), BOS)
-    return beam_search(toy, toy.start(sentences), first, search, eos=EOS, limits=limits)
+    return beam_search(toy, toy.start(sentences), first, search, eos_id=EOS, max_lengths=limits)
 
 
 def exhaustive(toy, sentence, limit, score):
@@ -79,7 +79,7 @@ def test_a_beam_of_one_is_greedy():
     toy = Toy(vocabulary=6)
     first = torch.full((3,), BOS)
     alone = BeamConfig(size=1, length_penalty=0.0)
-    found = beam_search(toy, toy.start(3), first, alone, eos=EOS, limits=[8] * 3)
+    found = beam_search(toy, toy.start(3), first, alone, eos_id=EOS, max_lengths=[8] * 3)
     for sentence, (one,) in enumerate(found):
         said = []
         for _ in range(8):
@@ -98,7 +98,9 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
     together = searched(toy, search, [8, 3, 6])
     for sentence, limit in enumerate([8, 3, 6]):
         state = torch.tensor([sentence]), torch.full((1, 1), BOS)
-        (alone,) = beam_search(toy, state, torch.tensor([BOS]), search, eos=EOS, limits=[limit])
+        (alone,) = beam_search(
+            toy, state, torch.tensor([BOS]), search, eos_id=EOS, max_lengths=[limit]
+        )
         assert alone == together[sentence]
 
 

@@ -30,7 +30,7 @@ def log_p(model, context, id_):
 
 def test_every_piece_is_told_from_those_before_it(model):
     language = language_model(model)
-    sequences = language.sequences(["the cats sat", "", "a"])
+    sequences = language.encode_texts(["the cats sat", "", "a"])
     assert sequences[0] == model.tokenizer.encode("the cats sat").ids
     for ids, found in zip(sequences, language.log_probs(sequences), strict=True):
         expected = [log_p(model, ids[:at], ids[at]) for at in range(1, len(ids))]
@@ -41,7 +41,7 @@ def test_every_piece_is_told_from_those_before_it(model):
 def test_of_a_long_text_as_much_is_read_as_there_are_positions(model):
     """Nine, [CLS] among them."""
     language = language_model(model)
-    context = language.begin(LONG)
+    context = language.encode_prompt(LONG)
     wanted = log_p(model, [context[0], *context[-8:]], 7)
     assert language.next_log_probs(context)[7] == pytest.approx(wanted, abs=1e-5)
 
@@ -70,14 +70,16 @@ def test_a_text_goes_on_beyond_the_positions(model):
 
 def test_a_piece_joins_the_word_it_goes_on_with(model):
     language = language_model(model)
-    ids = language.begin("the cat")
-    assert language.decode([*ids, model.tokenizer.token_to_id("##s"), language.end]) == "the cats"
+    ids = language.encode_prompt("the cat")
+    assert (
+        language.decode([*ids, model.tokenizer.token_to_id("##s"), language.eos_id]) == "the cats"
+    )
 
 
 def test_its_perplexity(model):
     texts = ["the cats sat.", LONG]
     language = language_model(model)
-    told = np.concatenate(list(language.log_probs(language.sequences(texts))))
+    told = np.concatenate(list(language.log_probs(language.encode_texts(texts))))
     found = score_language(language, texts)
     assert found.tokens == len(told)
     assert found.perplexity == pytest.approx(math.exp(-told.mean()), rel=1e-5)
@@ -85,5 +87,5 @@ def test_its_perplexity(model):
 
 def test_one_that_classifies_says_no_words():
     model = tiny_model("sequence", is_causal=True)
-    with raises(InputError, "head", "sequence", fix="--model ngram"):
+    with raises(InputError, "head", "sequence", fix="--family ngram"):
         cloze.suggest(model, "the cat")

@@ -29,7 +29,14 @@ def drawn(how=None, rows=1, limit=1, eos=None, seed=0, logs=LOGS, never=()):
     first = torch.zeros(rows, dtype=torch.long)
     rng = torch.Generator().manual_seed(seed)
     return sample(
-        Constant(logs), 0, first, how or Sampling(), eos=eos, limit=limit, rng=rng, never=never
+        Constant(logs),
+        0,
+        first,
+        how or Sampling(),
+        eos_id=eos,
+        max_length=limit,
+        rng=rng,
+        banned_ids=never,
     )
 
 

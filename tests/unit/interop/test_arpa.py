@@ -56,7 +56,7 @@ def plainly(text):
 
 def test_what_is_written_by_its_rules():
     model = language_model(text_model(3))
-    text = "".join(write_arpa(model.words, model.module))
+    text = "".join(write_arpa(model.vocabulary, model.module))
     assert text.startswith("\\data\\\nngram 1=")
     assert text.endswith("\n\n\\end\\\n")
     found, counts = plainly(text)
@@ -71,9 +71,9 @@ def test_what_is_written_by_its_rules():
         return weight + log10(word, context[1:])
 
     for text in ("the cat slept", "mat mat zebra the"):
-        (sequence,) = model.sequences([text])
+        (sequence,) = model.encode_texts([text])
         (scored,) = model.log_probs([sequence])
-        spelled = [model.words[id_] for id_ in sequence]
+        spelled = [model.vocabulary[id_] for id_ in sequence]
         expected = [
             log10(word, tuple(spelled[max(0, at - 2) : at])) for at, word in enumerate(spelled)
         ][1:]
@@ -150,6 +150,6 @@ def test_a_context_that_is_missing():
 @pytest.mark.parametrize("piece", ["two words", "", "<s>"])
 def test_pieces_that_cannot_be_written(piece):
     model = language_model(text_model(1))
-    words = [*model.words[:-1], piece]
+    words = [*model.vocabulary[:-1], piece]
     with raises(InputError, "ARPA", fix="space"):
         "".join(write_arpa(words, model.module))

@@ -124,7 +124,7 @@ def test_half_precision_and_a_vocabulary_that_is_there(text, tmp_path):
     ended = trained(text, tmp_path / "second", "lstm", *settings)
     assert ended.steps == 3
     first, second = (
-        language_model(cloze.load(tmp_path / name)).words for name in ("first", "second")
+        language_model(cloze.load(tmp_path / name)).vocabulary for name in ("first", "second")
     )
     assert first == second
 

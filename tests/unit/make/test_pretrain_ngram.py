@@ -33,7 +33,9 @@ def test_every_kind_of_vocabulary(corpus, tmp_path, kind):
 def test_rare_words_are_counted_as_unknown(corpus, tmp_path):
     often = train_ngram(corpus, tmp_path / "a", order=2, min_count=2)
     every = train_ngram(corpus, tmp_path / "b", order=2, min_count=1)
-    assert set(language_model(every).words) - set(language_model(often).words) == {"zebra"}
+    assert set(language_model(every).vocabulary) - set(language_model(often).vocabulary) == {
+        "zebra"
+    }
     assert cloze.suggest(often, "").unk_probability > cloze.suggest(every, "").unk_probability
 
 

@@ -15,11 +15,11 @@ from helpers import raises
 
 
 class Coin:
-    """Foretells every token with one half."""
+    """Predicts every token with probability one half."""
 
-    unknown = 0
+    unk_id = 0
 
-    def sequences(self, texts):
+    def encode_texts(self, texts):
         return [[1, *(0 if word == "?" else 3 for word in text.split()), 2] for text in texts]
 
     def log_probs(self, sequences):

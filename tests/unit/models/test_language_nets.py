@@ -18,7 +18,9 @@ from languages import VARIETIES, fresh_model, neural_model
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_steps_equal_reading_all_at_once(variety):
     model = language_model(neural_model(variety))
-    ids = torch.tensor([model.begin("the cat sat on"), model.begin("a dog and the")])
+    ids = torch.tensor(
+        [model.encode_prompt("the cat sat on"), model.encode_prompt("a dog and the")]
+    )
     state = model.module.compute_state(ids[:, :0])
     for at in range(ids.shape[1]):
         stepped, state = model.module.step(ids[:, at], state)
@@ -44,9 +46,9 @@ def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(va
     both = zip(one.module.state_dict().values(), other.module.state_dict().values(), strict=True)
     assert all(torch.equal(*pair) for pair in both)
     one = language_model(one)
-    logs = one.next_log_probs(one.begin("the cat"))
+    logs = one.next_log_probs(one.encode_prompt("the cat"))
     assert logs[BOS] < -1000
-    uniform = -torch.log(torch.tensor(len(one.words) - 1.0)).item()
+    uniform = -torch.log(torch.tensor(len(one.vocabulary) - 1.0)).item()
     assert abs(logs[3:].mean() - uniform) < 1.0
 
 
@@ -65,18 +67,18 @@ def test_gradients_reach_every_weight(variety):
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_model_can_begin_with_how_frequent_words_are(variety):
     model = language_model(fresh_model(variety))
-    often = torch.arange(1.0, len(model.words) + 1)
+    often = torch.arange(1.0, len(model.vocabulary) + 1)
     model.module.init_output_bias(often)
-    found = np.exp(model.next_log_probs(model.begin("the cat")))
+    found = np.exp(model.next_log_probs(model.encode_prompt("the cat")))
     assert found[BOS] == 0
     assert np.corrcoef(found, often.where(often != often[BOS], 0.0))[0, 1] > 0.5
 
 
 def test_an_nnlm_sees_its_window_and_no_more():
     model = language_model(neural_model("nnlm"))
-    near = model.next_log_probs(model.begin("zebra the cat sat"))
-    assert (near == model.next_log_probs(model.begin("dog the cat sat"))).all()
-    assert (near != model.next_log_probs(model.begin("dog the dog sat"))).any()
+    near = model.next_log_probs(model.encode_prompt("zebra the cat sat"))
+    assert (near == model.next_log_probs(model.encode_prompt("dog the cat sat"))).all()
+    assert (near != model.next_log_probs(model.encode_prompt("dog the dog sat"))).any()
 
 
 def test_one_mask_for_all_steps_of_a_row():

@@ -53,10 +53,10 @@ def test_back_off_weights_of_known_contexts_are_multiplied(model):
 
 
 def test_the_path_says_so(model):
-    steps = model.path([BOS, 3], 2)
+    steps = model.backoff_path([BOS, 3], 2)
     assert [step.context for step in steps] == [(BOS, 3), (3,), ()]
     assert [np.exp(step.log_weight) for step in steps] == pytest.approx([0.8, 0.25, 0.2])
-    assert [step.context for step in model.path([0, 4, 3], 4)] == [(3,)]
+    assert [step.context for step in model.backoff_path([0, 4, 3], 4)] == [(3,)]
 
 
 def test_words_beyond_the_order_do_not_matter(model):
@@ -68,7 +68,7 @@ def test_words_beyond_the_order_do_not_matter(model):
 def test_a_text_scored_in_chunks(monkeypatch):
     model = language_model(text_model(5))
     flat = np.concatenate(
-        [np.array(one) for one in model.sequences(["the cat sat on the mat and"] * 9)]
+        [np.array(one) for one in model.encode_texts(["the cat sat on the mat and"] * 9)]
     )
     whole = model.module.log_probs(flat)
     monkeypatch.setattr(ngram, "_CHUNK", 5)

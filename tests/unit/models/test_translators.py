@@ -65,7 +65,7 @@ def test_cached_search_finds_what_uncached_finds(variety):
     module = module_of(variety, scale=0.7)
     source, real, _ = batch(5)
     first = torch.zeros(5, dtype=torch.long)
-    options = {"eos": 0, "limits": [9, 4, 9, 6, 9]}
+    options = {"eos_id": 0, "max_lengths": [9, 4, 9, 6, 9]}
     search = BeamConfig(size=3, n_best=3)
     cached = beam_search(module, module.init_state(source, real), first, search, **options)
     nothing = source.new_zeros(5, 0)
@@ -202,7 +202,7 @@ def test_scheduled_sampling_feeds_the_models_own_words():
     own = module(source, real, inputs, scheduled_sampling_prob=1.0, rng=rng)
     alone, limits = BeamConfig(size=1, length_penalty=0.0), [inputs.shape[1]] * 3
     found = beam_search(
-        module, module.init_state(source, real), inputs[:, 0], alone, eos=-1, limits=limits
+        module, module.init_state(source, real), inputs[:, 0], alone, eos_id=-1, max_lengths=limits
     )
     said = module.logits(own).argmax(-1)
     assert [list(one.tokens) for (one,) in found] == said.tolist()

@@ -13,10 +13,10 @@ from languages import neural_model
 
 def test_the_loss_is_what_the_model_says_of_the_words():
     model = language_model(neural_model("nnlm"))
-    ids = np.array(model.sequences(["the cat sat on the mat"])[0][1:], np.int32)
+    ids = np.array(model.encode_texts(["the cat sat on the mat"])[0][1:], np.int32)
     batch = ContextWindows(ids, order=4, bos_id=BOS, eos_id=EOS, batch_size=len(ids)).batch(0)
     found = language_model_objective(model.module, batch)
-    (said,) = model.log_probs(model.sequences(["the cat sat on the mat"]))
+    (said,) = model.log_probs(model.encode_texts(["the cat sat on the mat"]))
     assert np.isclose(found[LOSS_NAME].item(), -said.sum(), rtol=1e-5)
     assert 0 <= found[f"{LOSS_NAME}.accuracy"] <= len(ids)
     assert not found[f"{LOSS_NAME}.accuracy"].requires_grad

@@ -228,7 +228,7 @@ def test_perplexity_is_not_told_where_a_text_is_split_otherwise(tmp_path):
     path.write_text("".join(f"{one}.\n" for one in TEXT), encoding="utf-8")
     model = train_ngram(path, tmp_path / "run", order=2, min_count=1)  # parts full stops
     same = load_arpa(cloze.export("arpa", model, tmp_path / "x.arpa"))
-    assert set(language_model(same).words) == set(language_model(model).words)
+    assert set(language_model(same).vocabulary) == set(language_model(model).vocabulary)
     made = cloze.compare({"folder": model, "file": same, "again": model}, path)
     assert [one.same_tokens for one in made.entries] == [True, False, True]
     assert [row[5] is None for row in made.rows()] == [False, True, False]

@@ -140,14 +140,14 @@ def test_left_to_right_is_scored_as_a_language_model(text):
 @pytest.mark.parametrize("limit", [2, 3, 5, 8])
 def test_every_token_of_a_long_text_is_told_once(limit):
     language = language_model(causal(positions=limit))
-    sequences = language.sequences(["a b c d e f g h i j", "cat", "the cat sat."])
+    sequences = language.encode_texts(["a b c d e f g h i j", "cat", "the cat sat."])
     found = list(language.log_probs(sequences))
     assert [len(one) for one in found] == [len(ids) - 1 for ids in sequences]
     for ids, logs in zip(sequences, found, strict=True):
         for place in range(1, len(ids)):
             told = [
                 window[: at + 1]
-                for window, new in language._windows(ids)
+                for window, new in language._split_windows(ids)
                 for at in range(new, len(window))
             ]
             context = torch.tensor([told[place - 1]])

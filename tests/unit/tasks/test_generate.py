@@ -67,9 +67,9 @@ def test_nothing_begins_a_sentence():
 
 def test_pieces_know_whether_a_space_is_theirs():
     model = language_model(neural_model("lstm", train_tokenizer(TEXT, kind="bpe", vocab_size=290)))
-    context = model.begin("the cat")
+    context = model.encode_prompt("the cat")
     for more in (" mat", "s and", " 猫"):
-        ids = model.begin(f"the cat{more}")
+        ids = model.encode_prompt(f"the cat{more}")
         assert ids[: len(context)] == context
         assert continuation_of(model, "the cat", context, ids[len(context) :]) == more
 

@@ -23,7 +23,7 @@ def test_likeliest_first_and_all_of_them_sum_to_one(model):
     assert scores == sorted(scores, reverse=True)
     assert math.fsum(scores) + found.unk_probability == pytest.approx(1, abs=1e-6)
     words = {one.word for one in found.suggestions}
-    assert words == set(language_model(model).words) - {"<s>", "<unk>"}
+    assert words == set(language_model(model).vocabulary) - {"<s>", "<unk>"}
 
 
 def test_what_follows_thou_shalt():
@@ -58,14 +58,14 @@ def test_several_texts(model):
 class Net:
     """Any other language model: no <unk>, no path."""
 
-    words = ("<s>", "no", "yes")
-    unknown = None
+    vocabulary = ("<s>", "no", "yes")
+    unk_id = None
 
-    def begin(self, _text):
+    def encode_prompt(self, _text):
         return [0]
 
-    def shown(self, id):
-        return self.words[id]
+    def decode_token(self, id):
+        return self.vocabulary[id]
 
     def next_log_probs(self, _context):
         return np.log(np.array([1e-9, 0.25, 0.75], dtype=np.float32))

@@ -55,7 +55,7 @@ def test_the_best_come_first_and_are_those_of_the_search(model):
     state = model.module.init_state(source, torch.ones_like(source, dtype=torch.bool))
     limit = 2 * source.shape[1] + 10
     (expected,) = beam_search(
-        model.module, state, torch.tensor([0]), BeamConfig(n_best=3), eos=0, limits=[limit]
+        model.module, state, torch.tensor([0]), BeamConfig(n_best=3), eos_id=0, max_lengths=[limit]
     )
     assert [decode_sentence(model.tokenizer, one.tokens) for one in expected] == [
         one.text for one in found.candidates

@@ -160,7 +160,7 @@ class _Evaluation:
     def __init__(self, model: Model, lines: Sequence[str]) -> None:
         self._model, self._lines = language_model(model), lines
         self._module = model.module
-        flat = [id_ for one in self._model.sequences(lines) for id_ in one] if lines else []
+        flat = [id_ for one in self._model.encode_texts(lines) for id_ in one] if lines else []
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
 
     def __call__(self) -> dict[str, float]:
@@ -188,7 +188,7 @@ def _train_tokenizer(
 
 def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: RunningText) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    words = len(Vocabulary(tokenizer).words)
+    words = len(Vocabulary(tokenizer).tokens)
     config = replace(recipe.model.new_config, vocab_size=words, bos_id=BOS)
     made = Model.new(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
@@ -200,7 +200,7 @@ def _batches(
 ) -> ContextWindows | BPTTBatches:
     run, module = recipe.run, model.module
     if isinstance(module, RecurrentModel):
-        sizes = {"batch": run.batch_size, "num_steps": run.bptt_length, "seed": run.seed}
+        sizes = {"batch_size": run.batch_size, "num_steps": run.bptt_length, "seed": run.seed}
         return BPTTBatches(text.ids, reset_prob=run.state_reset_prob, **sizes)
     order = module.config.order
     return ContextWindows(

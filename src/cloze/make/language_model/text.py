@@ -64,7 +64,7 @@ class RunningText:
             np.array(
                 [
                     number
-                    for ids in vocabulary.ids(lines[at : at + _BATCH])
+                    for ids in vocabulary.encode(lines[at : at + _BATCH])
                     if ids
                     for number in (*ids, EOS)
                 ],
