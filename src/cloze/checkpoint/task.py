@@ -12,6 +12,7 @@ from cloze.interop.layout import check_version
 from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"
+NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 READER_FILE = "reader.safetensors"
 READER_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.READERS`
 FORMAT_VERSION = 1

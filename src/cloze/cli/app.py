@@ -7,6 +7,7 @@ row here. A command's module is imported when the command is run, or shown by `c
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from typing import Annotated, Any
 
 import typer
@@ -53,15 +54,20 @@ def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
     The options of recipes, which take `**options`, are generated for commands that are run.
     """
     from cloze.cli.common import make_command
-    from cloze.cli.flags import add_flags, has_flags
 
     section, example = COMMANDS[name]
     module = import_module(f"cloze.cli.{name}")
     function = getattr(module, name)
+    if to_run and any(
+        one.kind is one.VAR_KEYWORD for one in signature(function).parameters.values()
+    ):
+        from cloze.cli.flags import add_flags
+
+        function = add_flags(function, name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     cls: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
     single.command(name, rich_help_panel=section, epilog=f"Example: {example}", cls=cls)(
-        make_command(add_flags(function, name) if to_run and has_flags(function) else function)
+        make_command(function)
     )
     command = typer.main.get_command(single)
     assert isinstance(command, TyperCommand)

@@ -58,12 +58,6 @@ _PANEL_OF = {
 _SHARED = frozenset({"threads"})  # declared by every command
 
 
-def has_flags(function: Callable[..., None]) -> bool:
-    """Whether a command takes the options of its recipes, as `**options`."""
-    parameters = inspect.signature(function).parameters.values()
-    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-
-
 def add_flags(function: Callable[..., None], command: str) -> Callable[..., None]:
     """A function whose `**options` are explicit parameters: the options of a command's recipes."""
     signature = inspect.signature(function, eval_str=True)

@@ -93,6 +93,7 @@ BERT = HuggingFaceLayout(
     ),
     lm_head_biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
     optional_parts={"pooler": "pooler.dense.weight"},
+    head_parts={"pooler": ("", "nsp", "sequence", "choice")},
     head_weights={
         "cls.predictions.transform.dense.weight": "mlm",
         "cls.seq_relationship.weight": "nsp",
@@ -151,6 +152,7 @@ DISTILBERT = HuggingFaceLayout(
     },
     block="distilbert.transformer.layer.{n}.",
     harmless=frozenset({"distilbert.embeddings.position_ids", "vocab_projector.weight"}),
+    head_parts={"pooler": ("sequence", "choice")},
     head_weights={"vocab_transform.weight": "mlm", "qa_outputs.weight": "span"},
 )
 
@@ -282,6 +284,7 @@ MODERNBERT = HuggingFaceLayout(
     },
     block="model.layers.{n}.",
     harmless=frozenset({"decoder.weight"}),
+    head_parts={"transform": ("mlm", "sequence", "token", "span", "choice")},
     head_weights={"decoder.bias": "mlm"},
     ignored_settings=frozenset(
         """

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloze.config import in_range, one_of
 from cloze.errors import ConfigError, FolderError
-from cloze.interop.layout import Description, Entry, Layout, Rule, make_rule
+from cloze.interop.layout import Description, Entry, Layout, Rule, make_rule, part_of
 from cloze.models.configs.base import ModelConfig
 from cloze.models.configs.encoder import DEFAULT_LABELS, MAX_LABELS, ProblemType
 from cloze.models.registry import get_family
@@ -59,6 +59,8 @@ class HuggingFaceLayout(Layout):
     lm_head_biases: tuple[str, str] | None = None
     head_weights: Mapping[str, str] = field(default_factory=dict)  # weights that reveal a head
     optional_parts: Mapping[str, str] = field(default_factory=dict)  # part -> end of its weight
+    head_parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parts that only some task heads use -> those heads; "" is the bare body."""
     ignored_settings: frozenset[str] = frozenset()  # they change no result
     special_ids: Mapping[str, str] = field(default_factory=dict)  # setting -> role of the token
     # where one thing has several spellings: to the one in `settings`, and from it to the others
@@ -163,6 +165,49 @@ class HuggingFaceLayout(Layout):
             for part, weight in self.optional_parts.items()
         }
 
+    def assign_parts(self, description: Description, stored: Iterable[str]) -> dict[str, str]:
+        """For each stored weight of the model the part of the module that has it."""
+        modules = self._stored_parts(description)
+        block = re.compile(re.escape(self.block).replace(re.escape("{n}"), r"(\d+)"))
+        num_layers = getattr(description.config, "num_layers", 0)
+        biases = self.lm_head_biases or ()
+        found: dict[str, str] = {}
+        counted: set[str] = set()  # of the two names of one bias, one counts
+        for name in sorted(stored):
+            normal = self._normalize_name(name)
+            for key in (normal, self.prefix + normal):
+                inside = block.match(key)
+                part = modules.get(key) or modules.get(key.rpartition(".")[0])
+                if inside and int(inside[1]) < num_layers:
+                    part = "blocks"
+                weight = "bias" if key in biases else key
+                if part and weight not in counted:
+                    counted.add(weight)
+                    found[name] = part
+        return found
+
+    def _stored_parts(self, description: Description) -> dict[str, str]:
+        """The part of the module that has a stored module or weight, blocks left out."""
+        heads = description.task_heads or ("",)
+        found = {}
+        for ours, entry in self.weights.items():
+            part = part_of(ours)
+            head = part.removeprefix("task_heads.")
+            used = self.head_parts.get(part, (head,) if head != part else heads)
+            tied = ours == "task_heads.mlm.weight" and description.config.tie_embeddings
+            if set(used) & set(heads) and not tied:
+                found |= dict.fromkeys(make_rule(entry).names, part)
+        if "mlm" in heads and self.lm_head_biases:
+            found |= dict.fromkeys(self.lm_head_biases, "task_heads.mlm")
+        return found
+
+    def _normalize_name(self, name: str) -> str:
+        """A stored name with `weight` and `bias` in norms, and the prefix at most once."""
+        key = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
+        while key.startswith(self.prefix * 2):
+            key = key.removeprefix(self.prefix)
+        return key
+
     def finish_name(self, name: str, task_heads: Iterable[str]) -> str:
         """Weights of the bare body have no prefix, as in what transformers writes."""
         return name if tuple(task_heads) else name.removeprefix(self.prefix)
@@ -181,9 +226,7 @@ class HuggingFaceLayout(Layout):
         expected, names = set(wanted), set(stored)
         found: dict[str, str] = {}
         for name in sorted(names):
-            key = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
-            while key.startswith(self.prefix * 2):
-                key = key.removeprefix(self.prefix)
+            key = self._normalize_name(name)
             if key not in expected and self.prefix + key in expected | self.harmless:
                 key = self.prefix + key
             if self.lm_head_biases and key in self.lm_head_biases and key not in expected:

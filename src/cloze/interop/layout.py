@@ -112,6 +112,17 @@ class Layout(ABC):
         """Optional parts of the module, and whether the stored weights have them."""
         return {}
 
+    def assign_parts(
+        self,
+        description: Description,  # noqa: ARG002
+        stored: Iterable[str],
+    ) -> dict[str, str]:
+        """For each stored weight of the model the part of the module that has it.
+
+        Parts are `embeddings`, `blocks`, `task_heads.mlm` …; copies and other weights have none.
+        """
+        return {name: part_of(name) for name in stored}
+
     def finish_name(self, name: str, task_heads: Iterable[str]) -> str:  # noqa: ARG002
         """The name under which a weight is written."""
         return name
@@ -119,3 +130,8 @@ class Layout(ABC):
     def describe_architecture(self, task_heads: Iterable[str]) -> str | None:  # noqa: ARG002
         """The class of the reference library for a model with these heads, if there is one."""
         return None
+
+
+def part_of(name: str) -> str:
+    """The part of a module that has a weight: `blocks`, or `task_heads.mlm` of a head."""
+    return ".".join(name.split(".")[: 2 if name.startswith("task_heads.") else 1])

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.task import NSP_LABELS, Task, with_policy
 from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.tasks.inference import (
-    NSP_LABELS,
     TextItem,
     check_pair_support,
     compute_logits,

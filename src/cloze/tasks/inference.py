@@ -27,7 +27,6 @@ OnTruncated = Callable[[int, int], None]  # the number of the text, and how many
 
 BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
-NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

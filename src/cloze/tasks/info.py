@@ -11,6 +11,7 @@ from typing import Any
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, load
 from cloze.checkpoint.model import token_limit
+from cloze.checkpoint.task import NSP_LABELS
 from cloze.checkpoint.weights import WEIGHT_KINDS, Stored
 from cloze.config import to_mapping
 from cloze.data.input_files import split_endings
@@ -21,6 +22,7 @@ from cloze.models.registry import Family
 from cloze.text.tokenizer import Tokenizer
 
 NOT_SHAPE = ("lowercase",)
+PARTS = ("embeddings", "blocks", "norm", "pooler", "transform")  # of encoders, in this order
 LOCAL = (
     "global_attention_every",
     "window_size",
@@ -80,7 +82,6 @@ def info(folder: str | os.PathLike[str]) -> Info:
     contents = read_folder(folder)
     encoder = contents.family.kind == "encoder"
     config, tokenizer = contents.config, contents.tokenizer
-    parameters = _count_encoder(contents) if encoder else _count_stored(contents)
     max_length = None
     if encoder and tokenizer is not None:
         max_length = token_limit(config, tokenizer, contents.pooling)
@@ -92,7 +93,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
         family=contents.family.name,
         architecture=architecture or contents.family.description,
         config=_describe_encoder(config) if encoder else _describe_config(config),
-        parameters=parameters,
+        parameters=_count_parameters(contents),
         dtypes=_kinds(contents.stored),
         size_bytes=_bytes(contents.stored),
         vocabulary=_vocabulary(config, tokenizer),
@@ -126,42 +127,34 @@ def _describe_config(config: Any) -> dict[str, int | str]:  # noqa: ANN401
     }
 
 
-def _count_encoder(contents: FolderContents) -> dict[str, int]:
-    """Parameters by part of the module, which is built without memory."""
-    from cloze.models.build import build_on_meta
-
-    module = build_on_meta(contents.config, contents.task_heads, **contents.parts)
-    parts = {
-        "embeddings": module.embeddings,
-        f"{contents.config.num_layers} blocks": module.blocks,
-        "last norm": module.norm,
-        "pooler": module.pooler,
-        "transform": getattr(module, "transform", None),
-        **{f"{name} head": head for name, head in module.task_heads.items()},
-    }
-    return {
-        name: sum(weight.numel() for weight in part.parameters())
-        for name, part in parts.items()
-        if part is not None and next(part.parameters(), None) is not None
-    }
-
-
-def _count_stored(contents: FolderContents) -> dict[str, int]:
-    """The same by the names of the weights."""
+def _count_parameters(contents: FolderContents) -> dict[str, int]:
+    """Parameters by part, from the shapes of the stored weights."""
+    if contents.family.name == "ngram":  # an n-gram has a key and a weight beside it
+        counts = {name: prod(one.shape) for name, one in contents.stored.items()}
+        return {
+            f"{name[-1]}-grams": count
+            for name, count in counts.items()
+            if name.startswith("log_p.")
+        }
     parts: Counter[str] = Counter()
-    for name, tensor in contents.stored.items():
-        if contents.family.name != "ngram":
-            parts[name.partition(".")[0]] += prod(tensor.shape)
-        elif name.startswith("log_p."):  # an n-gram has a key and a weight beside it
-            parts[f"{name[-1]}-grams"] += prod(tensor.shape)
-    return dict(parts)
+    assigned = contents.layout.assign_parts(contents.description, contents.stored)
+    for name, part in assigned.items():
+        parts[part] += prod(contents.stored[name].shape)
+    order = sorted(parts, key=lambda part: (*PARTS, part).index(part))
+    return {_describe_part(part, contents.config): parts[part] for part in order}
+
+
+def _describe_part(part: str, config: Any) -> str:  # noqa: ANN401
+    if part == "blocks":
+        return f"{config.num_layers} blocks"
+    if part.startswith("task_heads."):
+        return f"{part.removeprefix('task_heads.')} head"
+    return {"norm": "last norm"}.get(part, part)
 
 
 def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
     if {"sequence", "token"} & set(heads):
         return labels
-    from cloze.tasks.inference import NSP_LABELS
-
     return NSP_LABELS if "nsp" in heads else ()
 
 

@@ -118,7 +118,7 @@ def complete_pretraining(
     if base is not None:
         _check_pretrained(base, init_from)
     if source is None:
-        source = _default_recipe(family, base, given.get("device") or asked.get("run.device"))
+        source = _default_recipe(family, base, given, asked)
     values = read_values(source)
     cls = _class_for(values, family, source)
     settled = _settle_family(values, family, base)
@@ -302,11 +302,31 @@ def _check_pretrained(family: Family, init_from: object = None) -> None:
         )
 
 
-def _default_recipe(family: str | None, base: Family | None, device: object) -> str:
+def _check_default_recipes(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise if no default recipe accepts the options, before torch is imported to choose one."""
+    errors = []
+    for recipe in (LAPTOP, FAST):
+        try:
+            complete_pretraining(recipe, options=options, settings=settings)
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
+
+
+def _default_recipe(
+    family: str | None,
+    base: Family | None,
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> str:
     if family is not None:
         return get_family(family).recipe or LAPTOP
     if base is not None and base.kind != "encoder":
         return base.recipe or LAPTOP
+    _check_default_recipes(options, settings)
+    device = options.get("device") or settings.get("run.device")
     return default_recipe(None if device is None else str(device))
 
 
