@@ -189,13 +189,14 @@ class HuggingFaceLayout(Layout):
     def _stored_parts(self, description: Description) -> dict[str, str]:
         """The part of the module that has a stored module or weight, blocks left out."""
         heads = description.task_heads or ("",)
-        found = {}
+        found: dict[str, str] = {}
+        is_tied = getattr(description.config, "tie_embeddings", True)
         for ours, entry in self.weights.items():
             part = part_of(ours)
             head = part.removeprefix("task_heads.")
             used = self.head_parts.get(part, (head,) if head != part else heads)
-            tied = ours == "task_heads.mlm.weight" and description.config.tie_embeddings
-            if set(used) & set(heads) and not tied:
+            copied = is_tied and ours == "task_heads.mlm.weight"
+            if set(used) & set(heads) and not copied:
                 found |= dict.fromkeys(make_rule(entry).names, part)
         if "mlm" in heads and self.lm_head_biases:
             found |= dict.fromkeys(self.lm_head_biases, "task_heads.mlm")
