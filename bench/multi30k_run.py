@@ -16,7 +16,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.make.translation.job import train_translator
+from cloze.make.translation import train_translator
 from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
 from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate

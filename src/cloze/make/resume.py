@@ -18,11 +18,11 @@ from cloze.train.fit import Callbacks, RunResult
 ON_RAW_TEXT: dict[type[Any], str] = {
     PretrainRecipe: "cloze.make.pretrain.job:resume_encoder",
     DistillRecipe: "cloze.make.pretrain.job:resume_encoder",
-    LanguageModelRecipe: "cloze.make.language_model.job:resume_language",
+    LanguageModelRecipe: "cloze.make.language_model:resume_language",
 }
 ON_EXAMPLES: dict[type[Any], str] = {
     FinetuneRecipe: "cloze.make.finetune.encoder:resume_finetune",
-    TranslationRecipe: "cloze.make.translation.job:resume_translator",
+    TranslationRecipe: "cloze.make.translation:resume_translator",
 }
 
 

@@ -3,7 +3,7 @@
 | task | recipe | trains |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | a model with a head (`finetune/encoder.py`) |
-| translate | transformer(-base), seq2seq | a translator, new or continued (`translation/job.py`) |
+| translate | transformer(-base), seq2seq | a translator, new or continued (`translation.py`) |
 """
 
 import os
@@ -73,7 +73,7 @@ def finetune(
                 f"a translator is continued from its folder, not from a {type(model).__name__}",
                 fix="save it, and name the folder",
             )
-        from cloze.make.translation.job import train_translator
+        from cloze.make.translation import train_translator
 
         sides = _two_sides("dev", dev_files) if dev_files else None
         return train_translator(*_two_sides("train", files), out, completed, dev=sides, **how)

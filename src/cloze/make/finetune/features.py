@@ -23,10 +23,11 @@ from cloze.checkpoint.modules import new_reader
 from cloze.checkpoint.task import Features
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
+from cloze.make.best_model import fit_best, new_state
 from cloze.make.extend_model import extend_model
 from cloze.make.finetune.labelled import (
+    EpochOrder,
     Labelled,
     class_weights,
     count_truncated,
@@ -41,10 +42,8 @@ from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
 from cloze.tasks.features import apply_reader, extract_features, select_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
-from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.forward_context import seed_rng
-from cloze.train.optim import build_optimizer
-from cloze.train.state import TrainState
 
 ITERATIONS = 1000  # of L-BFGS, at most
 
@@ -269,16 +268,13 @@ def _fit_tagger(
     callbacks: Callbacks,
 ) -> RunResult:
     """Train a BiLSTM tagger on the vectors of words."""
-    reader, options = model.reader, recipe.run
+    reader = model.reader
     assert reader is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
-    per_epoch = -(-len(pairs) // options.batch_size)
-    weights = class_weights(data, recipe, model.device)
+    order = EpochOrder(len(pairs), recipe.run)
 
     def batch(index: int) -> VectorBatch:
-        epoch, place = divmod(index, per_epoch)
-        order = make_generator(options.seed, epoch, Purpose.ORDER).permutation(len(pairs))
-        chosen = order[place * options.batch_size : (place + 1) * options.batch_size]
+        chosen = order.indices(index)
         return VectorBatch(
             vectors=[pairs[n][1] for n in chosen],
             targets=[pairs[n][0].targets for n in chosen],
@@ -291,24 +287,17 @@ def _fit_tagger(
             judged = dev.evaluate(model)
         return {**judged.scores, "score": data.score(judged)}
 
-    return fit(
-        TrainingJob(
-            out=out,
-            state=TrainState(
-                learner=Learner(reader, tagging_objective(weights, recipe.loss.label_smoothing)),
-                model=reader,
-                optimizer=build_optimizer(reader, recipe.optimizer),
-                config=options,
-            ),
-            batches=one_batch_each(batch),
-            fingerprint=finetune_fingerprint(recipe, data),
-            budget=options.budget(per_epoch),
-            schedule=recipe.schedule,
-            options=options,
-            callbacks=callbacks,
-            evaluate=None if dev is None else evaluate,
-            eval_every=options.eval_interval(lambda: per_epoch),
-            save_model=lambda: model.save_into(out),
-            patience=options.patience,
-        )
+    objective = tagging_objective(
+        class_weights(data, recipe, model.device), recipe.loss.label_smoothing
+    )
+    return fit_best(
+        new_state(Learner(reader, objective), recipe),
+        recipe,
+        out=out,
+        batch_of=batch,
+        steps_per_epoch=order.per_epoch,
+        fingerprint=finetune_fingerprint(recipe, data),
+        evaluate=None if dev is None else evaluate,
+        save_model=lambda: model.save_into(out),
+        callbacks=callbacks,
     )

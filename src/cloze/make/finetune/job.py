@@ -12,11 +12,12 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.data.labelled.examples import QuestionExample
-from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.errors import InputError
+from cloze.make.best_model import fit_best, new_state
 from cloze.make.extend_model import extend_model
 from cloze.make.finetune.labelled import (
+    EpochOrder,
     Labelled,
     class_weights,
     count_truncated,
@@ -30,7 +31,7 @@ from cloze.make.finetune.transfer import (
     unfreeze,
     unfreeze_gradually,
 )
-from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.metrics import squad
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective
@@ -42,8 +43,7 @@ from cloze.objectives.labelled import (
 )
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
-from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
-from cloze.train.optim import build_optimizer
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
 from cloze.train.step_metrics import make_kept_row
@@ -56,25 +56,24 @@ def finetune_model(
     model = add_head(base, data, recipe)
     groups = _training_groups(model, data.train)
     truncated = count_truncated(groups, data, callbacks)
-    batches = EpochBatches(recipe.task, groups, recipe.run)
-    result = fit(
-        TrainingJob(
-            out=out,
-            state=_training_state(model, data, recipe),
-            batches=one_batch_each(batches.step),
-            fingerprint=finetune_fingerprint(recipe, data),
-            budget=recipe.run.budget(batches.per_epoch),
-            schedule=recipe.schedule,
-            options=recipe.run,
-            callbacks=callbacks,
-            evaluate=(lambda: _evaluate(model, data, recipe)) if data.dev else None,
-            eval_every=recipe.run.eval_interval(lambda: batches.per_epoch),
-            save_model=lambda: model.save_into(out),
-            patience=recipe.run.patience,
-            wrap_steps=lambda steps, start: unfreeze_gradually(
-                steps, model.module, recipe.transfer, per_epoch=batches.per_epoch, after=start.step
-            ),
-        )
+    order = EpochOrder(len(groups), recipe.run)
+
+    def batch(step: int) -> TaskBatch:
+        return collate_examples(recipe.task, [groups[n] for n in order.indices(step)])
+
+    result = fit_best(
+        _training_state(model, data, recipe),
+        recipe,
+        out=out,
+        batch_of=batch,
+        steps_per_epoch=order.per_epoch,
+        fingerprint=finetune_fingerprint(recipe, data),
+        evaluate=(lambda: _evaluate(model, data, recipe)) if data.dev else None,
+        save_model=lambda: model.save_into(out),
+        callbacks=callbacks,
+        wrap_steps=lambda steps, start: unfreeze_gradually(
+            steps, model.module, recipe.transfer, per_epoch=order.per_epoch, after=start.step
+        ),
     )
     # a run that was asked to stop ends at once; when it is resumed, the threshold is chosen
     if result.score is not None and data.task.none and not result.stopped:
@@ -116,36 +115,11 @@ def task_objective(
     )
 
 
-class EpochBatches:
-    """Batches of examples, shuffled anew in every epoch."""
-
-    def __init__(
-        self, task: str, groups: Sequence[Sequence[EncodedExample]], options: FinetuneRun
-    ) -> None:
-        self._task, self._groups, self._options = task, groups, options
-        self._epoch, self._order = -1, [0]
-        self.per_epoch = -(-len(groups) // options.batch_size)
-
-    def step(self, index: int) -> TaskBatch:
-        """The batch of a step; the last one of an epoch may be smaller."""
-        epoch, place = divmod(index, self.per_epoch)
-        if self._epoch != epoch:
-            rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
-            self._epoch, self._order = epoch, rng.permutation(len(self._groups)).tolist()
-        first = place * self._options.batch_size
-        chosen = self._order[first : first + self._options.batch_size]
-        return collate_examples(self._task, [self._groups[n] for n in chosen])
-
-
 def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
     module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
     unfreeze(module, lowest_trained_depth(table, layers))
-    return TrainState(
-        learner=PartlyFrozen(module, task_objective(data, recipe, model.device)),
-        model=module,
-        optimizer=build_optimizer(module, recipe.optimizer, layer_lr_factors(table, layers)),
-        config=recipe.run,
-    )
+    learner = PartlyFrozen(module, task_objective(data, recipe, model.device))
+    return new_state(learner, recipe, layer_lr_factors(table, layers))
 
 
 def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[EncodedExample]]:

@@ -24,10 +24,11 @@ from cloze.data.labelled.examples import (
     TextExample,
     label_index,
 )
+from cloze.data.randomness import Purpose, make_generator
 from cloze.data.sources import check_row_source
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
-from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.run import run_fingerprint
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind
@@ -160,6 +161,24 @@ def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
     if isinstance(given, str | os.PathLike):
         return [given]
     return list(given) if isinstance(given, list | tuple | Iterator) else [check_row_source(given)]
+
+
+class EpochOrder:
+    """The indices of the examples of each step, shuffled anew in every epoch."""
+
+    def __init__(self, count: int, options: FinetuneRun) -> None:
+        self._count, self._options = count, options
+        self._epoch, self._order = -1, [0]
+        self.per_epoch = -(-count // options.batch_size)
+
+    def indices(self, step: int) -> list[int]:
+        """The examples of a step; the last step of an epoch may have fewer."""
+        epoch, number = divmod(step, self.per_epoch)
+        if self._epoch != epoch:
+            rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
+            self._epoch, self._order = epoch, rng.permutation(self._count).tolist()
+        first = number * self._options.batch_size
+        return self._order[first : first + self._options.batch_size]
 
 
 def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, Any]:

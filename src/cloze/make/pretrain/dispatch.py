@@ -5,7 +5,7 @@
 | encoders: bert, modernbert | laptop, fast, bert-tiny … | `make/pretrain/job.py` |
 | ngram | ngram | `make/ngram.py` |
 | word2vec | word2vec | `make/word2vec.py` |
-| language models: nnlm, lstm | nnlm, lstm | `make/language_model/job.py` |
+| language models: nnlm, lstm | nnlm, lstm | `make/language_model.py` |
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from cloze.train.fit import Callbacks, RunResult
 # The function of each recipe class, as "module:attribute": only that of the run is imported.
 JOBS: dict[type[Any], str] = {
     PretrainRecipe: "cloze.make.pretrain.job:pretrain_encoder",
-    LanguageModelRecipe: "cloze.make.language_model.job:pretrain_language",
+    LanguageModelRecipe: "cloze.make.language_model:pretrain_language",
     NGramRecipe: "cloze.make.ngram:pretrain_ngram",
     Word2VecRecipe: "cloze.make.word2vec:pretrain_word2vec",
 }

@@ -7,9 +7,9 @@ data so far:
     recipe.toml metrics.jsonl data.json samples.json report.html state/
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from os import PathLike as OsPath
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import (
+    LOSS_NAME,
     ParallelText,
     TranslationBatch,
     TranslationBatches,
@@ -24,25 +25,30 @@ from cloze.data.parallel_text import (
 )
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
-from cloze.files import PathLike, absolute_path, write_json
-from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
+from cloze.files import PathLike, write_json
+from cloze.make.best_model import fit_best, new_state
 from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
-from cloze.make.sources import UNNAMED, check_standard_input
-from cloze.make.translation.evaluation import TranslationEvaluation
+from cloze.make.run_folder import check_extras, lock_folder, prepare_folder
+from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
+from cloze.make.sources import UNNAMED, check_standard_input, name_sources
+from cloze.metrics.bleu import compute_bleu
+from cloze.metrics.perplexity import perplexity
 from cloze.nn.fuse import move_to_device
+from cloze.nn.utils import eval_mode
 from cloze.objectives.core import Learner
 from cloze.objectives.translation import make_translation_objective
 from cloze.report.page import write_report
+from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
-from cloze.train.optim import build_optimizer
-from cloze.train.run_files import DATA_FACTS, VOCABULARY
+from cloze.train.fit import Callbacks, RunResult
+from cloze.train.loop import evaluate_objective
+from cloze.train.run_files import DATA_FACTS, SAMPLES, VOCABULARY
 from cloze.train.state import TrainState
 
 Side = PathLike | Sequence[str]
+_NUM_SAMPLES = 10  # dev sentences whose translations are saved
 
 
 def train_translator(
@@ -74,22 +80,13 @@ def train_translator(
         callbacks: for logging and progress.
     """
     check_extras(recipe.run)
-    data = replace(
-        recipe.data, train=_name_sides(source, target), dev=_name_sides(*dev) if dev else ()
-    )
-    base = open_base(recipe)
-    made = with_absolute_base(replace(recipe, data=data))
+    data = replace(recipe.data, train=name_sources((source, target)), dev=name_sources(dev or ()))
     check_standard_input([*data.train, *data.dev])
-    resolve_device(made.run.device)
-    vocabulary = made.vocabulary.folder
-    if vocabulary is not None:
-        _load_vocabulary(vocabulary)
-    separate = {"model": made.model.init_from, "vocabulary": vocabulary}
-    with start_run(out, force=force, separate_from=separate) as folder:
-        train, dev_pairs = (
-            load_parallel_text(source, target),
-            load_parallel_text(*dev) if dev else None,
-        )
+    with start_sequence_model(
+        out, replace(recipe, data=data), force=force, load_vocabulary=_load_vocabulary
+    ) as (folder, made, base):
+        train = load_parallel_text(source, target)
+        dev_pairs = load_parallel_text(*dev) if dev else None
         prepare_folder(folder, made.to_file())
         return _train(train, dev_pairs, folder, made, base, callbacks or Callbacks())
 
@@ -126,14 +123,8 @@ def _train(
     config = base.config if base else _complete_config(recipe, tokenizer)
     pairs, fitting = _pairs(data, tokenizer, recipe, config, callbacks)
     model = _build_model(recipe, tokenizer, config, fitting, base)
-    state = TrainState(
-        learner=Learner(
-            model.module, make_translation_objective(smoothing=recipe.loss.label_smoothing)
-        ),
-        model=model.module,
-        optimizer=build_optimizer(model.module, recipe.optimizer),
-        config=recipe.run,
-    )
+    objective = make_translation_objective(smoothing=recipe.loss.label_smoothing)
+    state = new_state(Learner(model.module, objective), recipe)
     evaluation = TranslationEvaluation(model, dev, recipe, state) if dev else None
 
     def batch(index: int) -> TranslationBatch:
@@ -145,29 +136,92 @@ def _train(
         else:
             replace(model, module=model.module.eval()).save_into(out)
 
-    result = fit(
-        TrainingJob(
-            out=out,
-            state=state,
-            batches=one_batch_each(batch),
-            fingerprint={
-                "recipe": run_fingerprint(recipe, "data.train", "data.dev"),
-                "train": data.fingerprint,
-                "dev": dev.fingerprint if dev else None,
-            },
-            budget=recipe.run.budget(pairs.per_epoch),
-            schedule=recipe.schedule,
-            options=recipe.run,
-            callbacks=callbacks,
-            evaluate=evaluation,
-            eval_every=recipe.run.eval_interval(lambda: pairs.per_epoch),
-            save_model=save_model,
-            patience=recipe.run.patience,
-        )
+    result = fit_best(
+        state,
+        recipe,
+        out=out,
+        batch_of=batch,
+        steps_per_epoch=pairs.per_epoch,
+        fingerprint={
+            "recipe": run_fingerprint(recipe, "data.train", "data.dev"),
+            "train": data.fingerprint,
+            "dev": dev.fingerprint if dev else None,
+        },
+        evaluate=evaluation,
+        save_model=save_model,
+        callbacks=callbacks,
     )
     left_out = data.num_blank + len(data) - fitting.kept
     _write_outputs(out, data, dev, left_out)
     return replace(result, task="translate", metric="bleu", left_out=left_out)
+
+
+class TranslationEvaluation:
+    """BLEU of the dev sentences, and loss and accuracy of their reference translations."""
+
+    def __init__(
+        self,
+        model: Model,
+        dev: ParallelText,
+        recipe: TranslationRecipe,
+        state: TrainState,
+    ) -> None:
+        self._model, self._dev, self._run, self._state = model, dev, recipe.run, state
+        source, target = (
+            encode_sentences(model.tokenizer, side) for side in (dev.source, dev.target)
+        )
+        fits = [n for n in range(len(dev)) if _fits(model, source[n], target[n])]
+        self._batches = (
+            TranslationBatches(
+                [source[n] for n in fits],
+                [target[n] for n in fits],
+                batch_tokens=recipe.run.batch_tokens,
+            ).batches()
+            if fits
+            else []
+        )
+        self._samples: list[dict[str, str]] = []
+
+    def __call__(self) -> dict[str, float]:
+        means = evaluate_objective(self._state, self._batches) if self._batches else {}
+        with eval_mode(self._model.module):
+            found = translate(
+                self._model,
+                list(self._dev.source),
+                beam=self._run.beam_size,
+                on_error=lambda *_: None,  # counts as an empty translation
+                batch_tokens=4 * self._run.batch_tokens,
+            )
+        texts = [one.text for one in found]
+        self._samples = [
+            {"source": source, "reference": reference, "translation": text}
+            for source, reference, text in zip(
+                self._dev.source[:_NUM_SAMPLES],
+                self._dev.target[:_NUM_SAMPLES],
+                texts,
+                strict=False,
+            )
+        ]
+        score = compute_bleu(texts, self._dev.target, tokenize=self._run.bleu_tokenizer).score
+        nats = means.get(f"{LOSS_NAME}.nats", math.nan)
+        return {
+            "bleu": score,
+            "loss": nats,
+            "perplexity": perplexity(nats),
+            "accuracy": means.get(f"{LOSS_NAME}.accuracy", math.nan),
+            "score": score,
+        }
+
+    def save_model(self, out: Path) -> None:
+        """Save the model and some of its translations."""
+        self._model.save_into(out)
+        if self._samples:  # a run that is stopped early was not evaluated
+            write_json(out / SAMPLES, self._samples)
+
+
+def _fits(model: Model, source: Sequence[int], target: Sequence[int]) -> bool:
+    limit = model.module.max_positions
+    return limit is None or max(len(source), len(target)) <= limit
 
 
 @dataclass(frozen=True)
@@ -269,11 +323,3 @@ def _write_outputs(out: Path, data: ParallelText, dev: ParallelText | None, left
     summary = {"training": len(data), "dev": len(dev) if dev else 0, "left_out": left_out}
     write_json(out / DATA_FACTS, summary)
     write_report(out)
-
-
-def _name_sides(source: Side, target: Side) -> tuple[str, str]:
-    first, second = (
-        absolute_path(side) if isinstance(side, str | OsPath) else UNNAMED
-        for side in (source, target)
-    )
-    return first, second

@@ -7,27 +7,32 @@ held-out text so far:
     recipe.toml metrics.jsonl data.json report.html vocabulary/ state/
 """
 
+import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
-from cloze.data.sources import Source
+from cloze.data.sources import Source, read_rows
 from cloze.decode.language import language_model
 from cloze.device import resolve_device
+from cloze.errors import InputError
 from cloze.files import PathLike, write_json
-from cloze.make.init_from import load_or_train_tokenizer, open_base, with_absolute_base
-from cloze.make.language_model.text import Lines, RunningText, read_lines
+from cloze.make.best_model import fit_best, new_state
 from cloze.make.ngram import train_lm_tokenizer
+from cloze.make.recipe.data import LanguageModelData
 from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
-from cloze.make.sources import check_can_reread, name_sources, resolve_sources
+from cloze.make.run_folder import check_extras, lock_folder, prepare_folder
+from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
+from cloze.make.sources import check_can_reread, name_sources, no_text_error, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language
 from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.language import Vocabulary
@@ -40,10 +45,10 @@ from cloze.objectives.language_model import (
 )
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.fit import Callbacks, RunResult, TrainingJob, fit, one_batch_each
-from cloze.train.optim import build_optimizer
+from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import DATA_FACTS, VOCABULARY
-from cloze.train.state import TrainState
+
+_BATCH = 1000  # lines tokenized at once
 
 
 def pretrain_language(
@@ -71,14 +76,8 @@ def pretrain_language(
     check_extras(recipe.run)
     texts = resolve_sources(sources, recipe.data.sources)
     data = replace(recipe.data, sources=name_sources(texts), dev=name_sources(recipe.data.dev))
-    base = open_base(recipe)
-    made = with_absolute_base(replace(recipe, data=data))
-    resolve_device(made.run.device)
-    vocabulary = made.vocabulary.folder
-    if vocabulary is not None:
-        Tokenizer.load(vocabulary)
-    separate = {"model": made.model.init_from, "vocabulary": vocabulary}
-    with start_run(out, force=force, separate_from=separate) as folder:
+    named = replace(recipe, data=data)
+    with start_sequence_model(out, named, force=force) as (folder, made, base):
         lines = read_lines(texts, made.data)
         prepare_folder(folder, made.to_file())
         return _train(lines, folder, made, base, callbacks or Callbacks())
@@ -104,6 +103,73 @@ def resume_language(
         return _train(lines, Path(out), recipe, base, callbacks or Callbacks())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Sentences, none of them blank."""
+
+    train: list[str]
+    dev: list[str]
+
+
+def read_lines(sources: Sequence[Source], table: LanguageModelData) -> Lines:
+    """The lines of the sources; the last ones are held out if no `dev` is named."""
+    train, dev = (_read_column(some, table.text_column) for some in (sources, table.dev))
+    if not table.dev and table.hold_out:
+        kept = len(train) - math.ceil(table.hold_out * len(train))
+        if train and not kept:
+            raise InputError(
+                "a single line cannot be split into training and dev text",
+                fix="give more text, or name dev text: --dev PATH",
+            )
+        train, dev = train[:kept], train[kept:]
+    if not train:
+        raise no_text_error()
+    return Lines(train=train, dev=dev)
+
+
+def _read_column(sources: Sequence[Source], column: str | None) -> list[str]:
+    if not sources:
+        return []
+    return [row.text for row in read_rows(list(sources), column=column) if row.text.strip()]
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """Running text as token ids, with an end token after every sentence."""
+
+    ids: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "RunningText":
+        """Tokenize lines."""
+        vocabulary = Vocabulary(tokenizer)
+        parts = [
+            np.array(
+                [
+                    number
+                    for ids in vocabulary.encode(lines[at : at + _BATCH])
+                    if ids
+                    for number in (*ids, EOS)
+                ],
+                np.int32,
+            )
+            for at in range(0, len(lines), _BATCH)
+        ]
+        ids = np.concatenate([*parts, np.zeros(0, np.int32)])
+        if not len(ids):
+            raise no_text_error()
+        return cls(ids)
+
+    def frequencies(self, words: int) -> NDArray[np.float32]:
+        """How often each word occurs, plus one."""
+        return np.bincount(self.ids, minlength=words).astype(np.float32) + 1
+
+    @cached_property
+    def fingerprint(self) -> list[int]:
+        """Identifies the text: its length and a checksum."""
+        return [len(self.ids), zlib.crc32(self.ids.tobytes())]
+
+
 def _train(
     lines: Lines,
     out: Path,
@@ -125,30 +191,20 @@ def _train(
     module, rows = model.module, recipe.run.batch_size
     net = StatefulLSTM(module, rows) if isinstance(module, RecurrentModel) else module
     evaluation = _Evaluation(model, lines.dev)
-    result = fit(
-        TrainingJob(
-            out=out,
-            state=TrainState(
-                learner=Learner(net, language_model_objective),
-                model=net,
-                optimizer=build_optimizer(net, recipe.optimizer),
-                config=recipe.run,
-            ),
-            batches=one_batch_each(batches.batch),
-            fingerprint={
-                "recipe": run_fingerprint(recipe, "data.sources", "data.dev"),
-                "text": text.fingerprint,
-                "dev": evaluation.fingerprint,
-            },
-            budget=recipe.run.budget(batches.per_epoch),
-            schedule=recipe.schedule,
-            options=recipe.run,
-            callbacks=callbacks,
-            evaluate=evaluation if lines.dev else None,
-            eval_every=recipe.run.eval_interval(lambda: batches.per_epoch),
-            save_model=lambda: model.save_into(out),
-            patience=recipe.run.patience,
-        )
+    result = fit_best(
+        new_state(Learner(net, language_model_objective), recipe),
+        recipe,
+        out=out,
+        batch_of=batches.batch,
+        steps_per_epoch=batches.per_epoch,
+        fingerprint={
+            "recipe": run_fingerprint(recipe, "data.sources", "data.dev"),
+            "text": text.fingerprint,
+            "dev": evaluation.fingerprint,
+        },
+        evaluate=evaluation if lines.dev else None,
+        save_model=lambda: model.save_into(out),
+        callbacks=callbacks,
     )
     _write_outputs(out, text, lines)
     return result
@@ -200,8 +256,13 @@ def _batches(
 ) -> ContextWindows | BPTTBatches:
     run, module = recipe.run, model.module
     if isinstance(module, RecurrentModel):
-        sizes = {"batch_size": run.batch_size, "num_steps": run.bptt_length, "seed": run.seed}
-        return BPTTBatches(text.ids, reset_prob=run.state_reset_prob, **sizes)
+        return BPTTBatches(
+            text.ids,
+            batch_size=run.batch_size,
+            num_steps=run.bptt_length,
+            reset_prob=run.state_reset_prob,
+            seed=run.seed,
+        )
     order = module.config.order
     return ContextWindows(
         text.ids, order=order, bos_id=BOS, eos_id=EOS, batch_size=run.batch_size, seed=run.seed

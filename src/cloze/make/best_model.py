@@ -1,0 +1,78 @@
+"""Runs that keep the best of the models that they evaluate.
+
+Fine-tuning, neural language models and translators are such runs.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloze.make.recipe.run import SelectingRun
+from cloze.objectives.core import Batch, Learner
+from cloze.train.config import OptimizerConfig
+from cloze.train.fit import Callbacks, Evaluate, RunResult, Steps, TrainingJob, fit, one_batch_each
+from cloze.train.optim import Factor, build_optimizer
+from cloze.train.schedule import Progress, Schedule
+from cloze.train.state import TrainState
+
+
+class SelectingRecipe(Protocol):
+    """A recipe whose run keeps the best model."""
+
+    @property
+    def optimizer(self) -> OptimizerConfig: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+    @property
+    def run(self) -> SelectingRun: ...
+
+
+def new_state(
+    learner: Learner, recipe: SelectingRecipe, lr_factor: Factor = lambda _: 1.0
+) -> TrainState:
+    """The state before the first step; `lr_factor` scales the learning rate of each parameter."""
+    return TrainState(
+        learner=learner,
+        model=learner.model,
+        optimizer=build_optimizer(learner.model, recipe.optimizer, lr_factor),
+        config=recipe.run,
+    )
+
+
+def fit_best(
+    state: TrainState,
+    recipe: SelectingRecipe,
+    *,
+    out: Path,
+    batch_of: Callable[[int], Batch],
+    steps_per_epoch: int,
+    fingerprint: Mapping[str, Any],
+    evaluate: Evaluate | None,
+    save_model: Callable[[], object],
+    callbacks: Callbacks,
+    wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps,
+) -> RunResult:
+    """Train with one batch per step, evaluate as the recipe says, and save the best model.
+
+    See `TrainingJob` for the arguments; `batch_of` gives the batch of a step by its index.
+    """
+    run = recipe.run
+    return fit(
+        TrainingJob(
+            out=out,
+            state=state,
+            batches=one_batch_each(batch_of),
+            fingerprint=fingerprint,
+            budget=run.budget(steps_per_epoch),
+            schedule=recipe.schedule,
+            options=run,
+            callbacks=callbacks,
+            evaluate=evaluate,
+            eval_every=run.eval_interval(lambda: steps_per_epoch),
+            save_model=save_model,
+            patience=run.patience,
+            wrap_steps=wrap_steps,
+        )
+    )
