@@ -65,8 +65,8 @@ class PackedBatch:
         ideal = np.arange(1, parts) * len(self.input_ids) / parts
         after = np.searchsorted(starts, ideal)
         nearer = ideal - starts[after - 1] < starts[after] - ideal
-        cuts = np.unique([0, *(after - nearer), len(self)]).tolist()
-        return [self._part(first, last) for first, last in pairwise(cuts)]
+        borders = np.unique([0, *(after - nearer), len(self)]).tolist()
+        return [self._part(first, last) for first, last in pairwise(borders)]
 
     def _part(self, first: int, last: int) -> Self:
         begin, end = self.starts[[first, last]].tolist()

@@ -1,4 +1,4 @@
-"""The settings of corpora and of the samples cut from them, importable without torch."""
+"""The settings of corpora, samples and batches, importable without torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ Segmenter: TypeAlias = Callable[[str], list[str]]
 
 SEGMENTER_NAMES = ("jieba",)
 MIN_LENGTH = 8  # tokens of a sample
-PACKING_WINDOW = 512  # samples to choose from when a gap in a batch is filled
+PACKING_WINDOW = 512  # number of samples among which one is chosen to fill a gap in a batch
 
 Probability = Annotated[float, Range(0, 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(Config):
-    """How documents are cut into samples.
+    """How documents are split into samples.
 
-    Pairs: "nsp" is next sentence prediction (Devlin et al. 2018), "sop" sentence order prediction
-    (Lan et al. 2019), "none" whole sentences of one document, each token once an epoch (Liu et al.
-    2019, doc-sentences).
+    `pairs` is "nsp" for next sentence prediction (Devlin et al. 2018), "sop" for sentence order
+    prediction (Lan et al. 2019), or "none" for full sentences of one document, where each token
+    occurs once per epoch (DOC-SENTENCES in Liu et al. 2019).
     """
 
     pairs: Annotated[
@@ -41,16 +41,17 @@ class SamplingConfig(Config):
         Flag("--max-length", "N"),
     ] = 128
     short_seq_prob: Annotated[
-        Probability, Help("Probability that a document is cut into shorter samples")
+        Probability, Help("Probability that a document is split into shorter samples")
     ] = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Config):
-    """How text becomes a corpus."""
+    """How text is prepared as a corpus."""
 
     sentences: Annotated[
-        Sentences, Help("Split the text into sentences, or take every line for one")
+        Sentences,
+        Help("Sentences of the text: split (rule-based splitter) or lines (one per line)"),
     ] = "split"
     # finds words in languages written without spaces: a name or, in Python, a function
     segmenter: Segmenter | str | None = None
@@ -74,7 +75,7 @@ class CorpusOptions(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Batching(Config):
-    """How samples become steps: `per_step` batches of `tokens` tokens, over all processes."""
+    """How samples are batched: `per_step` batches of `tokens` tokens a step, over all processes."""
 
     tokens: Annotated[int, Range(1, 1 << 31)] = 8192
     per_step: Annotated[int, Range(1, 1 << 20)] = 1

@@ -1,8 +1,8 @@
-"""A prepared corpus: text as ids on disk, opened in an instant and read where it is touched.
+"""A prepared corpus: token ids on disk, memory-mapped.
 
-A folder holds `shards/` and, written last, `corpus.json`, which lists what is in there: the shards
-(see cloze.data.shards) and an index of where every sentence and every document begins, and which
-documents are held out. n tokens, s sentences, d documents.
+The folder contains `shards/` and `corpus.json`, which is written last and lists the files in
+`shards/`: the shards (see cloze.data.shards) and an index with the start of every sentence and
+document and with the documents that are held out. n tokens, s sentences, d documents.
 """
 
 from bisect import bisect_right
@@ -23,35 +23,35 @@ from cloze.files import read_json
 
 FORMAT = "cloze corpus"
 FORMAT_VERSION = 1
-_MAX_DESCRIPTION_BYTES = 1 << 28  # bytes of the description, which lists every shard
+_MAX_DESCRIPTION_BYTES = 1 << 28  # it lists every shard
 DESCRIPTION = "corpus.json"
 SHARDS = "shards"
-_READ_TOKENS = 2**20  # tokens
+_READ_TOKENS = 2**20  # tokens read at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSummary:
-    """What a corpus holds."""
+    """The size of a corpus."""
 
     documents: int
-    held_out: int  # of the documents
+    held_out: int  # documents that are held out
     sentences: int
     tokens: int
     words: int
-    unknown: int  # of the tokens
+    unknown: int  # tokens that are [UNK]
     longest_sentence: int  # in tokens
-    longest_document: int
+    longest_document: int  # in tokens
     bytes: int  # on disk
     skipped: int  # rows that could not be read
 
     @property
     def unknown_rate(self) -> float:
-        """The share of tokens that the vocabulary does not know."""
+        """The fraction of the tokens that are [UNK]."""
         return self.unknown / self.tokens
 
 
 class Corpus:
-    """Ids, word starts, sentences and documents of a prepared folder."""
+    """Token ids, word starts, sentences and documents of a prepared folder."""
 
     def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
         """Use `Corpus.open`."""
@@ -60,31 +60,29 @@ class Corpus:
         self.fingerprint: Mapping[str, Any] = description["fingerprint"]
         self.vocab_size = int(description["vocabulary"])  # all ids are below this
         arrays, _ = read_arrays(_resolve_entry(folder, description["index"]))
-        self.sentence_starts = arrays["sentences"]  # s + 1: the token each one begins with, and n
-        self.document_starts = arrays[
-            "documents"
-        ]  # d + 1: the sentence each one begins with, and s
+        self.sentence_starts = arrays["sentences"]  # s + 1: first token of each sentence, and n
+        self.document_starts = arrays["documents"]  # d + 1: first sentence of each document, and s
         self._held_out = arrays["held_out"].view(np.bool_)  # d
         self._shards = [
-            read_shard(_resolve_entry(folder, listed)) for listed in description["shards"]
+            read_shard(_resolve_entry(folder, entry)) for entry in description["shards"]
         ]
         self._shard_starts = [0, *np.cumsum([len(shard.ids) for shard in self._shards]).tolist()]
         if self._shard_starts[-1] != self.sentence_starts[-1] or self.document_starts[
             -1
         ] + 1 != len(self.sentence_starts):
-            raise ValueError("the index does not fit the shards")
+            raise ValueError("the index does not match the shards")
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Self:
         """Open a prepared folder; sizes are checked here, contents by `is_whole`."""
         path = Path(folder)
         if not (path / DESCRIPTION).is_file():
-            half = (path / SHARDS).is_dir()
+            is_partial = (path / SHARDS).is_dir()
             raise FolderError(
-                f"{path} is a corpus only half prepared" if half else f"{path} is not a corpus",
-                fix="run the same preparation again: finished shards are kept"
-                if half
-                else "prepare one there, or check the path",
+                f"{path} is an incomplete corpus" if is_partial else f"{path} is not a corpus",
+                fix="run the same command again; finished shards are kept"
+                if is_partial
+                else "prepare a corpus there, or check the path",
             )
         description = read_json(
             path / DESCRIPTION, max_bytes=_MAX_DESCRIPTION_BYTES, fix="prepare the corpus again"
@@ -98,7 +96,7 @@ class Corpus:
             ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Corpus.open, (self.folder,)  # to another process goes the path, not the data
+        return Corpus.open, (self.folder,)  # pickled as its path
 
     def __repr__(self) -> str:
         return f"Corpus({str(self.folder)!r}, tokens={self.summary.tokens:,})"
@@ -109,16 +107,16 @@ class Corpus:
 
     @cached_property
     def train(self) -> "CorpusSplit":
-        """The documents to learn from."""
+        """The training documents."""
         return CorpusSplit(self, np.flatnonzero(~self._held_out))
 
     @cached_property
     def held_out(self) -> "CorpusSplit":
-        """The documents to judge by."""
+        """The held-out documents, for evaluation."""
         return CorpusSplit(self, np.flatnonzero(self._held_out))
 
     def read_tokens(self, first: int, last: int) -> tuple[Array, NDArray[np.bool_]]:
-        """Ids and word starts of tokens first … last of the whole corpus."""
+        """Ids and word starts of the tokens from `first` up to `last`."""
         number = bisect_right(self._shard_starts, first) - 1
         base, end = self._shard_starts[number : number + 2]
         if last <= end:
@@ -131,7 +129,7 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Of all that is in it, whatever the text was called and wherever the folder lies."""
+        """A hash of the contents; it does not depend on the names of the files or of the folder."""
         digest = blake2b(str(self.vocab_size).encode(), digest_size=16)
         for shard in self._shards:
             digest.update(shard.digest.encode())
@@ -140,37 +138,37 @@ class Corpus:
         return digest.hexdigest()
 
     def is_intact(self) -> bool:
-        """Whether every byte is as it was written; reads them all."""
+        """Whether the contents have the digests that were written; reads all files."""
         return all(shard.is_intact() for shard in self._shards)
 
 
 @dataclass(frozen=True)
 class CorpusSplit:
-    """Some documents of a corpus, in order."""
+    """Some documents of a corpus, in order: the training or the held-out ones."""
 
     corpus: Corpus
-    document_ids: NDArray[np.int64]  # their numbers
+    document_ids: NDArray[np.int64]  # d, in increasing order
 
     def __len__(self) -> int:
         return len(self.document_ids)
 
     @cached_property
     def sentence_ranges(self) -> NDArray[np.int64]:
-        """The first sentence of each document and the one after its last, d × 2."""
+        """First sentence of each document, and the one after its last: d 2."""
         begins = self.corpus.document_starts
         return np.stack([begins[self.document_ids], begins[self.document_ids + 1]], 1).astype(
             np.int64
         )
 
     def count_token_ids(self) -> NDArray[np.int64]:
-        """How often each id occurs; reads every token."""
+        """The number of occurrences of each token id; reads all tokens."""
         counts = np.zeros(self.corpus.vocab_size, np.int64)
         first, last = self.corpus.sentence_starts[self.sentence_ranges].astype(np.int64).T
-        apart = np.flatnonzero(first[1:] != last[:-1])  # neighbours are read in one go
-        begins, ends = first[[0, *(apart + 1)]], last[[*apart, -1]]
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            for place in range(begin, end, _READ_TOKENS):
-                ids, _ = self.corpus.read_tokens(place, min(place + _READ_TOKENS, end))
+        gaps = np.flatnonzero(first[1:] != last[:-1])  # adjacent documents are read together
+        starts, ends = first[[0, *(gaps + 1)]], last[[*gaps, -1]]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            for token in range(start, end, _READ_TOKENS):
+                ids, _ = self.corpus.read_tokens(token, min(token + _READ_TOKENS, end))
                 counts += np.bincount(ids, minlength=len(counts))
         return counts
 
@@ -197,12 +195,14 @@ def make_description(
 
 def _check_format(path: Path, description: object) -> None:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise FolderError(f"{path} is not a corpus", fix="prepare one there, or check the path")
+        raise FolderError(
+            f"{path} is not a corpus", fix="prepare a corpus there, or check the path"
+        )
     if description.get("format_version") != FORMAT_VERSION:
         raise FolderError(
-            f"{path} is a corpus of format {description.get('format_version')}, "
-            f"this version reads {FORMAT_VERSION}",
-            fix="prepare it again in a new folder, or use the version that made it",
+            f"{path} has corpus format {description.get('format_version')}, but this version reads "
+            f"format {FORMAT_VERSION}",
+            fix="prepare it again in a new folder, or use the version that wrote it",
         )
 
 
@@ -210,15 +210,15 @@ def _make_entry(path: Path) -> Mapping[str, str | int]:
     return {"file": path.name, "bytes": path.stat().st_size}
 
 
-def _resolve_entry(folder: Path, listing: Mapping[str, Any]) -> Path:
-    """The path of a file that `corpus.json` lists, if it has the size it should have."""
-    name = str(listing["file"])
+def _resolve_entry(folder: Path, entry: Mapping[str, Any]) -> Path:
+    """The path of a file that `corpus.json` lists; raise if it has another size."""
+    name = str(entry["file"])
     if Path(name).name != name:
-        raise ValueError(f"a file named {name!r}")
+        raise ValueError(f"invalid file name {name!r}")
     path = folder / SHARDS / name
-    if path.exists() and path.stat().st_size != listing["bytes"]:
+    if path.exists() and path.stat().st_size != entry["bytes"]:
         raise FolderError(
-            f"{path} is cut short: {path.stat().st_size:,} of {listing['bytes']:,} bytes",
-            fix="prepare the corpus again: whatever is whole will be kept",
+            f"{path} is truncated: {path.stat().st_size:,} of {entry['bytes']:,} bytes",
+            fix="prepare the corpus again; intact shards are kept",
         )
     return path

@@ -1,8 +1,8 @@
 """A corpus in device memory, and batches that are assembled on the device.
 
 The host only sends which slices of the corpus a batch contains; the device gathers the tokens,
-inserts [CLS] and [SEP] and masks tokens. So a fast GPU never waits for data, and all batches have
-the same shapes. n token positions, s samples at most, m masked positions.
+inserts [CLS] and [SEP] and masks tokens. So the GPU never waits for data, and all batches have the
+same shapes. n token positions, s samples at most, m masked positions.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from cloze.errors import InputError
 from cloze.text.tokenizer import Tokenizer
 
 _READ_TOKENS = 2**22  # tokens read from disk at once
-_MAX_SAMPLES = 3  # per sample of maximum length that would fit
+_MAX_SAMPLES = 3  # in a batch, for each sample of maximum length that would fit
 
 
 class DeviceCorpus:
@@ -36,12 +36,12 @@ class DeviceCorpus:
             )
         self.device = device
         self.cls, self.sep, self.pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-        narrow = torch.int16 if corpus.vocab_size <= 1 << 15 else torch.int32
-        self.ids = torch.empty(len(corpus), dtype=narrow, device=device)
-        for place in range(0, len(corpus), _READ_TOKENS):
-            ids, _ = corpus.read_tokens(place, min(place + _READ_TOKENS, len(corpus)))
-            some = torch.from_numpy(ids.astype(np.int64))
-            self.ids[place : place + len(some)] = some.to(device)
+        dtype = torch.int16 if corpus.vocab_size <= 1 << 15 else torch.int32
+        self.ids = torch.empty(len(corpus), dtype=dtype, device=device)
+        for start in range(0, len(corpus), _READ_TOKENS):
+            ids, _ = corpus.read_tokens(start, min(start + _READ_TOKENS, len(corpus)))
+            part = torch.from_numpy(ids.astype(np.int64))
+            self.ids[start : start + len(part)] = part.to(device)
         special = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
         special[list(tokenizer.special_ids)] = True
         self.special = special.to(device)
@@ -60,14 +60,14 @@ class CorpusSliceBatch:
     max_seqlen: int
     capacity: int  # n
     max_masked: int  # m, room for masked tokens
-    num_masked: int  # number of masked tokens: fewer if the batch is not full
-    seed: int | None = None  # for evaluation: fixed masks, all chosen tokens become [MASK]
+    num_masked: int  # number of masked tokens; less than m if the batch is not full
+    seed: int | None = None  # for evaluation: fixed masks, and every selected token becomes [MASK]
 
     @classmethod
     def from_batch(cls, batch: "CorpusSliceBatch", **more: Any) -> Self:  # noqa: ANN401
         """Convert a batch to this class, with its additional fields."""
-        given = {each.name: getattr(batch, each.name) for each in fields(CorpusSliceBatch)}
-        return cls(**given, **more)
+        values = {each.name: getattr(batch, each.name) for each in fields(CorpusSliceBatch)}
+        return cls(**values, **more)
 
     @property
     def size(self) -> int:
@@ -85,19 +85,19 @@ class CorpusSliceBatch:
         return [self._part(first, last) for first, last in pairwise(bounds)]
 
     def _part(self, first: int, last: int) -> Self:
-        some = slice(first, last)
-        tokens = int(self.lengths[some].sum())
-        share = max(1, round(self.num_masked * tokens / int(self.lengths.sum())))
+        part = slice(first, last)
+        tokens = int(self.lengths[part].sum())
+        num_masked = max(1, round(self.num_masked * tokens / int(self.lengths.sum())))
         return replace(
             self,
-            a=self.a[some],
-            b=self.b[some],
-            labels=self.labels[some],
-            lengths=self.lengths[some],
-            sample_ids=self.sample_ids[some],
+            a=self.a[part],
+            b=self.b[part],
+            labels=self.labels[part],
+            lengths=self.lengths[part],
+            sample_ids=self.sample_ids[part],
             capacity=tokens,
-            max_masked=share,
-            num_masked=share,
+            max_masked=num_masked,
+            num_masked=num_masked,
         )
 
     @cached_property
@@ -111,36 +111,38 @@ class CorpusSliceBatch:
         table = np.zeros((6, self.max_samples), np.int64)
         table[:, : len(self.labels)] = *self.a.T, *self.b.T, self.lengths, self.labels
         table[5, len(self.labels) :] = IGNORE_INDEX
-        moved = torch.from_numpy(table)
+        rows = torch.from_numpy(table)
         if device.type == "cuda":
-            moved = moved.pin_memory().to(device, non_blocking=True)
-        a, a_end, b, b_end, lengths, labels = moved
+            rows = rows.pin_memory().to(device, non_blocking=True)
+        a, a_end, b, b_end, lengths, labels = rows
         ends = lengths.cumsum(0)  # s
-        place = torch.arange(self.capacity, device=device)  # n
-        sample = torch.searchsorted(ends, place, right=True).clamp(max=self.max_samples - 1)
-        real = place < ends[-1]
-        position = torch.where(real, place - (ends - lengths)[sample], 0)
+        index = torch.arange(self.capacity, device=device)  # n
+        sample = torch.searchsorted(ends, index, right=True).clamp(max=self.max_samples - 1)
+        is_token = index < ends[-1]  # not padding
+        position = torch.where(is_token, index - (ends - lengths)[sample], 0)
         size = (a_end - a)[sample]  # of the first segment
-        second = position > size + 1
-        offset = torch.where(second, position - size - 2 + b[sample], position - 1 + a[sample])
-        within = torch.where(second, b_end[sample], a_end[sample])
-        ids = corpus.ids[offset.clamp(0, len(corpus.ids) - 1)].long()
-        text = real & (position > 0) & (offset < within)
-        ids = torch.where(text, ids, corpus.sep)
+        in_second = position > size + 1
+        # index in the corpus, and the end of the segment there
+        source = torch.where(in_second, position - size - 2 + b[sample], position - 1 + a[sample])
+        source_end = torch.where(in_second, b_end[sample], a_end[sample])
+        ids = corpus.ids[source.clamp(0, len(corpus.ids) - 1)].long()
+        is_text = is_token & (position > 0) & (source < source_end)
+        ids = torch.where(is_text, ids, corpus.sep)
         ids = torch.where(position == 0, corpus.cls, ids)
-        ids = torch.where(real, ids, corpus.pad)
-        # padding at the end forms sequences of its own, none longer than max_seqlen
-        over = ends[-1] + torch.arange(0, self.capacity, self.max_seqlen, device=device)
-        over = torch.cat([over, over.new_full((1,), self.capacity)]).clamp(max=self.capacity)
+        ids = torch.where(is_token, ids, corpus.pad)
+        # the padding at the end forms sequences of its own, none longer than max_seqlen
+        padding = ends[-1] + torch.arange(0, self.capacity, self.max_seqlen, device=device)
+        padding = torch.cat([padding, padding.new_full((1,), self.capacity)])
+        padding = padding.clamp(max=self.capacity)
         return TokenRow(
             ids=ids,
-            token_type_ids=(second & real).long(),
+            token_type_ids=(in_second & is_token).long(),
             positions=position,
-            cu_seqlens=torch.cat([ends - lengths, over]).int(),
+            cu_seqlens=torch.cat([ends - lengths, padding]).int(),
             sample_starts=(ends - lengths).clamp(max=self.capacity - 1),
             labels=labels,
-            is_text=text,
-            maskable=real & ~corpus.special[ids],
+            is_text=is_text,
+            maskable=is_token & ~corpus.special[ids],
         )
 
 
@@ -173,13 +175,13 @@ class CorpusSliceBatches:
 
     def step(self, number: int) -> list[CorpusSliceBatch]:
         """The batches of a training step."""
-        return [self._batch(one) for one in self._batches.batch_numbers(number)]
+        return [self._make_numbered(one) for one in self._batches.batch_numbers(number)]
 
-    def _batch(self, number: int) -> CorpusSliceBatch:
+    def _make_numbered(self, number: int) -> CorpusSliceBatch:
         epoch, index = self._batches.locate(number)
-        planned = self._batches.epoch(epoch)
+        batches = self._batches.epoch(epoch)
         self._batches.prefetch_epoch(epoch + 1)
-        return self.make_batch(planned, index)
+        return self.make_batch(batches, index)
 
     def make_batch(
         self,
@@ -190,7 +192,7 @@ class CorpusSliceBatches:
         mlm_probability: float | None = None,
     ) -> CorpusSliceBatch:
         """A batch of an epoch, of this corpus or another split of it."""
-        share = self._mlm_probability if mlm_probability is None else mlm_probability
+        probability = self._mlm_probability if mlm_probability is None else mlm_probability
         members, plan = epoch.packing[index], epoch.samples.plan
         lengths, capacity = plan.lengths[members], epoch.packing.capacity
         return CorpusSliceBatch(
@@ -202,7 +204,7 @@ class CorpusSliceBatches:
             sample_ids=members,
             max_seqlen=self._max_seqlen,
             capacity=capacity,
-            max_masked=round(share * capacity),
-            num_masked=round(share * int(lengths.sum())),
+            max_masked=round(probability * capacity),
+            num_masked=round(probability * int(lengths.sum())),
             seed=seed,
         )

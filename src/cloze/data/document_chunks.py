@@ -1,4 +1,7 @@
-"""A stream of rows cut into portions of work: the same ones whoever works, and however many."""
+"""Groups a stream of rows into chunks of documents.
+
+The chunks depend on the rows alone, not on the number of workers that encode them.
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -8,25 +11,25 @@ from hashlib import blake2b
 from cloze.data.document_encoder import Document
 from cloze.data.readers import Row
 
-# A portion becomes one shard. Small ones first, so that a small corpus is shared out among all
-# workers and a killed run loses little; larger ones later, so that a large corpus is not a
-# thousand open files.
-MIN_CHUNK_BYTES = 2**22  # bytes
+# Each chunk becomes one shard. The first chunks are small, so that a small corpus is distributed
+# over all workers and little work is lost if a run is killed. Later ones are larger, so that a
+# large corpus does not consist of thousands of files.
+MIN_CHUNK_BYTES = 2**22
 MAX_CHUNK_BYTES = 2**26
-CHUNKS_PER_SIZE = 32
+CHUNKS_PER_SIZE = 32  # the size doubles after this many chunks
 
 
 @dataclass(kw_only=True)
 class DocumentChunk:
-    """Some documents; the first may continue the last of the chunk before."""
+    """Some documents; the first one may continue the last one of the previous chunk."""
 
     continues: bool = False
     documents: list[Document] = field(default_factory=list)
-    size: int = 0
-    file: str = ""  # where the reading has got to
+    size: int = 0  # bytes
+    file: str = ""  # of the last row
 
     def compute_key(self, salt: str) -> str:
-        """A name that says what text is inside and, through the salt, what is done with it."""
+        """A hash of the text and the salt; the salt identifies the encoding."""
         digest = blake2b(salt.encode(), digest_size=16)
         for document in self.documents:
             digest.update(len(document).to_bytes(8, "little"))
@@ -37,55 +40,55 @@ class DocumentChunk:
 
 
 class DocumentChunks:
-    """Cuts rows into chunks, and hashes every document on the way.
+    """Iterates over the chunks of a stream of rows, and hashes every document.
 
-    A document longer than a chunk is cut too: a file without a blank line in it is one document,
-    and need not fit in memory.
+    A document that is longer than a chunk is split: a file without blank lines is one document, and
+    need not fit into memory.
     """
 
     def __init__(self, rows: Iterable[Row], min_bytes: int = MIN_CHUNK_BYTES) -> None:
         self._rows = rows
         self._min_bytes = min_bytes
-        self.hashes = array("Q")  # of the documents that ended so far
+        self.hashes = array("Q")  # of the documents that are complete
 
     def __iter__(self) -> Iterator[DocumentChunk]:
         number = 0
         chunk = DocumentChunk()
-        hashed = None
-        for row, begins in _mark_document_starts(self._rows):
-            if begins:
-                self._finish_document(hashed)
-                hashed = blake2b(digest_size=8)
+        digest = None
+        for row, is_start in _mark_document_starts(self._rows):
+            if is_start:
+                self._finish_document(digest)
+                digest = blake2b(digest_size=8)
             if not chunk.documents:
-                chunk.continues = not begins
-            if begins or not chunk.documents:
+                chunk.continues = not is_start
+            if is_start or not chunk.documents:
                 chunk.documents.append([])
             paragraph = row.text.encode()
             chunk.documents[-1].append(paragraph)
             chunk.size += len(paragraph)
             chunk.file = row.file
-            if hashed is not None:
-                hashed.update(paragraph + b"\n")
+            if digest is not None:
+                digest.update(paragraph + b"\n")
             if chunk.size >= min(self._min_bytes << number // CHUNKS_PER_SIZE, MAX_CHUNK_BYTES):
                 yield chunk
                 number += 1
                 chunk = DocumentChunk()
-        self._finish_document(hashed)
+        self._finish_document(digest)
         if chunk.documents:
             yield chunk
 
-    def _finish_document(self, hashed: "blake2b | None") -> None:
-        if hashed is not None:
-            self.hashes.append(int.from_bytes(hashed.digest(), "little"))
+    def _finish_document(self, digest: "blake2b | None") -> None:
+        if digest is not None:
+            self.hashes.append(int.from_bytes(digest.digest(), "little"))
 
 
 def _mark_document_starts(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
-    """The rows that are not blank, and whether a document begins with each."""
-    before: Row | None = None
+    """The rows that are not blank, each with whether it starts a document."""
+    previous: Row | None = None
     for row in rows:
         if not row.text.strip():
-            before = None
+            previous = None
             continue
-        follows = before is not None and before.file == row.file and row.line > before.line
+        follows = previous is not None and previous.file == row.file and row.line > previous.line
         yield row, row.is_document or not follows
-        before = None if row.is_document else row
+        previous = None if row.is_document else row

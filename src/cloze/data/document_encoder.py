@@ -1,4 +1,4 @@
-"""Documents to ids, fast: the work one process does on its part of a corpus."""
+"""Encodes documents as token ids, with word starts and sentence lengths."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,31 +13,37 @@ import tokenizers
 from cloze.data.config import Segmenter, Sentences
 from cloze.data.shards import Array, EncodedDocuments
 from cloze.errors import InputError, MissingExtraError
-from cloze.text.sentences import split_sentences as split_sentences
+from cloze.text.sentences import split_sentences
 from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
 
-RULES_VERSION = (
-    1  # of this file and the sentence splitter: raise it when the same text gives other arrays
-)
-BATCH_CHARS = 2**19  # characters given to the tokenizer at once
-MAX_CACHED_CHARS = (
-    2**25
-)  # characters of distinct pieces whose ids are remembered, PIECE more for each
+RULES_VERSION = 1  # increase it if this file or the sentence splitter encodes a text differently
+BATCH_CHARS = 2**19  # characters that are tokenized at once
+# The cache is cleared when its fragments have this many characters, plus ENTRY_CHARS for each.
+MAX_CACHED_CHARS = 2**25
 ENTRY_CHARS = 32
 
-# Tokenizers made of these treat what stands between two spaces alone, whatever surrounds it.
-_LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD"}
-_LOCAL_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
-_LOCAL_FURTHER = _LOCAL_SPLITTERS | {"Punctuation", "Digits", "Split", "ByteLevel"}
+# Tokenizers that consist of these components encode the text between two spaces independently of
+# the text around it.
+_SEPARABLE_NORMALIZERS = {
+    "BertNormalizer",
+    "Lowercase",
+    "StripAccents",
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+}
+_SPACE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+_SEPARABLE_SPLITTERS = _SPACE_SPLITTERS | {"Punctuation", "Digits", "Split", "ByteLevel"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """All that decides what becomes of a text; it travels to the worker processes."""
+    """Everything that determines the encoding of a text; it is sent to the worker processes."""
 
-    backend: str  # the tokenizer as JSON; it neither cuts nor pads
+    backend: str  # the tokenizer as JSON, without truncation and padding
     vocab_size: int  # all ids are below this
     unk_id: int | None
     sentences: Sentences
@@ -47,7 +53,7 @@ class EncoderSettings:
     def from_tokenizer(
         cls, tokenizer: Tokenizer, sentences: Sentences, segmenter: Segmenter | None
     ) -> Self:
-        """The recipe for a tokenizer, whatever its folder says about lengths."""
+        """The settings for a tokenizer; its truncation and padding are ignored."""
         plain = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         plain.no_truncation()
         plain.no_padding()
@@ -61,28 +67,30 @@ class EncoderSettings:
 
     @property
     def fingerprint(self) -> Mapping[str, str | int | None]:
-        """What a fingerprint holds of it."""
-        words = self.segmenter
+        """The values that identify these settings in the fingerprint of a corpus."""
+        function = self.segmenter
         return {
             "rules": RULES_VERSION,
             "tokenizer": blake2b(self.backend.encode(), digest_size=16).hexdigest(),
             "sentences": self.sentences,
-            "segmenter": words and f"{words.__module__}.{getattr(words, '__qualname__', words)}",
+            "segmenter": function
+            and f"{function.__module__}.{getattr(function, '__qualname__', function)}",
         }
 
 
 class DocumentEncoder:
-    """Turns documents into ids.
+    """Encodes documents.
 
-    Running text repeats its words: where the tokenizer looks at nothing beyond a space, each
-    distinct piece between spaces is tokenized once and remembered, and a batch of sentences becomes
-    ids by looking its pieces up in a table. Elsewhere the piece is the sentence.
+    Words repeat in running text. If the tokenizer encodes the text between two spaces independently
+    of its context, such a fragment is tokenized once and its ids are cached: a batch of sentences
+    is encoded by looking up its fragments in a table. With other tokenizers, a fragment is a whole
+    sentence.
     """
 
     def __init__(self, settings: EncoderSettings) -> None:
         self._settings = settings
         self._backend = tokenizers.Tokenizer.from_str(settings.backend)
-        # "[MASK]" in a text is two brackets and a word, not an instruction.
+        # "[MASK]" in a text is two brackets and a word, not a special token.
         self._backend.encode_special_tokens = True
         self._is_separable = settings.segmenter is None and is_separable_at_spaces(
             json.loads(settings.backend)
@@ -90,29 +98,31 @@ class DocumentEncoder:
         self._clear_cache()
 
     def __call__(self, documents: Iterable[Document]) -> EncodedDocuments:
-        """The ids of some documents."""
-        parts: list[tuple[Array, Array, Array]] = []
-        owners: list[int] = []
+        """Encode some documents."""
+        encoded: list[tuple[Array, Array, Array]] = []
+        document_numbers: list[int] = []  # of each sentence
         batch: list[str] = []
-        size = number = 0
-        for number, document in enumerate(documents, 1):
+        size = count = 0
+        for count, document in enumerate(documents, 1):
             for sentence in chain.from_iterable(map(self._split_sentences, document)):
                 batch.append(sentence)
-                owners.append(number - 1)
+                document_numbers.append(count - 1)
                 size += len(sentence)
                 if size >= BATCH_CHARS:
-                    parts.append(self._encode_sentences(batch))
+                    encoded.append(self._encode_sentences(batch))
                     batch, size = [], 0
-        parts.append(self._encode_sentences(batch))
-        ids, starts, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        unknown = self._settings.unk_id
-        real = lengths > 0  # a sentence of control characters leaves nothing
+        encoded.append(self._encode_sentences(batch))
+        ids, starts, lengths = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
+        unk_id = self._settings.unk_id
+        has_tokens = lengths > 0  # a sentence of control characters has none
         return EncodedDocuments(
             ids=ids,
             word_starts=starts,
-            sentences=lengths[real],
-            documents=np.bincount(np.array(owners, np.int64)[real], minlength=number),
-            num_unknown=int(np.count_nonzero(ids == unknown)) if unknown is not None else 0,
+            sentences=lengths[has_tokens],
+            documents=np.bincount(
+                np.array(document_numbers, np.int64)[has_tokens], minlength=count
+            ),
+            num_unknown=int(np.count_nonzero(ids == unk_id)) if unk_id is not None else 0,
         )
 
     def _split_sentences(self, paragraph: bytes) -> list[str]:
@@ -122,53 +132,56 @@ class DocumentEncoder:
         return [line for line in text.splitlines() if line.strip()]
 
     def _clear_cache(self) -> None:
-        self._codes = _FragmentNumbers()
-        self._remembered = 0
+        self._numbers = _FragmentNumbers()
+        self._cached_chars = 0
+        # the table: ids and word starts of all fragments, one after another
         self._ids = _GrowingArray(choose_id_dtype(self._settings.vocab_size))
         self._starts = _GrowingArray(np.bool_)
-        self._firsts, self._counts = (
-            _GrowingArray(np.int64),
-            _GrowingArray(np.int64),
-        )  # of each piece
+        # index of the first token and number of tokens of each fragment
+        self._firsts, self._counts = _GrowingArray(np.int64), _GrowingArray(np.int64)
 
     def _encode_sentences(self, sentences: list[str]) -> tuple[Array, Array, Array]:
         """Ids, word starts and lengths of a batch of sentences."""
-        pieces = [s.split(" ") if self._is_separable else [s] for s in sentences]
-        codes = np.fromiter(map(self._codes.__getitem__, chain.from_iterable(pieces)), np.int64)
+        fragments = [s.split(" ") if self._is_separable else [s] for s in sentences]
+        numbers = np.fromiter(
+            map(self._numbers.__getitem__, chain.from_iterable(fragments)), np.int64
+        )
         self._tokenize_new()
-        counts = self._counts.values[codes]
+        counts = self._counts.values[numbers]
         ends = counts.cumsum()
-        # The k-th token of a piece lies k places after the piece's first in the table.
-        firsts = self._firsts.values[codes] - (ends - counts)
-        places = np.arange(counts.sum()) + np.repeat(firsts, counts)
-        edges = np.cumsum([0, *map(len, pieces)])
-        lengths = np.diff(np.concatenate([[0], ends])[edges])
-        encoded = self._ids.values[places], self._starts.values[places], lengths
-        if self._remembered > MAX_CACHED_CHARS:
+        # token k of a fragment is k rows after the fragment's first token in the table
+        firsts = self._firsts.values[numbers] - (ends - counts)
+        rows = np.arange(counts.sum()) + np.repeat(firsts, counts)
+        borders = np.cumsum([0, *map(len, fragments)])
+        lengths = np.diff(np.concatenate([[0], ends])[borders])
+        encoded = self._ids.values[rows], self._starts.values[rows], lengths
+        if self._cached_chars > MAX_CACHED_CHARS:
             self._clear_cache()
         return encoded
 
     def _tokenize_new(self) -> None:
-        """Tokenize the pieces met for the first time, and add them to the table."""
-        pieces, self._codes.new = self._codes.new, []
-        self._remembered += sum(map(len, pieces)) + ENTRY_CHARS * len(pieces)
-        encodings = self._backend.encode_batch(pieces, add_special_tokens=False)
+        """Tokenize the fragments that are not in the table yet, and add them."""
+        fragments, self._numbers.new = self._numbers.new, []
+        self._cached_chars += sum(map(len, fragments)) + ENTRY_CHARS * len(fragments)
+        encodings = self._backend.encode_batch(fragments, add_special_tokens=False)
         counts = np.array([len(encoding) for encoding in encodings], np.int64)
         self._firsts.extend(self._ids.used + counts.cumsum() - counts)
         self._counts.extend(counts)
         self._ids.extend(chain.from_iterable(encoding.ids for encoding in encodings))
-        self._starts.extend(chain.from_iterable(map(self._find_word_starts, pieces, encodings)))
+        self._starts.extend(chain.from_iterable(map(self._find_word_starts, fragments, encodings)))
 
-    def _find_word_starts(self, piece: str, encoding: tokenizers.Encoding) -> list[bool]:
-        """Whether a word starts, token by token."""
+    def _find_word_starts(self, fragment: str, encoding: tokenizers.Encoding) -> list[bool]:
+        """Whether each token starts a word."""
         words = encoding.word_ids
         starts = [True, *(before != word for before, word in pairwise(words))][: len(words)]
         if self._settings.segmenter is None:
             return starts
-        cuts = find_word_boundaries(piece, self._settings.segmenter)
+        boundaries = find_word_boundaries(fragment, self._settings.segmenter)
         return [
-            start and (first in cuts or not place)
-            for place, (start, (first, _)) in enumerate(zip(starts, encoding.offsets, strict=True))
+            is_start and (first in boundaries or not index)
+            for index, (is_start, (first, _)) in enumerate(
+                zip(starts, encoding.offsets, strict=True)
+            )
         ]
 
 
@@ -189,30 +202,30 @@ class _GrowingArray:
 
 
 class _FragmentNumbers(dict[str, int]):
-    """Numbers for pieces in the order they are met; `new` are those not yet in the table."""
+    """Numbers fragments in the order of their first lookup; `new` are not in the table yet."""
 
     def __init__(self) -> None:
         self.new: list[str] = []
 
-    def __missing__(self, piece: str) -> int:
-        self.new.append(piece)
-        return self.setdefault(piece, len(self))
+    def __missing__(self, fragment: str) -> int:
+        self.new.append(fragment)
+        return self.setdefault(fragment, len(self))
 
 
-def choose_id_dtype(vocabulary: int) -> type[np.uint16] | type[np.uint32]:
-    """The smallest type that holds every id."""
-    return np.uint16 if vocabulary <= 2**16 else np.uint32
+def choose_id_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The smallest dtype that can represent every id."""
+    return np.uint16 if vocab_size <= 2**16 else np.uint32
 
 
 def is_separable_at_spaces(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a text's ids are those of its pieces between spaces, one after another."""
+    """Whether encoding a text gives the same ids as encoding each part between two spaces."""
     normalizers = _list_components(tokenizer["normalizer"], "normalizers")
     splitters = _list_components(tokenizer["pre_tokenizer"], "pretokenizers")
     return (
-        all(name in _LOCAL_NORMALIZERS for name in normalizers)
+        all(name in _SEPARABLE_NORMALIZERS for name in normalizers)
         and splitters[:1] != []
-        and splitters[0] in _LOCAL_SPLITTERS
-        and all(name in _LOCAL_FURTHER for name in splitters)
+        and splitters[0] in _SPACE_SPLITTERS
+        and all(name in _SEPARABLE_SPLITTERS for name in splitters)
         and all(
             token["special"] or not (token["lstrip"] or token["rstrip"] or " " in token["content"])
             for token in tokenizer["added_tokens"]
@@ -220,37 +233,38 @@ def is_separable_at_spaces(tokenizer: Mapping[str, Any]) -> bool:
     )
 
 
-def _list_components(described: Mapping[str, Any] | None, inside: str) -> list[str]:
-    """The names of a tokenizer's parts, sequences laid open."""
-    if described is None:
+def _list_components(component: Mapping[str, Any] | None, key: str) -> list[str]:
+    """The names of a tokenizer's components; a sequence lists its own under `key`."""
+    if component is None:
         return []
-    if described["type"] != "Sequence":
-        return [described["type"]]
-    return [name for part in described[inside] for name in _list_components(part, inside)]
+    if component["type"] != "Sequence":
+        return [component["type"]]
+    return [name for part in component[key] for name in _list_components(part, key)]
 
 
 def find_word_boundaries(text: str, segmenter: Segmenter) -> set[int]:
-    """The places in a text where one of the segmenter's words begins or ends."""
-    cuts: set[int] = set()
+    """The character positions where a word of the segmenter begins or ends."""
+    boundaries: set[int] = set()
     position = 0
     for word in segmenter(text):
         first = text.find(word, position)
         if first < 0:
             raise InputError(
-                f"the segmenter gave {word!r}, which does not follow in {text[position:][:40]!r}",
-                fix="use one that cuts the text and changes nothing in it",
+                f"the segmenter returned {word!r}, which does not occur in the rest of the text, "
+                f"{text[position:][:40]!r}",
+                fix="use a segmenter that splits the text without changing it",
             )
         position = first + len(word)
-        cuts.update((first, position))
-    return cuts
+        boundaries.update((first, position))
+    return boundaries
 
 
 def segment_with_jieba(text: str) -> list[str]:
-    """Chinese words by jieba, for masking whole words."""
+    """Segment Chinese text into words with jieba, for whole-word masking."""
     try:
         import jieba
     except ImportError as error:
-        raise MissingExtraError("cutting Chinese text into words", extra="chinese") from error
+        raise MissingExtraError("splitting Chinese text into words", extra="chinese") from error
     words: list[str] = jieba.lcut(text)
     return words
 

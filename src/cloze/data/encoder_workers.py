@@ -1,4 +1,4 @@
-"""Processes that turn documents into shards.
+"""Worker processes that encode documents and write them as shards.
 
 Each worker is a program of its own (`python -m cloze.data.encoder_workers`) and communicates
 through pipes. So neither a script that prepares a corpus nor a notebook needs `if __name__ ==
@@ -29,11 +29,11 @@ from cloze.errors import ClozeError, ConfigError, InputError
 
 
 class EncoderWorkers:
-    """Some processes with one recipe; each starts when there is work for it."""
+    """Up to `count` processes with the same settings; each is started when there is work for it."""
 
-    def __init__(self, count: int, recipe: EncoderSettings) -> None:
-        self._recipe = settings_to_json(recipe)
-        self._threads = ThreadPoolExecutor(count)  # one waits for each process
+    def __init__(self, count: int, settings: EncoderSettings) -> None:
+        self._settings = settings_to_json(settings)
+        self._threads = ThreadPoolExecutor(count)  # each thread waits for one process
         self._idle: SimpleQueue[_WorkerProcess] = SimpleQueue()
 
     def __enter__(self) -> Self:
@@ -51,16 +51,16 @@ class EncoderWorkers:
                 self._idle.get_nowait().close()
 
     def write_shard(self, path: Path, documents: list[Document]) -> "Future[None]":
-        """Have the documents written as a shard."""
-        return self._threads.submit(self._write, path, documents)
+        """Encode documents and write them as a shard, in a worker process."""
+        return self._threads.submit(self._run, path, documents)
 
-    def _write(self, path: Path, documents: list[Document]) -> None:
+    def _run(self, path: Path, documents: list[Document]) -> None:
         try:
             worker = self._idle.get_nowait()
         except Empty:
-            worker = _WorkerProcess(self._recipe)
+            worker = _WorkerProcess(self._settings)
         try:
-            worker.write(path, documents)
+            worker.write_shard(path, documents)
         except BaseException:
             worker.close()
             raise
@@ -68,14 +68,14 @@ class EncoderWorkers:
 
 
 class _WorkerProcess:
-    """One process, seen from outside."""
+    """The parent's side of a worker process."""
 
-    def __init__(self, recipe: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self._process = Popen(
             [sys.executable, "-m", "cloze.data.encoder_workers"],
             stdin=PIPE,
             stdout=PIPE,
-            # The cores are shared out already, and what is imported here is imported there.
+            # one core for each process; the same import path as in the parent
             env={
                 **os.environ,
                 "TOKENIZERS_PARALLELISM": "false",
@@ -85,10 +85,10 @@ class _WorkerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        with suppress(BrokenPipeError):  # told when there is no answer
-            send_message(self._input, recipe)
+        with suppress(BrokenPipeError):  # reported when there is no answer
+            send_message(self._input, settings)
 
-    def write(self, path: Path, documents: list[Document]) -> None:
+    def write_shard(self, path: Path, documents: list[Document]) -> None:
         sizes = [[len(paragraph) for paragraph in document] for document in documents]
         with suppress(BrokenPipeError):
             send_message(
@@ -100,13 +100,14 @@ class _WorkerProcess:
         if not answer:
             raise ClozeError(
                 f"a worker process died ({self._wait_for_exit()})",
-                fix="use fewer workers if memory is short; finished shards are kept",
+                fix="run the same command again with fewer workers if memory ran out; finished "
+                "shards are kept",
             )
-        failed = json.loads(answer)
-        if "errno" in failed:
-            raise OSError(failed["errno"], failed["strerror"], failed["filename"])
-        if "problem" in failed:
-            raise InputError(failed["problem"], fix=failed["fix"])
+        error = json.loads(answer)
+        if "errno" in error:
+            raise OSError(error["errno"], error["strerror"], error["filename"])
+        if "problem" in error:
+            raise InputError(error["problem"], fix=error["fix"])
 
     def close(self) -> None:
         with suppress(BrokenPipeError):
@@ -119,20 +120,21 @@ class _WorkerProcess:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def settings_to_json(recipe: EncoderSettings) -> Mapping[str, Any]:
-    """What a worker is told at first; a segmenter goes by its name."""
-    words = recipe.segmenter
-    name = words and f"{words.__module__}:{getattr(words, '__qualname__', '')}"
-    if name and _import_segmenter(name) is not words:
+def settings_to_json(settings: EncoderSettings) -> Mapping[str, Any]:
+    """The first message to a worker; the segmenter is sent as its import path."""
+    segmenter = settings.segmenter
+    name = segmenter and f"{segmenter.__module__}:{getattr(segmenter, '__qualname__', '')}"
+    if name and _import_segmenter(name) is not segmenter:
         raise ConfigError(
-            f"worker processes cannot import the segmenter {words!r}",
-            fix="define it by name in a module, not in a script, or use one worker",
+            f"worker processes cannot import the segmenter {segmenter!r}",
+            fix="define it as a function of an importable module, not in a script, or use one "
+            "worker",
         )
     return {
-        "backend": recipe.backend,
-        "vocab_size": recipe.vocab_size,
-        "unk_id": recipe.unk_id,
-        "sentences": recipe.sentences,
+        "backend": settings.backend,
+        "vocab_size": settings.vocab_size,
+        "unk_id": settings.unk_id,
+        "sentences": settings.sentences,
         "segmenter": name,
     }
 
@@ -143,9 +145,9 @@ def _import_segmenter(name: str) -> Segmenter | None:
 
 
 def send_message(stream: IO[bytes], header: Mapping[str, Any], payload: bytes = b"") -> None:
-    """One message: how long its header is, the header, then the payload that it describes."""
-    head = json.dumps(header).encode()
-    stream.write(len(head).to_bytes(8, "little") + head)
+    """Send a message: the length of the header, the header, and the payload."""
+    encoded = json.dumps(header).encode()
+    stream.write(len(encoded).to_bytes(8, "little") + encoded)
     stream.write(payload)
     stream.flush()
 
@@ -157,25 +159,24 @@ def _read_header(stream: IO[bytes]) -> dict[str, Any]:
 
 
 def _read_exactly(stream: IO[bytes], size: int) -> bytes:
-    """So many bytes. A parent that died while sending leaves fewer: no shard is made of those."""
-    found = stream.read(size)
-    if len(found) < size:
+    """Read `size` bytes; there are fewer if the parent died while it was sending."""
+    data = stream.read(size)
+    if len(data) < size:
         raise EOFError
-    return found
+    return data
 
 
 def _process_messages(source: IO[bytes], answers: IO[bytes]) -> None:
-    recipe = _read_header(source)
-    words = recipe.pop("segmenter")
-    encoder = DocumentEncoder(
-        EncoderSettings(**recipe, segmenter=_import_segmenter(words) if words else None)
-    )
+    settings = _read_header(source)
+    name = settings.pop("segmenter")
+    segmenter = _import_segmenter(name) if name else None
+    encode = DocumentEncoder(EncoderSettings(**settings, segmenter=segmenter))
     while True:
-        job = _read_header(source)
-        documents = [[_read_exactly(source, size) for size in sizes] for sizes in job["sizes"]]
+        header = _read_header(source)
+        documents = [[_read_exactly(source, size) for size in sizes] for sizes in header["sizes"]]
         answer: dict[str, Any] = {}
         try:
-            write_shard(Path(job["path"]), encoder(documents))
+            write_shard(Path(header["path"]), encode(documents))
         except OSError as error:
             answer = {name: getattr(error, name) for name in ("errno", "strerror", "filename")}
         except ClozeError as error:
@@ -185,11 +186,11 @@ def _process_messages(source: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Work until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    """Process messages until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints does not garble them
-    with suppress(BrokenPipeError, EOFError):  # the parent is gone, and its work is on disk
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep other output apart from the answers
+    with suppress(BrokenPipeError, EOFError):  # the parent has ended; finished shards are on disk
         _process_messages(sys.stdin.buffer, answers)
 
 

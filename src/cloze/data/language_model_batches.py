@@ -56,8 +56,8 @@ class LanguageModelBatch:
         names = ("inputs", "targets", "sample_ids", "keep_state")
         positions = np.array_split(np.arange(len(self.inputs)), min(parts, len(self.inputs)))
         return [
-            replace(self, **{name: getattr(self, name)[some] for name in names})
-            for some in positions
+            replace(self, **{name: getattr(self, name)[part] for name in names})
+            for part in positions
         ]
 
 
@@ -77,9 +77,9 @@ class ContextWindows:
         batch_size: int,
         seed: int = 0,
     ) -> None:
-        self._ids, self._reach, self._bos = ids, order - 1, bos_id
-        self._batch, self._seed = batch_size, seed
-        self._context_lengths = _context_lengths(ids, eos_id, self._reach)
+        self._ids, self._context_size, self._bos_id = ids, order - 1, bos_id
+        self._batch_size, self._seed = batch_size, seed
+        self._context_lengths = _context_lengths(ids, eos_id, self._context_size)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
         self.per_epoch = max(1, len(ids) // batch_size)
 
@@ -89,15 +89,15 @@ class ContextWindows:
         if epoch != self._epoch:
             rng = make_generator(self._seed, epoch, Purpose.ORDER)
             self._epoch, self._order = epoch, rng.permutation(len(self._ids))
-        chosen = np.arange(at * self._batch, (at + 1) * self._batch)
+        chosen = np.arange(at * self._batch_size, (at + 1) * self._batch_size)
         return self._make_batch(self._order[chosen % len(self._order)])
 
     def _make_batch(self, positions: Ints) -> LanguageModelBatch:
-        back = np.arange(self._reach, 0, -1)  # t
+        back = np.arange(self._context_size, 0, -1)  # t
         inside = back <= self._context_lengths[positions][:, None]  # b t
-        words = self._ids[np.where(inside, positions[:, None] - back, 0)]
+        tokens = self._ids[np.where(inside, positions[:, None] - back, 0)]
         return LanguageModelBatch(
-            inputs=np.where(inside, words, self._bos).astype(np.int64),
+            inputs=np.where(inside, tokens, self._bos_id).astype(np.int64),
             targets=self._ids[positions].astype(np.int64),
             sample_ids=positions,
             keep_state=np.ones(len(positions), np.float32),
@@ -111,7 +111,7 @@ class BPTTBatches:
     over (truncated backpropagation through time). The text is circular: each epoch begins at a
     random position, so that the splits and the remainder that is left out differ. The state of each
     row is reset before a batch with probability `reset_prob`, as in the code of Merity et al. 2018:
-    otherwise a model never learns to begin a text without context.
+    otherwise the model never sees the beginning of a text without context.
     """
 
     def __init__(
@@ -123,30 +123,30 @@ class BPTTBatches:
         reset_prob: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self._ids, self._length, self._reset, self._seed = ids, num_steps, reset_prob, seed
+        self._ids, self._num_steps, self._reset_prob, self._seed = ids, num_steps, reset_prob, seed
         self.per_epoch = max(1, len(ids) // (batch_size * num_steps))
         self._starts = np.arange(batch_size) * self.per_epoch * num_steps  # b
 
     def batch(self, step: int) -> LanguageModelBatch:
         """The batch of a step."""
         epoch, at = divmod(step, self.per_epoch)
-        begin = make_generator(self._seed, epoch, Purpose.ORDER).integers(len(self._ids))
+        offset = make_generator(self._seed, epoch, Purpose.ORDER).integers(len(self._ids))
         draws = make_generator(self._seed, epoch, Purpose.ORDER, at + 1).random(len(self._starts))
-        first = begin + self._starts + at * self._length
-        positions = first[:, None] + np.arange(self._length + 1)  # b (t+1)
-        words = self._ids[positions % len(self._ids)].astype(np.int64)
+        first = offset + self._starts + at * self._num_steps
+        positions = first[:, None] + np.arange(self._num_steps + 1)  # b (t+1)
+        tokens = self._ids[positions % len(self._ids)].astype(np.int64)
         return LanguageModelBatch(
-            inputs=np.ascontiguousarray(words[:, :-1]),
-            targets=np.ascontiguousarray(words[:, 1:]),
+            inputs=np.ascontiguousarray(tokens[:, :-1]),
+            targets=np.ascontiguousarray(tokens[:, 1:]),
             sample_ids=np.arange(len(first)),
-            keep_state=((draws >= self._reset) & (at > 0)).astype(np.float32),
+            keep_state=((draws >= self._reset_prob) & (at > 0)).astype(np.float32),
         )
 
 
-def _context_lengths(ids: StoredIds, end: int, most: int) -> NDArray[np.int16]:
-    """Number of tokens before each token in its sentence, at most `most`."""
+def _context_lengths(ids: StoredIds, eos_id: int, max_length: int) -> NDArray[np.int16]:
+    """Number of tokens before each token in its sentence, at most `max_length`."""
     positions = np.arange(len(ids))
-    begins = np.concatenate([[0], np.flatnonzero(ids[:-1] == end) + 1])  # of sentences
+    starts = np.concatenate([[0], np.flatnonzero(ids[:-1] == eos_id) + 1])  # of sentences
     first = np.zeros(len(ids), np.int64)
-    first[begins] = begins
-    return np.minimum(positions - np.maximum.accumulate(first), most).astype(np.int16)
+    first[starts] = starts
+    return np.minimum(positions - np.maximum.accumulate(first), max_length).astype(np.int16)

@@ -1,4 +1,4 @@
-"""Samples into batches of a fixed number of places, almost all of them filled."""
+"""Packs samples into batches of a fixed number of tokens with little padding."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -18,40 +18,40 @@ from cloze.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packing:
-    """Which samples go together."""
+    """Which samples form each batch."""
 
-    members: Ints  # sample numbers, batch after batch, longest first in each
-    starts: Ints  # where each batch begins among them, and their number
-    capacity: int
-    tokens: int
+    members: Ints  # sample ids, batch by batch, the longest first in each batch
+    starts: Ints  # start of each batch in `members`, and the number of samples
+    capacity: int  # token positions of a batch
+    tokens: int  # in all batches
 
     def __len__(self) -> int:
         """Number of batches."""
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> Ints:
-        """The samples of one batch."""
+        """The sample ids of a batch."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         return self.members[self.starts[number] : self.starts[number + 1]]
 
     @property
     def non_padding_fraction(self) -> float:
-        """The share of places with a token in them."""
+        """The fraction of the token positions that are not padding."""
         return self.tokens / (len(self) * self.capacity)
 
 
 def pack_sequences(lengths: Ints, capacity: int, *, window: int | None = PACKING_WINDOW) -> Packing:
-    """Fill batches of `capacity` places with sequences, nearly in order.
+    """Pack sequences into batches of at most `capacity` tokens, nearly in order.
 
-    The oldest sequence goes in as long as it fits; then gaps are filled with the longest of the
-    next `window` that fits; without a window they stay as they come. The same lengths always give
-    the same batches.
+    A batch takes the next sequence as long as it fits. It is then filled with the longest sequences
+    that fit among the next `window`. If `window` is None, sequences stay in order and gaps are not
+    filled. The result depends on the lengths alone.
     """
     if len(lengths) and lengths.max() > capacity:
         raise ConfigError(
-            f"a sequence of {lengths.max():,} tokens does not fit {capacity:,} places",
-            fix="raise the tokens of a batch, or shorten the samples",
+            f"a sequence of {lengths.max():,} tokens does not fit into a batch of {capacity:,}",
+            fix="increase the tokens per batch, or reduce the maximum length of the samples",
         )
     if window is None:
         members, starts = np.arange(len(lengths)), _pack_in_order(lengths, capacity)
@@ -63,7 +63,7 @@ def pack_sequences(lengths: Ints, capacity: int, *, window: int | None = PACKING
 
 
 def _pack_in_order(lengths: Ints, capacity: int) -> Ints:
-    """Where batches begin that take sequences as they come, until the next does not fit."""
+    """The start of each batch if sequences are packed in order, until the next does not fit."""
     ends = lengths.cumsum()
     starts = [0]
     while starts[-1] < len(lengths):
@@ -73,34 +73,38 @@ def _pack_in_order(lengths: Ints, capacity: int) -> Ints:
 
 
 def _pack_with_window(lengths: list[int], capacity: int, window: int) -> Iterator[list[int]]:
-    pool: list[tuple[int, int]] = []  # (length, -number), so that of equals the last is the oldest
-    used = bytearray(len(lengths))
-    oldest = ahead = 0
-    while oldest < len(lengths):
-        room = capacity
+    """The sequence numbers of each batch."""
+    # The window: sorted (length, -number), so that of equal lengths the first sequence is last.
+    candidates: list[tuple[int, int]] = []
+    is_packed = bytearray(len(lengths))
+    first = following = 0  # the first sequence that is not packed, and the one after the window
+    while first < len(lengths):
+        room = capacity  # remaining tokens
         chosen: list[tuple[int, int]] = []
         while True:
-            while ahead < len(lengths) and len(pool) < window:
-                insort(pool, (lengths[ahead], -ahead))
-                ahead += 1
-            while oldest < len(lengths) and used[oldest]:
-                oldest += 1
-            if oldest == len(lengths):
+            while following < len(lengths) and len(candidates) < window:
+                insort(candidates, (lengths[following], -following))
+                following += 1
+            while first < len(lengths) and is_packed[first]:
+                first += 1
+            if first == len(lengths):
                 break
-            fits = (lengths[oldest], -oldest)
-            place = bisect_left(pool, fits if fits[0] <= room else (room, 1)) - (fits[0] > room)
-            if place < 0:
+            if lengths[first] <= room:
+                index = bisect_left(candidates, (lengths[first], -first))
+            else:
+                index = bisect_left(candidates, (room, 1)) - 1  # the longest that fits
+            if index < 0:
                 break
-            fits = pool.pop(place)
-            chosen.append(fits)
-            used[-fits[1]] = 1
-            room -= fits[0]
-        # Equal lengths side by side let attention treat them as one block.
+            length, number = candidates.pop(index)
+            chosen.append((length, number))
+            is_packed[-number] = 1
+            room -= length
+        # sorted, because attention processes adjacent sequences of equal length together
         yield [-number for _, number in sorted(chosen, reverse=True)]
 
 
 class Epoch:
-    """The batches of one pass over the documents."""
+    """The batches of one epoch."""
 
     def __init__(self, samples: Samples, batching: Batching) -> None:
         self.samples = samples
@@ -114,14 +118,15 @@ class Epoch:
 
 
 class PackedBatches:
-    """Batches without end, epoch after epoch, found by the number of a step.
+    """An unlimited sequence of batches, epoch after epoch; a step is accessed by its number.
 
-    A step takes the next `per_step` batches, over the end of an epoch if need be, so every step is
-    full and no batch is left out. Processes share each step out: which samples it has does not
-    depend on their number.
+    A step consists of the next `per_step` batches. It may continue in the next epoch, so that every
+    step is complete and no batch is left out. The batches of a step are distributed over the
+    processes: its samples do not depend on the number of processes.
 
-    Epochs differ a little in size, so finding a step means knowing the sizes of those before it.
-    Whoever keeps `sizes` and sets it when a run is resumed saves planning them again.
+    Epochs have slightly different numbers of batches, so the position of a step depends on the
+    sizes of all earlier epochs. To resume a run without planning those again, restore
+    `epoch_sizes`.
     """
 
     def __init__(
@@ -133,32 +138,32 @@ class PackedBatches:
     ) -> None:
         self._split, self._tokenizer, self._sampling = split, tokenizer, sampling
         self.batching = batching
-        self.epoch_sizes: list[int] = []  # batches in each epoch so far
+        self.epoch_sizes: list[int] = []  # number of batches of each epoch that was planned
         self._epochs: dict[int, Epoch] = {}
         self._prefetched: dict[int, Future[Epoch]] = {}
 
     def epoch(self, number: int) -> Epoch:
-        """One pass over the documents."""
+        """The batches of an epoch."""
         if number not in self._epochs:
-            # A step may need two epochs, and a plan takes seconds: the last one stays.
+            # A step may need two epochs, and planning one takes seconds: keep the last one.
             self._epochs = dict([*self._epochs.items()][-1:])
-            ahead = self._prefetched.pop(number, None)
-            self._epochs[number] = self._plan_epoch(number) if ahead is None else ahead.result()
+            future = self._prefetched.pop(number, None)
+            self._epochs[number] = self._plan_epoch(number) if future is None else future.result()
         return self._epochs[number]
 
     def prefetch_epoch(self, number: int) -> None:
-        """Plan an epoch while others are learned, so that nobody waits for it later."""
+        """Plan an epoch in a background thread, so that training does not wait for it later."""
         if number not in self._epochs and number not in self._prefetched:
-            planner = ThreadPoolExecutor(1)
-            self._prefetched[number] = planner.submit(self._plan_epoch, number)
-            planner.shutdown(wait=False)
+            executor = ThreadPoolExecutor(1)
+            self._prefetched[number] = executor.submit(self._plan_epoch, number)
+            executor.shutdown(wait=False)
 
     def _plan_epoch(self, number: int) -> Epoch:
         samples = Samples(self._split, self._tokenizer, self._sampling, epoch=number)
         return Epoch(samples, self.batching)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """The epoch of a batch, counted over all of them, and its number there."""
+        """The epoch of a batch that is numbered over all epochs, and its index in that epoch."""
         for epoch in count():
             if epoch == len(self.epoch_sizes):
                 self.epoch_sizes.append(len(self.epoch(epoch)))
@@ -168,22 +173,22 @@ class PackedBatches:
         return epoch, number
 
     def batch(self, number: int) -> PackedBatch:
-        """One batch, counted over all epochs."""
-        epoch, place = self.locate(number)
-        return self.epoch(epoch)[place]
+        """The batch with this number, over all epochs."""
+        epoch, index = self.locate(number)
+        return self.epoch(epoch)[index]
 
     def step(self, number: int, *, rank: int = 0, world_size: int = 1) -> list[PackedBatch]:
-        """This process's batches of a step."""
+        """The batches of a step for one process."""
         return [
             self.batch(one) for one in self.batch_numbers(number, rank=rank, world_size=world_size)
         ]
 
     def batch_numbers(self, step: int, *, rank: int = 0, world_size: int = 1) -> range:
-        """The numbers of this process's batches of a step."""
+        """The numbers of the batches of a step for one process, over all epochs."""
         size = self.batching.per_step
         if size % world_size:
             raise ConfigError(
-                f"{size} batches a step cannot be shared by {world_size} processes",
+                f"{size} batches per step cannot be distributed evenly over {world_size} processes",
                 fix=f"make per_step a multiple of {world_size}",
             )
         return range(step * size + rank, (step + 1) * size, world_size)

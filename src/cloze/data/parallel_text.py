@@ -27,22 +27,22 @@ SIZE_MULTIPLE = 8  # of padded rows and columns, so that few shapes occur
 
 
 def read_all_lines(path: PathLike) -> list[Row]:
-    """Every line of a file, including blank ones; compressed files are recognized by their ending.
+    """Read every line of a file, including blank ones; files are decompressed by their ending.
 
     `-` is standard input.
     """
     if os.fspath(path) == "-":
         return list(read_rows("-"))
-    place = Path(path)
-    if not place.exists():
+    file = Path(path)
+    if not file.exists():
         raise InputError(f"{path}: no such file", fix="check the path")
-    found: list[Row] = []
-    with open_binary(place) as stream:
+    rows: list[Row] = []
+    with open_binary(file) as stream:
         for row in read_plain_text(TextLines(stream, str(path))):
             if isinstance(row, InputError):
                 raise row
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ def load_parallel_text(
             fix="check that the files are not empty",
         )
     return ParallelText(
-        source=[one for one, _ in pairs],
-        target=[other for _, other in pairs],
+        source=[sentence for sentence, _ in pairs],
+        target=[sentence for _, sentence in pairs],
         num_blank=first - len(pairs),
     )
 
@@ -108,9 +108,8 @@ class TranslationBatch:
     source_lengths: Ints  # b
     target_lengths: Ints  # b
     sample_ids: Ints  # b
-    scheduled_sampling_prob: float = (
-        0.0  # probability that an input token is the model's own prediction
-    )
+    # probability that an input token is the model's own prediction
+    scheduled_sampling_prob: float = 0.0
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -138,20 +137,20 @@ class TranslationBatch:
         source token, because attention over no token is NaN, and no target (IGNORE_INDEX).
         """
         rows = _round_up(len(self), multiple)
-        real = _padding_mask(self.source_lengths, rows, multiple)
-        has_target = _padding_mask(self.target_lengths, rows, multiple)
+        is_source = _padding_mask(self.source_lengths, rows, multiple)
+        is_target = _padding_mask(self.target_lengths, rows, multiple)
         source, targets = (
-            np.zeros(real.shape, np.int64),
-            np.full(has_target.shape, IGNORE_INDEX, np.int64),
+            np.zeros(is_source.shape, np.int64),
+            np.full(is_target.shape, IGNORE_INDEX, np.int64),
         )
-        source[real], targets[has_target] = self.source, self.target
-        real[len(self) :, 0] = True
-        found: dict[str, NDArray[Any]] = {
+        source[is_source], targets[is_target] = self.source, self.target
+        is_source[len(self) :, 0] = True
+        arrays: dict[str, NDArray[Any]] = {
             "source": source,
-            "attention_mask": real,
+            "attention_mask": is_source,
             "targets": targets,
         }
-        return found | (
+        return arrays | (
             {"scheduled_sampling_prob": np.array(self.scheduled_sampling_prob, np.float32)}
             if self.scheduled_sampling_prob
             else {}
@@ -217,7 +216,7 @@ class TranslationBatches:
         order = np.argsort(self._sizes, kind="stable")
         return [self._make_batch(order[first:last]) for first, last in self._bounds]
 
-    def _make_batch(self, chosen: Ints, own: float = 0.0) -> TranslationBatch:
+    def _make_batch(self, chosen: Ints, scheduled_sampling_prob: float = 0.0) -> TranslationBatch:
         source, target = ([side[n] for n in chosen] for side in (self._source, self._target))
         return TranslationBatch(
             source=np.concatenate(source).astype(np.int64),
@@ -225,7 +224,7 @@ class TranslationBatches:
             source_lengths=np.array([len(one) for one in source], np.int64),
             target_lengths=np.array([len(one) for one in target], np.int64),
             sample_ids=chosen,
-            scheduled_sampling_prob=own,
+            scheduled_sampling_prob=scheduled_sampling_prob,
         )
 
 
@@ -239,10 +238,10 @@ def _batch_starts(sizes: Ints, batch_tokens: int) -> list[int]:
 
 
 def _padding_mask(lengths: Ints, rows: int, multiple: int) -> Bools:
-    """The mask of real tokens in a padded array with so many rows."""
-    filled = np.zeros((rows, 1), np.int64)
-    filled[: len(lengths), 0] = lengths
-    return np.arange(_round_up(int(lengths.max()), multiple)) < filled
+    """True for the tokens of a padded array with so many rows, False for padding."""
+    row_lengths = np.zeros((rows, 1), np.int64)
+    row_lengths[: len(lengths), 0] = lengths
+    return np.arange(_round_up(int(lengths.max()), multiple)) < row_lengths
 
 
 N = TypeVar("N", int, Ints)

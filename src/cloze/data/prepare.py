@@ -1,4 +1,4 @@
-"""Text to a corpus, once: in parallel, with bounded memory, and from where it stopped if killed."""
+"""Prepares a corpus from text: in parallel, in bounded memory; interrupted runs can be resumed."""
 
 import json
 import os
@@ -38,7 +38,7 @@ from cloze.text.tokenizer import Tokenizer
 
 
 def resolve_segmenter(options: CorpusOptions) -> Segmenter | None:
-    """The segmenter of the options, called once: a missing library shows here, not in a worker."""
+    """The segmenter of the options. It is called once here, to report a missing library early."""
     segmenter = options.segmenter
     if isinstance(segmenter, str):
         segmenter = SEGMENTERS[segmenter]
@@ -49,15 +49,15 @@ def resolve_segmenter(options: CorpusOptions) -> Segmenter | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationProgress:
-    """How far a preparation has come."""
+    """The progress of a preparation."""
 
-    file: str  # being read
-    bytes: int  # of text
+    file: str  # that is being read
+    bytes: int  # of text, so far
     documents: int
     sentences: int
     tokens: int
     shards: int
-    reused: int  # of the shards: they were there already
+    reused: int  # shards that already existed
 
 
 def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
@@ -70,86 +70,85 @@ def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
     progress: Callable[[PreparationProgress], object] | None = None,
     on_skip: Callable[[InputError], object] | None = None,
 ) -> Corpus:
-    """Make a corpus of text, or open the one already made of the same text in the same way.
+    """Prepare a corpus from text, or open it if it was already prepared from the same text.
 
-    The result does not depend on the number of workers. A run that was stopped goes on with the
-    shards it has; when texts, tokenizer or options have changed, only what that touches is done
-    again.
+    The result does not depend on the number of workers. An interrupted run continues with the
+    shards that exist; if the text, tokenizer or options have changed, only the shards that are
+    affected are written again.
 
     Args:
-        sources: what `cloze.data.sources.read_rows` reads.
-        tokenizer: gives the ids.
-        folder: where the corpus will be; made if missing.
+        sources: files, folders, globs or iterables, as for `cloze.data.sources.read_rows`.
+        tokenizer: the tokenizer that encodes the text.
+        folder: folder of the corpus; it is created if it does not exist.
         options: see `CorpusOptions`.
-        workers: processes; as many as this one may use cores, when left out.
-        progress: called after every shard.
-        on_skip: is told what is wrong with each row that is passed over (`options.skip_bad`).
+        workers: number of processes (default: the available cores).
+        progress: called with the progress after every shard.
+        on_skip: called with the error of each row that is skipped (`options.skip_bad`).
     """
     path, options = Path(folder), options or CorpusOptions()
-    recipe = EncoderSettings.from_tokenizer(
+    settings = EncoderSettings.from_tokenizer(
         tokenizer, options.sentences, resolve_segmenter(options)
     )
-    fingerprint, stable = _compute_fingerprint(sources, recipe, options)
-    if stable and (ready := _find_by_fingerprint(path, fingerprint)):
+    fingerprint, is_comparable = _compute_fingerprint(sources, settings, options)
+    if is_comparable and (ready := _find_by_fingerprint(path, fingerprint)):
         return ready
     try:
         with _lock_folder(path):
-            if stable and (
-                ready := _find_by_fingerprint(path, fingerprint)
-            ):  # made while we waited
+            # another process may have prepared it while this one waited for the lock
+            if is_comparable and (ready := _find_by_fingerprint(path, fingerprint)):
                 return ready
-            job = _Preparation(path, recipe, options, workers or _count_cores(), on_skip)
-            for step in job.run(sources):
+            preparation = _Preparation(path, settings, options, workers or _count_cores(), on_skip)
+            for state in preparation.run(sources):
                 if progress:
-                    progress(step)
-            job.finish(fingerprint)
+                    progress(state)
+            preparation.finish(fingerprint)
             return Corpus.open(path)
     except OSError as error:
         raise convert_write_error(path, error) from error
 
 
 def find_corpus_by_digest(folder: str | PathLike[str], digest: str) -> Corpus | None:
-    """The corpus in a folder, if every byte is there and it is the one with this digest."""
+    """The corpus in a folder, if it is intact and has this digest."""
     return _open_if_intact(Path(folder), lambda corpus: corpus.digest == digest)
 
 
 class _Preparation:
-    """One preparation: what to do, and what came of it so far."""
+    """The state of one preparation."""
 
     def __init__(
         self,
         folder: Path,
-        recipe: EncoderSettings,
+        settings: EncoderSettings,
         options: CorpusOptions,
         workers: int,
         on_skip: Callable[[InputError], object] | None,
     ) -> None:
-        self._folder, self._settings, self._options = folder, recipe, options
+        self._folder, self._settings, self._options = folder, settings, options
         self._workers, self._on_skip = workers, on_skip
-        self._salt = json.dumps(recipe.fingerprint, sort_keys=True)
+        self._salt = json.dumps(settings.fingerprint, sort_keys=True)
         self._skipped = 0
         self._hashes = array("Q")  # of the documents
         self._paths: list[Path] = []  # of the shards
-        self._sentences: list[Array] = []  # tokens in each, shard by shard
-        self._documents: list[Array] = []  # sentences in each, shard by shard
-        self._words = self._unknown = 0
+        self._sentences: list[Array] = []  # number of tokens of each, by shard
+        self._documents: list[Array] = []  # number of sentences of each, by shard
+        self._num_words = self._num_unknown = 0
 
     def run(self, sources: Source | list[Source]) -> Iterator[PreparationProgress]:
-        """Write the shards, saying so after each."""
+        """Write the shards; yield the progress after each."""
         chunks = DocumentChunks(
             read_rows(sources, column=self._options.text_column, on_error=self._handle_error)
         )
         size = documents = sentences = tokens = reused = 0
-        for number, done in enumerate(self._write_shards(chunks), 1):
-            shard = read_shard(done.path)
-            self._add_shard(shard, continues=done.continues)
-            size += done.size
-            documents += len(shard.documents) - done.continues
+        for number, planned in enumerate(self._write_shards(chunks), 1):
+            shard = read_shard(planned.path)
+            self._add_shard(shard, continues=planned.continues)
+            size += planned.size
+            documents += len(shard.documents) - planned.continues
             sentences += len(shard.sentences)
             tokens += len(shard.ids)
-            reused += done.reused
+            reused += planned.is_reused
             yield PreparationProgress(
-                file=done.file,
+                file=planned.file,
                 bytes=size,
                 documents=documents,
                 sentences=sentences,
@@ -160,22 +159,24 @@ class _Preparation:
         self._hashes = chunks.hashes
 
     def finish(self, fingerprint: Mapping[str, Any]) -> None:
-        """Write the index, then the description; what is left of earlier corpora goes."""
-        nothing = [np.zeros(0, np.int64)]
+        """Write the index and the description, and remove the files of earlier corpora."""
+        empty = [np.zeros(0, np.int64)]
         lengths, counts = (
-            np.concatenate(arrays or nothing) for arrays in (self._sentences, self._documents)
+            np.concatenate(arrays or empty) for arrays in (self._sentences, self._documents)
         )
         if not len(lengths):
-            raise InputError("there is no text in the sources", fix="check what they hold")
-        real = counts > 0  # a document of control characters leaves nothing
-        hashes, counts = np.frombuffer(self._hashes, np.uint64)[real], counts[real]
-        begins = np.concatenate([[0], counts.cumsum()])  # d + 1
-        starts = np.concatenate([[0], lengths.cumsum()])  # s + 1
+            raise InputError(
+                "there is no text in the sources", fix="check that the files are not empty"
+            )
+        has_tokens = counts > 0  # a document of control characters has none
+        hashes, counts = np.frombuffer(self._hashes, np.uint64)[has_tokens], counts[has_tokens]
+        document_starts = np.concatenate([[0], counts.cumsum()])  # d + 1, in sentences
+        sentence_starts = np.concatenate([[0], lengths.cumsum()])  # s + 1, in tokens
         held_out = choose_held_out(hashes, self._options.hold_out)
         index = self._folder / SHARDS / f"index-{self._index_key(held_out)}.safetensors"
         arrays = {
-            "sentences": to_smallest_dtype(starts),
-            "documents": to_smallest_dtype(begins),
+            "sentences": to_smallest_dtype(sentence_starts),
+            "documents": to_smallest_dtype(document_starts),
             "held_out": held_out.view(np.uint8),
         }
         write_bytes(index, safetensors.numpy.save(arrays))
@@ -184,11 +185,11 @@ class _Preparation:
             documents=len(counts),
             held_out=int(held_out.sum()),
             sentences=len(lengths),
-            tokens=int(starts[-1]),
-            words=self._words,
-            unknown=self._unknown,
+            tokens=int(sentence_starts[-1]),
+            words=self._num_words,
+            unknown=self._num_unknown,
             longest_sentence=int(lengths.max()),
-            longest_document=int(np.diff(starts[begins]).max()),
+            longest_document=int(np.diff(sentence_starts[document_starts]).max()),
             bytes=sum(path.stat().st_size for path in files),
             skipped=self._skipped,
         )
@@ -200,14 +201,15 @@ class _Preparation:
             shards=self._paths,
         )
         write_json(self._folder / DESCRIPTION, description)
-        torn = self._folder.glob(f".{DESCRIPTION}.*")
-        for path in {*(self._folder / SHARDS).iterdir(), *torn} - files:
+        temporary = self._folder.glob(f".{DESCRIPTION}.*")  # left by a run that was killed
+        for path in {*(self._folder / SHARDS).iterdir(), *temporary} - files:
             path.unlink(missing_ok=True)
 
     def _index_key(self, held_out: NDArray[np.bool_]) -> str:
-        """A name for the index: other shards or another choice among the documents, another name.
+        """A hash of the shards and the held-out documents, for the file name of the index.
 
-        So a run that is killed before its last file leaves the corpus before it as it was.
+        A new index has a new name, so that a run that is killed before it writes the description
+        leaves the previous corpus intact.
         """
         digest = blake2b(held_out.tobytes(), digest_size=16)
         for path in self._paths:
@@ -230,23 +232,23 @@ class _Preparation:
             self._documents.append(documents)
         self._sentences.append(sentences)
         self._paths.append(shard.path)
-        self._words += int(np.unpackbits(shard.words).sum())
-        self._unknown += shard.num_unknown
+        self._num_words += int(np.unpackbits(shard.words).sum())
+        self._num_unknown += shard.num_unknown
 
     def _write_shards(self, chunks: Iterable[DocumentChunk]) -> Iterator["_PlannedShard"]:
-        """The shard of every chunk in order, made here or by workers."""
+        """Write the shard of every chunk, in order, in this process or in workers."""
         folder = self._folder / SHARDS
         folder.mkdir(exist_ok=True)
         chunks = iter(chunks)
-        first = list(islice(chunks, 2))
-        chunks = chain(first, chunks)
-        if self._workers == 1 or len(first) <= 1:
-            encoder = DocumentEncoder(self._settings)
+        head = list(islice(chunks, 2))
+        chunks = chain(head, chunks)
+        if self._workers == 1 or len(head) <= 1:
+            encode = DocumentEncoder(self._settings)
             for chunk in chunks:
-                done = self._plan_shard(chunk)
-                if not done.reused:
-                    write_shard(done.path, encoder(chunk.documents))
-                yield done
+                planned = self._plan_shard(chunk)
+                if not planned.is_reused:
+                    write_shard(planned.path, encode(chunk.documents))
+                yield planned
             return
         with EncoderWorkers(self._workers, self._settings) as workers:
             yield from self._write_in_parallel(chunks, workers)
@@ -256,20 +258,22 @@ class _Preparation:
     ) -> Iterator["_PlannedShard"]:
         waiting: deque[tuple[_PlannedShard, Future[None] | None]] = deque()
         for chunk in chunks:
-            done = self._plan_shard(chunk)
-            future = None if done.reused else workers.write_shard(done.path, chunk.documents)
-            waiting.append((done, future))
-            # One chunk in every worker and one more ready: memory does not grow with the corpus.
+            planned = self._plan_shard(chunk)
+            future = (
+                None if planned.is_reused else workers.write_shard(planned.path, chunk.documents)
+            )
+            waiting.append((planned, future))
+            # at most one chunk per worker and one more, so that memory use is bounded
             if len(waiting) > self._workers + 1:
                 yield _wait_for_shard(*waiting.popleft())
-        for done, future in waiting:
-            yield _wait_for_shard(done, future)
+        for planned, future in waiting:
+            yield _wait_for_shard(planned, future)
 
     def _plan_shard(self, chunk: DocumentChunk) -> "_PlannedShard":
         path = self._folder / SHARDS / f"{chunk.compute_key(self._salt)}.safetensors"
         return _PlannedShard(
             path=path,
-            reused=_is_intact_shard(path),
+            is_reused=_is_intact_shard(path),
             continues=chunk.continues,
             size=chunk.size,
             file=chunk.file,
@@ -278,34 +282,35 @@ class _Preparation:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedShard:
-    """A chunk whose shard is written, or about to be."""
+    """The shard of a chunk."""
 
     path: Path
-    reused: bool
-    continues: bool
-    size: int
-    file: str
+    is_reused: bool  # the file exists and is intact
+    continues: bool  # the first document continues the last one of the previous shard
+    size: int  # bytes of text
+    file: str  # of the last row
 
 
 def choose_held_out(hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
-    """Which documents are held out: those whose hash is low, so that others do not matter.
+    """Which documents are held out: those with low hashes, independently of the other documents.
 
-    Where a share is asked for, both parts have at least two, for a pair of sentences that do not
-    belong together takes two documents; of two or three documents each part has at least one.
+    If `fraction` is positive, the training and the held-out documents are at least two each,
+    because negative pairs of next sentence prediction need two documents; of two or three
+    documents, each part has at least one.
     """
-    chosen = hashes < np.uint64(int(fraction * 2.0**64))
-    least = min(2, len(hashes) // 2)
-    if fraction and least:
+    is_held_out = hashes < np.uint64(int(fraction * 2.0**64))
+    minimum = min(2, len(hashes) // 2)
+    if fraction and minimum:
         order = hashes.argsort(kind="stable")
-        chosen[order[:least]] = True
-        chosen[order[-least:]] = False
-    return chosen
+        is_held_out[order[:minimum]] = True
+        is_held_out[order[-minimum:]] = False
+    return is_held_out
 
 
-def _wait_for_shard(done: _PlannedShard, future: "Future[None] | None") -> _PlannedShard:
+def _wait_for_shard(planned: _PlannedShard, future: "Future[None] | None") -> _PlannedShard:
     if future is not None:
         future.result()
-    return done
+    return planned
 
 
 def _count_cores() -> int:
@@ -323,36 +328,37 @@ def _find_by_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> Corpus
     return _open_if_intact(folder, lambda corpus: corpus.fingerprint == fingerprint)
 
 
-def _open_if_intact(folder: Path, wanted: Callable[[Corpus], bool]) -> Corpus | None:
+def _open_if_intact(folder: Path, matches: Callable[[Corpus], bool]) -> Corpus | None:
     try:
         corpus = Corpus.open(folder)
-    except FolderError:  # none yet, or damaged: what is whole will be kept
+    except FolderError:  # missing or damaged; intact shards are kept
         return None
-    # a changed byte would be learned from in silence: reading all of it once is a small price
-    return corpus if wanted(corpus) and corpus.is_intact() else None
+    # check the contents once, because training would not notice damaged text
+    return corpus if matches(corpus) and corpus.is_intact() else None
 
 
 def _compute_fingerprint(
-    sources: Source | list[Source], recipe: EncoderSettings, options: CorpusOptions
+    sources: Source | list[Source], settings: EncoderSettings, options: CorpusOptions
 ) -> tuple[Mapping[str, Any], bool]:
-    """What a corpus is made of and how; and whether that alone can tell it from another."""
+    """The inputs and settings of a corpus, and whether all inputs are files."""
     inputs = fingerprint_files(sources)
     chosen = {
         "hold_out": options.hold_out,
         "column": options.text_column,
         "skip_bad": options.skip_bad,
     }
-    return {"inputs": inputs or [], **recipe.fingerprint, **chosen}, inputs is not None
+    return {"inputs": inputs or [], **settings.fingerprint, **chosen}, inputs is not None
 
 
 def check_corpus_folder(folder: Path) -> None:
-    """Refuse a place that holds something other than a corpus."""
+    """Raise if the folder contains something other than a corpus."""
     if folder.exists() and not folder.is_dir():
-        raise FolderError(f"{folder} is a file", fix="name a folder")
-    foreign = {path.name for path in folder.glob("[!.]*")} - {DESCRIPTION, SHARDS}
-    if foreign:
+        raise FolderError(f"{folder} is a file", fix="choose a folder")
+    others = {path.name for path in folder.glob("[!.]*")} - {DESCRIPTION, SHARDS}
+    if others:
         raise FolderError(
-            f"{folder} holds something else ({min(foreign)})", fix="name a new or an empty folder"
+            f"{folder} contains files that do not belong to a corpus ({min(others)})",
+            fix="choose a new or an empty folder",
         )
 
 
@@ -362,18 +368,18 @@ def find_prepared_corpus(
     folder: str | PathLike[str],
     options: CorpusOptions | None = None,
 ) -> Corpus | None:
-    """The corpus in a folder, if it is whole and `prepare` would make the same."""
+    """The corpus in a folder, if it is intact and `prepare_corpus` would write the same."""
     options = options or CorpusOptions()
-    recipe = EncoderSettings.from_tokenizer(
+    settings = EncoderSettings.from_tokenizer(
         tokenizer, options.sentences, resolve_segmenter(options)
     )
-    fingerprint, stable = _compute_fingerprint(sources, recipe, options)
-    return _find_by_fingerprint(Path(folder), fingerprint) if stable else None
+    fingerprint, is_comparable = _compute_fingerprint(sources, settings, options)
+    return _find_by_fingerprint(Path(folder), fingerprint) if is_comparable else None
 
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time prepare a folder; the next then finds it ready."""
+    """Hold a lock, so that one process at a time prepares a folder."""
     check_corpus_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -78,7 +78,7 @@ def test_a_stopped_run_goes_on(tmp_path, many_shards):
 
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=stop)
-    with raises(FolderError, "prepared", fix="again"):
+    with raises(FolderError, "incomplete", fix="again"):
         Corpus.open(tmp_path / "c")
     seen = []
     prepare_corpus(source, tokenizer, tmp_path / "c", LINES, workers=1, progress=seen.append)
