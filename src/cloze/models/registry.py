@@ -208,6 +208,7 @@ for _family in (
         layout="cloze.interop.roberta:ROBERTA",
         capabilities=encoder_capabilities,
         recipe="laptop",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
         name="xlm-roberta",
@@ -218,6 +219,7 @@ for _family in (
         layout="cloze.interop.roberta:XLM_ROBERTA",
         capabilities=encoder_capabilities,
         recipe="laptop",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
         name="ngram",
