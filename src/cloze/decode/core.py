@@ -1,6 +1,5 @@
 """What search and sampling share: the interface of a decoder, and the hypotheses they return."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -32,17 +31,3 @@ class Hypothesis:
     score: float  # the log-probability divided by the length normalization, by which beams rank
     log_probability: float  # of the tokens, and of eos if it was generated
     finished: bool  # False: it reached the maximum length without eos
-
-
-def average(length: int, alpha: float) -> float:
-    """length^α; with α = 1 the score is the mean over the tokens."""
-    return float(length**alpha)
-
-
-def wu(length: int, alpha: float) -> float:
-    """((5 + length) / 6)^α.  Wu et al. 2016, eq. 14."""
-    return float(((5 + length) / 6) ** alpha)
-
-
-LENGTH_NORMALIZATIONS: dict[str, Callable[[int, float], float]] = {"wu": wu, "average": average}
-"""What log-probabilities are divided by, so that short hypotheses have no advantage."""

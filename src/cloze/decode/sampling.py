@@ -4,32 +4,17 @@ b rows, t steps, v vocabulary.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cloze.config import in_range, number
+from cloze.config import in_range
+from cloze.decode.config import SamplingOptions
 from cloze.decode.core import Hypothesis, IncrementalDecoder, S
 from cloze.nn.utils import float64_device
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """Options of sampling; the filters are applied in this order: temperature, top-k, top-p."""
-
-    temperature: float = 1.0  # below 1 sharper, above 1 flatter; 0 is greedy
-    top_k: int | None = None  # only the k most probable tokens (Fan et al. 2018)
-    top_p: float = 1.0  # only the most probable tokens with total mass p (Holtzman et al. 2020)
-
-    def __post_init__(self) -> None:
-        number("temperature", self.temperature, 0.0, 1e3)
-        number("top_p", self.top_p, 1e-9, 1.0)
-        if self.top_k is not None:
-            in_range("top_k", self.top_k, 1, 1 << 30)
-
-
-def filter_probabilities(log_probs: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def filter_probabilities(log_probs: Tensor, sampling: SamplingOptions) -> tuple[Tensor, Tensor]:
     """Probabilities in descending order and their token ids, from log-probabilities: b v each.
 
     They sum to one; tokens that a filter excludes have probability 0.
@@ -57,7 +42,7 @@ def sample(  # noqa: PLR0913 - the options are keyword-only arguments
     decoder: IncrementalDecoder[S],
     state: S,
     tokens: Tensor,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     *,
     eos_id: int | None,
     max_length: int,

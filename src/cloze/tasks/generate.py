@@ -10,8 +10,9 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
+from cloze.decode.config import SamplingOptions
 from cloze.decode.core import Hypothesis
-from cloze.decode.sampling import Sampling, sample
+from cloze.decode.sampling import sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.tasks.inputs import check_texts, open_language_model
@@ -116,7 +117,7 @@ def generate(
             and every continuation has `max_new_tokens` tokens.
         seed: seed of the random numbers.
     """
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
