@@ -74,8 +74,8 @@ def generate(
         seed=seed,
     )
 
-    def generate_all(rows: "Sequence[Row]", **_: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return run([row.text for row in rows])
+    def generate_all(rows: "Sequence[Row]", **others: Any) -> "Sequence[Any]":  # noqa: ANN401
+        return run([row.text for row in rows], **others)
 
     with outcomes.predict(generate_all, inputs, ["text"], quiet=quiet) as results:
         (print_json_lines if as_json else print_generate)(results)

@@ -1,5 +1,6 @@
 """What search and sampling share: the interface of a decoder, and the hypotheses they return."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -20,6 +21,17 @@ class IncrementalDecoder(Protocol[S]):
 
     def reorder(self, state: S, indices: Tensor, /) -> S:
         """The state of the rows at `indices`; a row may occur once, several times or never."""
+        ...
+
+
+class PromptDecoder(IncrementalDecoder[S], Protocol[S]):
+    """A language model as a decoder; prompts of different lengths are decoded together."""
+
+    def start(self, prompts: Sequence[Sequence[int]], /) -> tuple[Tensor, S]:
+        """The last token of each prompt (b), and the state after the tokens before it.
+
+        `step(*start(prompts))` gives the log-probabilities of the token after each prompt.
+        """
         ...
 
 

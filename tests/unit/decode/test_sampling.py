@@ -27,17 +27,12 @@ class Constant:
 
 
 def drawn(how=None, rows=1, limit=1, eos=None, seed=0, logs=LOGS, never=()):
-    first = torch.zeros(rows, dtype=torch.long)
+    tokens = torch.zeros(rows, dtype=torch.long)
     rng = torch.Generator().manual_seed(seed)
+    draws = torch.rand(rows, limit, generator=rng, dtype=torch.float64)
+    sampling = how or SamplingOptions()
     return sample(
-        Constant(logs),
-        0,
-        first,
-        how or SamplingOptions(),
-        eos_id=eos,
-        max_length=limit,
-        rng=rng,
-        banned_ids=never,
+        Constant(logs), tokens, tokens, sampling, draws=draws, eos_id=eos, banned_ids=never
     )
 
 
