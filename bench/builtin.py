@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 import cloze
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import atomic_folder
 from cloze.checkpoint.source import BUILTIN
 from cloze.data.sources import read_rows
 from cloze.errors import InputError
@@ -83,7 +83,7 @@ def main() -> None:
                 "the folder is too large",
                 fix="use a smaller vocabulary, fewer layers or a smaller hidden size",
             )
-        with whole_folder(given.out, overwrite=given.force) as place:
+        with atomic_folder(given.out, overwrite=given.force) as place:
             shutil.copytree(made, place, dirs_exist_ok=True)
 
 

@@ -17,7 +17,12 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.make.translation import train_translator
-from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, compute_bleu, count_ngrams
+from cloze.metrics.bleu import (
+    compute_bleu,
+    compute_bleu_by_length,
+    compute_bleu_from_counts,
+    count_ngrams,
+)
 from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
@@ -266,9 +271,9 @@ def evaluate_test(
     out.write_text("".join(f"{one}\n" for one in said), encoding="utf-8")
     counts = count_ngrams(said, reference, tokenize=run.bleu)
     words = [len(text.split()) for text in source]
-    parts = bleu_by_length(counts, words, EDGES, tokenize=run.bleu)
+    parts = compute_bleu_by_length(counts, words, EDGES, tokenize=run.bleu)
     chosen = np.digitize(words, EDGES) - 1
-    whole = bleu_from_counts(counts, tokenize=run.bleu)
+    whole = compute_bleu_from_counts(counts, tokenize=run.bleu)
     return {
         "test": whole.score,
         "brevity": whole.brevity_penalty,

@@ -130,14 +130,18 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     peer_batches = pad_batches(singles, round(len(singles) / given.steps))
     places = sum(batch["input_ids"].numel() for batch in peer_batches)
     config = BertConfig.preset(size, vocab_size=tokenizer.vocab_size)
-    model = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
+    model = Model.from_config(
+        config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0)
+    )
     saved = model.save(folder / size / "model")
     sides: dict[str, Callable[[], float]] = {
         "transformers float32": theirs(saved, peer_batches, None),
         "cloze float32": ours(model, packed, None),
     }
     if not given.no_bf16:
-        again = Model.new(config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0))
+        again = Model.from_config(
+            config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0)
+        )
         sides["transformers bfloat16"] = theirs(saved, peer_batches, torch.bfloat16)
         sides["cloze bfloat16"] = ours(again, packed, torch.bfloat16)
     best = dict.fromkeys(sides, float("inf"))

@@ -90,7 +90,7 @@ def shape(vocabulary: int) -> dict[str, object]:
 def compare(given: argparse.Namespace) -> list[dict[str, object]]:
     base = cloze.load(given.model, device=given.device)
     base = replace(
-        base, tokenizer=base.tokenizer.with_max_length(min(given.max_length, base.limit))
+        base, tokenizer=base.tokenizer.with_max_length(min(given.max_length, base.max_length))
     )
     texts = list(islice(long_texts(given.data), given.texts))
     asked = mask_texts(base, texts) if "mlm" in base.task_heads else None
@@ -146,7 +146,7 @@ def mask_texts(
     rng = np.random.default_rng(0)
     inputs, places, targets = [], [], []
     for text in texts:
-        encoding = model.tokenizer.encode(text, max_length=model.limit, truncation="head")
+        encoding = model.tokenizer.encode(text, max_length=model.max_length, truncation="head")
         ids = list(encoding.ids)
         plain = [n for n, special in enumerate(encoding.special_tokens_mask) if not special]
         chosen = sorted(rng.permutation(plain)[: max(1, round(RATE * len(plain)))].tolist())

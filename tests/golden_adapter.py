@@ -217,7 +217,7 @@ def translate(model, inputs):
 
 def similar(model, inputs):
     words = inputs["words"]
-    unseen = inputs["unseen"] if model.config.grams is not None else []
+    unseen = inputs["unseen"] if model.config.char_ngrams is not None else []
     near = cloze.similar(model, [*words, *unseen], top=4)
     a, b, c = words[:3]
     return {

@@ -52,4 +52,4 @@ def neural_model(variety="nnlm", tokenizer=None, **changes) -> Model:
 def fresh_model(variety="nnlm", **changes) -> Model:
     """One as training begins with it."""
     made = neural_model(variety, **changes)
-    return Model.new(made.config, made.tokenizer, rng=torch.Generator().manual_seed(1))
+    return Model.from_config(made.config, made.tokenizer, rng=torch.Generator().manual_seed(1))

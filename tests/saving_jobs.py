@@ -18,7 +18,7 @@ import torch
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.state import SavedState, newest_state, read_state, save_state
+from cloze.checkpoint.state import SavedState, find_newest_state, read_state, save_state
 from cloze.checkpoint.task import Task
 from cloze.interop.sentence_transformers import Pooling
 from cloze.train.consumers import save_steps
@@ -35,18 +35,18 @@ def numbered(step: int, size: int = 4000) -> SavedState:
     return SavedState(
         step=step,
         tensors={"model": {"a": weights, "b": -weights}, "optimizer": {"a.moment": weights / 2}},
-        facts={"run": {"seed": 1}, "progress": {"step": step}},
+        metadata={"run": {"seed": 1}, "progress": {"step": step}},
     )
 
 
 def step_of(folder: Path) -> int:
     """The step of the newest whole state, after a look at all that is in it."""
-    path = newest_state(folder)
+    path = find_newest_state(folder)
     if path is None:
         return 0
     state = read_state(path)
     expected = numbered(state.step)
-    assert state.facts == expected.facts
+    assert state.metadata == expected.metadata
     for kind, tensors in expected.tensors.items():
         assert state.tensors[kind].keys() == tensors.keys()
         for name, tensor in tensors.items():
@@ -89,8 +89,8 @@ def kill_while_training(folder: Path, steps: int) -> None:
     while True:
         if not (child := os.fork()):
             _train(folder, steps)
-        before, status = newest_state(folder), None
-        while status is None and newest_state(folder) == before:
+        before, status = find_newest_state(folder), None
+        while status is None and find_newest_state(folder) == before:
             time.sleep(0.01)
             ended, status = os.waitpid(child, os.WNOHANG)
             status = status if ended else None
@@ -104,7 +104,7 @@ def kill_while_training(folder: Path, steps: int) -> None:
     assert killed, "it came to a kill"
     straight = new_state(tiny_bert(0.1), seed=3)
     steps_of(straight, steps)
-    expected, found = snapshot(straight, {}), read_state(newest_state(folder))
+    expected, found = snapshot(straight, {}), read_state(find_newest_state(folder))
     assert found.step == steps
     for kind, tensors in expected.tensors.items():
         same(found.tensors[kind], tensors)
@@ -158,11 +158,11 @@ def mark_of(folder: Path) -> int:
 def _facts(number: int) -> dict[str, Any]:
     policy = "window" if number % 2 else None  # with a cloze.json, and without
     labels = f"no {number}", f"yes {number}"
-    return {"labels": labels, "task": Task(name="classify", policy=policy)}
+    return {"labels": labels, "task": Task(name="classify", truncation=policy)}
 
 
 def _pooling(number: int) -> Pooling | None:
-    return Pooling(modes=("max",), limit=9) if number % 2 else None
+    return Pooling(modes=("max",), max_seq_length=9) if number % 2 else None
 
 
 def die_while_saving_into(folder: Path) -> None:

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from cloze.checkpoint.state import newest_state, read_state
+from cloze.checkpoint.state import find_newest_state, read_state
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.complete import recipe
 from cloze.make.resume import resume
@@ -50,6 +50,8 @@ def check_resumed(made, text, settings, out):
     (out / "model.safetensors").unlink()
     assert resume(out).steps == 6
     assert (out / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
-    ours, theirs = (read_state(newest_state(f / "state")).tensors["model"] for f in (out, made))
+    ours, theirs = (
+        read_state(find_newest_state(f / "state")).tensors["model"] for f in (out, made)
+    )
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

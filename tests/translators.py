@@ -82,7 +82,7 @@ def module_of(variety: str, seed: int = 0, scale: float = 0.4):
 def translator(variety: str = "transformer", size: int = 300, scale: float = 0.4) -> Model:
     """A scrambled model with a vocabulary."""
     tokenizer = train_joint_bpe(TEXTS, size)
-    made = Model.new(
+    made = Model.from_config(
         config_of(variety, tokenizer.vocab_size), tokenizer, rng=torch.Generator().manual_seed(0)
     )
     scramble(made.module, seed=2, scale=scale)

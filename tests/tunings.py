@@ -42,7 +42,7 @@ def body(family):
         "init_std": 0.1,
     }
     config = family(vocab_size=tokenizer.vocab_size, **shape)
-    return Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
+    return Model.from_config(config, tokenizer, rng=torch.Generator().manual_seed(0))
 
 
 def texts(count, seed=0):

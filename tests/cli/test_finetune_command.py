@@ -28,7 +28,7 @@ def here(tmp_path_factory):
         "init_std": 0.1,
     }
     config = BertConfig(vocab_size=tokenizer.vocab_size, **shape)
-    Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0)).save(folder / "base")
+    Model.from_config(config, tokenizer, rng=torch.Generator().manual_seed(0)).save(folder / "base")
     rows = [f"{first} {second}" for first in "abcdefg" for second in "abcdefghij"]
     lines = [f"{row}\t{'good' if 'a' in row else 'bad'}" for row in rows * 3]
     (folder / "train.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")

@@ -17,7 +17,7 @@ def place(tmp_path_factory):
     """Two classifiers, a model for pairs' data, and labelled files."""
     folder = tmp_path_factory.mktemp("judge")
     for name, seed in (("one", 0), ("two", 3)):
-        model = tiny_model("sequence", task=Task(name="classify", policy="head"))
+        model = tiny_model("sequence", task=Task(name="classify", truncation="head"))
         scramble(model.module, seed=seed, scale=0.5)
         model.save(folder / name)
     tiny_model("token", labels=("O", "B-X", "I-X")).save(folder / "tagger")

@@ -28,8 +28,7 @@ def test_every_kind_is_learned_and_opens_again(
 
 
 def test_options_reach_the_verb(run, corpus: Path, tmp_path: Path) -> None:
-    options = ["--size", "900", "--keep-case", "--byte-fallback", "--strip-accents"]
-    options += ["--min-count", "1"]
+    options = ["--size", "900", "--cased", "--byte-fallback", "--min-count", "1", "--strip-accents"]
     done = run("vocabulary", corpus, "--out", tmp_path / "v", *options)
     assert done.returncode == 0, done.stderr
     assert "kind\twordpiece\n" in done.stdout
@@ -87,7 +86,7 @@ def test_bad_rows_end_it_or_are_counted(run, corpus: Path, tmp_path: Path) -> No
         (["--kind", "unigram"], 2, "unigram"),
         (["--size", "3"], 1, ("error: ", "size", "3")),
         (
-            ["--text-column", "x", "--kind", "word", "--byte-fallback"],
+            ["--column", "x", "--kind", "word", "--byte-fallback"],
             1,
             ("byte_fallback", "wordpiece"),
         ),

@@ -110,7 +110,7 @@ def test_an_encoder_from_text_to_a_classifier(cloze, place):
     told = json.loads(cloze("info", base, "--json").stdout)
     assert (told["family"], set(told["capabilities"])) == (
         "toy-encoder",
-        {"fill", "embed", "tokenize"},
+        {"fill", "embed", "evaluate", "compare", "export", "tokenize"},
     )
     labelled = place / "labelled.tsv"
     cloze(
@@ -161,7 +161,7 @@ for config, heads in (
     (ToyEncoderConfig.preset("tiny", vocab_size=tokenizer.vocab_size), ["token"]),
     (ToyLanguageModelConfig(vocab_size=words, bos_id=1), []),
 ):
-    made = Model.new(config, tokenizer, heads, rng=rng)
+    made = Model.from_config(config, tokenizer, heads, rng=rng)
     folder = made.save({str(place)!r} + "/saved-" + "-".join([config.family, *heads]))
     again = cloze.load(folder)
     assert again.config == config and not again.report

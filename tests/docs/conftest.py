@@ -147,7 +147,7 @@ def copy_bert(out: Path) -> None:
 def copy_encoder(out: Path) -> None:
     """Without a head, as sentence-transformers folders are."""
     bert = cloze.load("runs/bert")
-    cloze.Model.new(bert.config, bert.tokenizer, rng=torch.Generator()).save(out)
+    cloze.Model.from_config(bert.config, bert.tokenizer, rng=torch.Generator()).save(out)
 
 
 def make_arpa(out: Path) -> None:

@@ -71,7 +71,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
 
 @pytest.mark.parametrize(
     "pooling",
-    [Pooling(modes=("mean",), normalize=True), Pooling(modes=("cls", "max"), limit=7)],
+    [Pooling(modes=("mean",), normalize=True), Pooling(modes=("cls", "max"), max_seq_length=7)],
     ids=lambda pooling: "+".join(pooling.modes),
 )
 def test_likeness_is_sentence_transformers_similarity(pooling, tmp_path):

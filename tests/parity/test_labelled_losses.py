@@ -34,7 +34,7 @@ def model_with(head, labels=("a", "b", "c"), problem=None):
         labels=labels,
         problem_type=problem,
     )
-    made = Model.new(config, tokenizer, (head,), rng=torch.Generator().manual_seed(0))
+    made = Model.from_config(config, tokenizer, (head,), rng=torch.Generator().manual_seed(0))
     scramble(made.module)
     return made
 

@@ -40,11 +40,13 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
     [
         Pooling(modes=("cls",)),
         Pooling(modes=("max",), normalize=True),
-        Pooling(modes=("cls", "max", "mean"), limit=7),
+        Pooling(modes=("cls", "max", "mean"), max_seq_length=7),
         Pooling(prompts={"a": "the cat: "}, default_prompt="a", normalize=True),
         Pooling(modes=("mean_sqrt_len_tokens",)),
         Pooling(modes=("weightedmean",), normalize=True),
-        Pooling(modes=("lasttoken", "mean_sqrt_len_tokens", "weightedmean", "cls"), limit=5),
+        Pooling(
+            modes=("lasttoken", "mean_sqrt_len_tokens", "weightedmean", "cls"), max_seq_length=5
+        ),
     ],
     ids=lambda pooling: "+".join(pooling.modes),
 )
@@ -80,11 +82,11 @@ def bert_with(pooling, tokenizer):
 
 
 def test_their_length_wins_over_the_tokenizers(tmp_path):
-    model = bert_with(Pooling(limit=64), tiny_tokenizer().with_max_length(32))
+    model = bert_with(Pooling(max_seq_length=64), tiny_tokenizer().with_max_length(32))
     folder = model.save(tmp_path / "m")
     texts = ["a b c d e f g h i j " * 5, "a b c d e f g h i j " * 9]  # of 52 and of 92 pieces
     peer = SentenceTransformer(str(folder), device="cpu")
-    assert peer.max_seq_length == cloze.load(folder).limit == 64
+    assert peer.max_seq_length == cloze.load(folder).max_length == 64
     assert np.abs(cloze.embed(cloze.load(folder), texts) - peer.encode(texts)).max() <= 1e-5
 
 
@@ -99,7 +101,7 @@ def test_prompts_and_similarity_come_through(tmp_path):
 
 
 def test_a_body_in_a_folder_of_its_own(tmp_path):
-    folder = bert_with(Pooling(limit=12), tiny_tokenizer()).save(tmp_path / "m")
+    folder = bert_with(Pooling(max_seq_length=12), tiny_tokenizer()).save(tmp_path / "m")
     (folder / "0_Transformer").mkdir()
     for file in [one for one in folder.iterdir() if one.is_file() and "modules" not in one.name]:
         file.rename(folder / "0_Transformer" / file.name)
@@ -116,6 +118,6 @@ def test_we_read_what_they_write(minilm, tmp_path):
     peer.save(str(tmp_path / "m"))
     model = cloze.load(tmp_path / "m")
     assert model.pooling.normalize
-    assert model.limit == 12
+    assert model.max_length == 12
     texts = ["A sentence that is surely longer than twelve of the pieces of it.", "Short."]
     assert np.abs(cloze.embed(model, texts) - peer.encode(texts)).max() <= 1e-5

@@ -91,7 +91,7 @@ class NumberRegressor(OnNumbers, Regressor):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    model = Model.new(CONFIG, tiny_tokenizer(), rng=torch.Generator().manual_seed(0))
+    model = Model.from_config(CONFIG, tiny_tokenizer(), rng=torch.Generator().manual_seed(0))
     return str(model.save(tmp_path_factory.mktemp("models") / "tiny"))
 
 

@@ -110,7 +110,7 @@ def test_answer_scores(tmp_path, family):
         expected = peer(**theirs)
     example = QuestionExample(question=question, context=context)
     (group,) = answer.encode_examples(
-        model, [example], Task(name="answer", policy="window", stride=4)
+        model, [example], Task(name="answer", truncation="window", overlap=4)
     )
     found = compute_logits(model, group, head="span")
     assert len(group) == len(theirs["input_ids"]) > 2
@@ -172,5 +172,7 @@ def test_pairs_are_cut_as_theirs(tmp_path):
     text, pair = "a b c d e f g h i j " * 3, "the cat sat"
     theirs = tokenizer(text, pair, truncation="longest_first", max_length=24)
     example = TextExample(text=text, pair=pair)
-    ((item,),) = classify.encode_examples(model, [example], Task(name="classify", policy="head"))
+    ((item,),) = classify.encode_examples(
+        model, [example], Task(name="classify", truncation="head")
+    )
     assert item.ids == theirs["input_ids"]

@@ -10,7 +10,7 @@ from cloze.metrics.word_vectors import (
     score_analogies,
     score_similarities,
 )
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import combine, odd_one_out, similar
 
@@ -47,7 +47,7 @@ def test_gensim_opens_ours(ours, tmp_path, binary):
     assert read.index_to_key == WORDS
     assert (read.vectors == ours.vectors).all()
     few = models.KeyedVectors.load_word2vec_format(str(path), binary=binary, limit=3)
-    assert (few.vectors == import_vectors(path, limit=3).module.vectors).all()
+    assert (few.vectors == import_vectors(path, max_words=3).module.vectors).all()
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -70,11 +70,11 @@ def test_glove_files_have_no_header(ours, theirs, tmp_path):
 
 @pytest.mark.parametrize("word", ["where", "a", "café", "北京市", "won't", "e" * 20])
 def test_n_grams_hash_as_in_fasttext(word):
-    grams = Grams(shortest=3, longest=6, buckets=2_000_000)
+    grams = CharNGrams(min_n=3, max_n=6, buckets=2_000_000)
     expected = [
         inner.ft_hash_bytes(gram) % 2_000_000 for gram in inner.compute_ngrams_bytes(word, 3, 6)
     ]
-    assert sorted(grams.of(word)) == sorted(expected)
+    assert sorted(grams.hash_ngrams(word)) == sorted(expected)
 
 
 def test_searches_give_the_same(ours, theirs):

@@ -28,7 +28,7 @@ def test_good_rows_stay_in_order_and_bad_ones_are_told(rows):
     assert kept == sorted(kept)
     assert sorted([*kept, *told]) == list(range(1, len(rows) + 1))
     for example in examples:
-        limit = len(MODEL.tokenizer.encode(example.text)) <= MODEL.limit
+        limit = len(MODEL.tokenizer.encode(example.text)) <= MODEL.max_length
         assert (example.origin.line in kept) == (limit and example.label in ("no", "yes"))
     alone = [predict(MODEL, [example])[0].label for example in made.examples]
     assert [one.label for one in made.predictions] == alone

@@ -28,7 +28,7 @@ FAMILY = st.sampled_from(["bert", "distilbert"])
 
 
 def task(name, policy="window"):
-    return Task(name=name, policy=policy)
+    return Task(name=name, truncation=policy)
 
 
 @settings(max_examples=60)
@@ -81,12 +81,12 @@ def test_any_words_have_their_tags_and_at_most_one_place(text, marks, context, d
     words = tuple(zip(cuts[::2], cuts[1::2], strict=False))
     tags = tuple(data.draw(st.sampled_from(LABELS)) for _ in words)
     examples = [TaggedExample(text=text, words=words, tags=tags)] * 2
-    asked = Task(name="tag", policy="window", context=context)
+    asked = Task(name="tag", truncation="window", context=context)
     for group in tag.encode_examples(model, examples, asked):
         places = [word for item in group for word in item.words]
         assert places == sorted(set(places))
         for item in group:
-            assert len(item.ids) == len(item.type_ids) <= model.limit
+            assert len(item.ids) == len(item.type_ids) <= model.max_length
             assert [LABELS[target] for target in item.targets] == [tags[w] for w in item.words]
             assert all(0 < place < len(item.ids) - 1 for place in item.positions)
     for one in tag.predict(model, examples, task=asked):
@@ -124,7 +124,7 @@ def test_targets_cover_the_answer(context, question, cut):
     whole = model.tokenizer.encode(context).tokens_in_span(start, end)
     (group,) = answer.encode_examples(model, [example], task("answer"))
     for item in group:
-        assert len(item.ids) <= model.limit
+        assert len(item.ids) <= model.max_length
         first, last = item.targets
         if (first, last) == (0, 0):
             continue

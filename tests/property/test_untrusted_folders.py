@@ -11,11 +11,11 @@ from hypothesis import settings as setting
 from hypothesis import strategies as st
 
 import cloze
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from grams import text_model
 from helpers import raises, tiny_model, word_model
 from languages import neural_model
@@ -24,15 +24,17 @@ from translators import translator
 WORDS = word_model(
     words=("a", "b"),
     vectors=np.ones((2, 4), np.float32),
-    grams=Grams(buckets=5),
-    gram_vectors=np.ones((5, 4), np.float32),
+    char_ngrams=CharNGrams(buckets=5),
+    ngram_vectors=np.ones((5, 4), np.float32),
 )
-READ = Features(width=16, kind="bilstm", hidden=4, depth=1)
-POOLING = Pooling(prompts={"a": "a: "}, default_prompt="a", limit=20)
+READ = FeatureSettings(input_size=16, kind="bilstm", hidden_size=4, num_layers=1)
+POOLING = Pooling(prompts={"a": "a: "}, default_prompt="a", max_seq_length=20)
 FOLDERS = {
-    "bert": lambda to: tiny_model("sequence", task=Task(name="classify", policy="head")).save(to),
+    "bert": lambda to: tiny_model("sequence", task=Task(name="classify", truncation="head")).save(
+        to
+    ),
     "features": lambda to: replace(
-        tiny_model(), task=Task(name="tag", features=READ), reader=new_reader(READ, 2)
+        tiny_model(), task=Task(name="tag", features=READ), reader=build_reader(READ, 2)
     ).save(to),
     "pooling": lambda to: replace(tiny_model(), pooling=POOLING).save(to),
     "distilbert": lambda to: tiny_model("mlm", family="distilbert").save(to),
@@ -116,8 +118,8 @@ def test_settings_are_not_trusted(folders, name, file, data):
         ("transformer", "config.json", ("vocab_size",), ("config.json", "vocab_size")),
         ("lstm", "config.json", ("bos_id",), ("config.json", "bos_id")),
         ("bert", "cloze.json", ("name",), ("cloze.json", "name")),
-        ("features", "cloze.json", ("features", "width"), "features.width"),
-        ("features", "cloze.json", ("features", "depth"), ("features.depth", "0")),
+        ("features", "cloze.json", ("features", "input_size"), "features.input_size"),
+        ("features", "cloze.json", ("features", "num_layers"), ("features.num_layers", "0")),
     ],
 )
 def test_what_is_missing_is_named(folders, name, file, where, said):

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from cloze.train.config import Word2VecVocabulary
 from cloze.train.word2vec.rules import build_alias_table, build_huffman_paths, noise_distribution
 from cloze.train.word2vec.vocabulary import join_phrases, split_text
@@ -93,12 +93,12 @@ def test_an_alias_table_gives_each_word_its_chance(counts, power):
 
 @given(st.text(max_size=30), st.integers(1, 4), st.integers(0, 3), st.integers(1, 1000))
 def test_n_grams_are_as_many_as_a_word_has(word, shortest, more, buckets):
-    grams = Grams(shortest=shortest, longest=shortest + more, buckets=buckets)
+    grams = CharNGrams(min_n=shortest, max_n=shortest + more, buckets=buckets)
     length = len(word) + 2
     expected = sum(max(length - n + 1, 0) for n in range(shortest, shortest + more + 1))
     if shortest == 1:
         expected -= 2  # < and > alone are none
-    found = grams.of(word)
+    found = grams.hash_ngrams(word)
     assert len(found) == expected
     assert all(0 <= row < buckets for row in found)
 

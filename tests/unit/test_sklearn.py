@@ -55,7 +55,7 @@ SURE = {
 
 @pytest.fixture(scope="module")
 def model():
-    made = Model.new(CONFIG, tiny_tokenizer(), rng=torch.Generator().manual_seed(0))
+    made = Model.from_config(CONFIG, tiny_tokenizer(), rng=torch.Generator().manual_seed(0))
     scramble(made.module)
     return made
 
@@ -250,7 +250,7 @@ def test_it_is_what_finetune_makes(folder, tmp_path):
         random_state=np.int64(5),
     ).fit(GOOD + BAD, [1] * 6 + [0] * 6)
     assert made.model_.task == expected.task
-    assert made.model_.limit == expected.limit == 5
+    assert made.model_.max_length == expected.max_length == 5
     theirs = made.model_.module.state_dict()
     for name, weight in expected.module.state_dict().items():
         assert torch.equal(theirs[name], weight), name

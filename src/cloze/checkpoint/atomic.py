@@ -1,4 +1,4 @@
-"""A folder appears whole or not at all."""
+"""Write folders atomically: all files of a folder appear together, or none of them."""
 
 import ctypes
 import errno
@@ -10,60 +10,61 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from cloze.checkpoint.source import UNPLACED
-from cloze.checkpoint.weights import SINGLE
+from cloze.checkpoint.source import PENDING_MODEL
+from cloze.checkpoint.weights import WEIGHTS_FILE
 from cloze.errors import FolderError
 from cloze.files import remove, sync_to_disk, temporary_name, temporary_sibling
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
 
 
 @contextmanager
-def model_told(folder: Path) -> Iterator[None]:
-    """Say what a full disk, or another refusal of the system, means while a model is written."""
+def translate_write_errors(folder: Path) -> Iterator[None]:
+    """Raise a `FolderError` with a fix if writing a model fails, such as on a full disk."""
+    resume = "a run with a saved state continues with --resume"
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if disk_full(error):
+        if is_disk_full(error):
             raise FolderError(
                 f"the disk is full: the model was not written to {folder}",
-                fix="free some space, then do it again; "
-                "a run with a saved state goes on with --resume",
+                fix=f"free some space, then try again; {resume}",
             ) from error
         raise FolderError(
             f"the model was not written to {folder}: {getattr(error, 'strerror', None) or error}",
-            fix="mend this, or name another place; a run with a saved state goes on with --resume",
+            fix=f"solve this problem or choose another folder; {resume}",
         ) from error
 
 
-def disk_full(error: Exception) -> bool:
-    """Whether that is why something was not written."""
-    # safetensors tells the kind of a failure in words only
-    return getattr(error, "errno", None) in _FULL or any(
-        f"os error {number}" in str(error) for number in _FULL
+def is_disk_full(error: Exception) -> bool:
+    """Whether an error means that the disk is full."""
+    # safetensors reports the error number in its message only
+    return getattr(error, "errno", None) in _DISK_FULL or any(
+        f"os error {number}" in str(error) for number in _DISK_FULL
     )
 
 
 @contextmanager
-def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary folder beside `target` that takes its name when all went well.
+def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder next to `target`, renamed to `target` at the end if nothing failed.
 
-    Every file is flushed to the disk before the name changes hands, and the parent after. Where the
-    system can swap two names at once, as Linux does on its own disks, a crash leaves the old folder
-    or the new one. Elsewhere the old one is moved aside first, and moved back if the new one cannot
-    take its place; a crash just between the two leaves it beside, as `.NAME.….old`.
+    Every file is flushed to the disk before the renaming, and the parent folder after it. If the
+    system can exchange two names in one step, as Linux does on its own file systems, a crash leaves
+    either the old folder or the new one. Elsewhere the old folder is renamed first, and renamed
+    back if the new one cannot be moved to `target`; a crash between these two steps leaves the old
+    folder next to it, as `.NAME.….old`.
     """
     if target.exists() and not overwrite and not _is_empty(target):
         raise FolderError(
-            f"{target} exists", fix="choose another name, or allow it to be overwritten (--force)"
+            f"{target} already exists", fix="choose another name, or overwrite it with --force"
         )
-    named, target = target, Path(os.path.realpath(target))  # a link stays one
+    given, target = target, Path(os.path.realpath(target))  # a symbolic link is kept
     try:
         with temporary_sibling(target, folder=True) as work:
             yield work
             files = sorted(work.rglob("*"))
-            _as_umask(work, files)
+            _apply_umask(work, files)
             for path in (*files, work):
                 sync_to_disk(path)
             if not target.exists():
@@ -72,9 +73,9 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
                 _replace(work, target)
             sync_to_disk(target.parent)
     except OSError as error:
-        hiding = f"{target.parent}/.{target.name}."
-        if error.filename is None or str(error.filename).startswith(hiding):
-            error.filename = os.fspath(named)
+        temporary = f"{target.parent}/.{target.name}."
+        if error.filename is None or str(error.filename).startswith(temporary):
+            error.filename = os.fspath(given)
         raise
 
 
@@ -83,59 +84,60 @@ def _is_empty(path: Path) -> bool:
 
 
 @contextmanager
-def whole_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
-    """A temporary folder, whose files go into one that holds other things: all of them or none.
+def atomic_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
+    """A temporary folder whose files are moved into `folder`, which may have other files, too.
 
-    What is written becomes a whole folder inside, `.model`, and stays one until each of its files
-    has its place and the `optional` ones it does not have are gone: until then, even if that never
-    comes, the model is to be read where `model_in` says. The next saving replaces it. The old
-    weights go first and the new ones come last, so that whoever does not know of this finds no
-    model in between, rather than one model's labels on another's weights.
+    The files are first written to `folder/.model`, atomically. Then each gets a hard link in
+    `folder`, and the `optional` files that the new model does not have are removed; only then
+    `.model` is removed. If this is interrupted, `find_saved_model` returns `.model`, which is
+    complete, and the next save replaces it. The old weights are removed first and the new ones
+    added last, so that programs that ignore `.model` find no model in between, and never the labels
+    of one model with the weights of another.
     """
-    written = folder / UNPLACED
-    with whole_folder(written, overwrite=True) as work:
+    pending = folder / PENDING_MODEL
+    with atomic_folder(pending, overwrite=True) as work:
         yield work
-    files = [path.relative_to(written) for path in sorted(written.rglob("*")) if path.is_file()]
-    for name in (SINGLE, *(name for name in optional if not (written / name).exists())):
+    files = [path.relative_to(pending) for path in sorted(pending.rglob("*")) if path.is_file()]
+    for name in (WEIGHTS_FILE, *(name for name in optional if not (pending / name).exists())):
         (folder / name).unlink(missing_ok=True)
-    for file in sorted(files, key=lambda file: file.name == SINGLE):
+    for file in sorted(files, key=lambda file: file.name == WEIGHTS_FILE):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        _link(written / file, folder / file)
-    for place in {(folder / file).parent for file in files} | {folder}:
-        sync_to_disk(place)
-    done = written.rename(temporary_name(written))  # at once, and only then piece by piece
+        _link(pending / file, folder / file)
+    for parent in {(folder / file).parent for file in files} | {folder}:
+        sync_to_disk(parent)
+    done = pending.rename(temporary_name(pending))  # one step; removing the files takes several
     sync_to_disk(folder)
     remove(done)
 
 
-def _link(path: Path, place: Path) -> None:
-    place.unlink(missing_ok=True)
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
     try:
-        place.hardlink_to(path)
-    except OSError:  # a disk without such links
-        shutil.copyfile(path, place)
-        sync_to_disk(place)
+        target.hardlink_to(source)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+        sync_to_disk(target)
 
 
-def _as_umask(folder: Path, inside: Iterable[Path]) -> None:
-    """Let in whom the umask does, as it did for the folder: safetensors lets in the owner only."""
+def _apply_umask(folder: Path, files: Iterable[Path]) -> None:
+    """Give files the permissions that the umask allows; safetensors allows the owner only."""
     mode = folder.stat().st_mode & 0o666
-    for path in inside:
+    for path in files:
         if path.is_file():
             path.chmod(mode)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names at once; False where the system or the disk cannot."""
+    """Exchange two names in one step; False if the system or the file system cannot."""
     try:
         call = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError, TypeError):
         return False
-    return call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
+    return call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 
 
 def _replace(work: Path, target: Path) -> None:
-    """Let `work` take the place of `target`, and be what was there."""
+    """Exchange `work` and `target` in several steps."""
     aside = work.with_name(f"{work.name}.old")
     target.rename(aside)
     try:

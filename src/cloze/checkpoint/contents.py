@@ -1,4 +1,4 @@
-"""What a folder holds, read and checked before any weight is; without torch."""
+"""Read and check everything in a model folder but the weights, without torch."""
 
 import os
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.source import find_folder
-from cloze.checkpoint.task import TASK_FILE, Task, read_task, task_of_head
-from cloze.checkpoint.weights import CONFIG, Stored, stored_weights
+from cloze.checkpoint.task import TASK_FILE, Task, infer_task, read_task
+from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weights
 from cloze.errors import FolderError, InputError
 from cloze.files import read_json
 from cloze.interop.layout import Description, Layout
@@ -30,13 +30,13 @@ MODULES_FILE = "modules.json"  # folders of sentence-transformers have it
 
 @dataclass(frozen=True, kw_only=True)
 class FolderContents:
-    """What a folder says it holds."""
+    """The contents of a model folder, without its weights."""
 
     folder: Path
-    body: Path  # where config.json, weights and tokenizer are
+    body: Path  # the folder of config.json, weights and tokenizer
     family: Family
     description: Description
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, StoredTensor]
     tokenizer: Tokenizer | None = None
     pooling: "Pooling | None" = None
     task: Task | None = None
@@ -61,34 +61,34 @@ class FolderContents:
 
     @property
     def capabilities(self) -> dict[str, str]:
-        """The functions that the model supports, each with what it returns."""
+        """The functions that the model supports, each with a phrase that says what it returns."""
         is_causal = bool(getattr(self.config, "is_causal", False))
         contents = Contents(task_heads=self.task_heads, is_causal=is_causal)
         return dict(self.family.capabilities(contents))
 
 
 def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> FolderContents:
-    """Read and check all of a folder but its weights; with `kind`, raise if it holds another."""
+    """Read and check everything but the weights; raise if the model is not of this `kind`."""
     folder = find_folder(source)
     body = find_body(folder)
-    values = read_optional_json(body, CONFIG)
+    values = read_optional_json(body, CONFIG_FILE)
     if not isinstance(values, dict):
         raise FolderError(
-            f"{folder} has no config.json with a model's settings",
-            fix="use the folder of a model, one of cloze's or in the Hugging Face layout",
+            f"{folder} has no config.json with the settings of a model",
+            fix="use a model folder of cloze or in the Hugging Face layout",
         )
     family = find_family(values.get("model_type"))
     if family is None:
         raise FolderError(
-            f"model_type is {values.get('model_type')!r}, a family that cloze does not read",
-            fix=f"the families are {', '.join(list_families())}",
+            f"{folder} has the model_type {values.get('model_type')!r}, which is not supported",
+            fix=f"use a model of the type {', '.join(list_families())}",
         )
     if kind is not None and family.kind != kind:
         raise InputError(
-            f"{folder} holds {family.description}, not {_KINDS[kind]}",
-            fix=f"it can {', '.join(family.capabilities(Contents()))}; or use another model",
+            f"{folder} is {family.description}, not {_KINDS[kind]}",
+            fix=f"use another model; this one can {', '.join(family.capabilities(Contents()))}",
         )
-    stored = stored_weights(body)
+    stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
     description = layout.read_config(values, stored)
     tokenizer = None if family.vocabulary == "none" else Tokenizer.load(body)
@@ -100,7 +100,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     if (folder / TASK_FILE).is_file():
         task: Task | None = read_task(read_json(folder / TASK_FILE))
     else:
-        task = task_of_head(next(iter(description.task_heads), None))
+        task = infer_task(next(iter(description.task_heads), None))
     return FolderContents(
         folder=folder,
         body=body,
@@ -122,8 +122,8 @@ _KINDS: dict[Kind, str] = {
 
 
 def read_family(folder: Path) -> Family | None:
-    """The family that a folder's config.json names, if there is one that cloze reads."""
-    values = read_optional_json(folder, CONFIG)
+    """The family of a folder by its config.json; None if there is none that cloze supports."""
+    values = read_optional_json(folder, CONFIG_FILE)
     return find_family(values.get("model_type")) if isinstance(values, dict) else None
 
 
@@ -131,9 +131,9 @@ def find_body(folder: Path) -> Path:
     """The folder of config.json and weights: this one, or the one that modules.json names."""
     if not (folder / MODULES_FILE).is_file():
         return folder
-    from cloze.interop.sentence_transformers import body_path
+    from cloze.interop.sentence_transformers import read_body_path
 
-    return folder / body_path(lambda name: read_optional_json(folder, name))
+    return folder / read_body_path(lambda name: read_optional_json(folder, name))
 
 
 def _read_pooling(folder: Path) -> "Pooling | None":
@@ -145,12 +145,12 @@ def _read_pooling(folder: Path) -> "Pooling | None":
 
 
 def read_optional_json(folder: Path, name: str) -> Any:  # noqa: ANN401
-    """The contents of a JSON file; None if there is no such file."""
+    """The contents of a JSON file; None if it does not exist."""
     return read_json(folder / name) if (folder / name).is_file() else None
 
 
 def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:  # noqa: ANN401
-    """Raise unless the tokenizer's vocabulary is the model's."""
+    """Raise unless the tokenizer and the configuration have the same vocabulary."""
     words = family.vocabulary == "words"
     if words:
         from cloze.models.language import Vocabulary
@@ -162,11 +162,11 @@ def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:
         raise FolderError(
             f"the tokenizer has {size:,} {'words' if words else 'tokens'}, "
             f"config.json says {config.vocab_size:,}",
-            fix="the two are not of one model; take both from one folder",
+            fix="use tokenizer and config.json of the same model",
         )
     eos_id = getattr(config, "eos_id", None)
     if eos_id is not None and eos_id != tokenizer.eos_id:
         raise FolderError(
             f"the tokenizer's end-of-sequence id is {tokenizer.eos_id}, config.json says {eos_id}",
-            fix="the two are not of one model; take both from one folder",
+            fix="use tokenizer and config.json of the same model",
         )

@@ -1,4 +1,4 @@
-"""Load any model: a folder in the Hugging Face layout or of our own families, a file of others."""
+"""Load any model: a folder, or a file of another program."""
 
 import os
 from pathlib import Path
@@ -25,27 +25,27 @@ def load(
     quiet: bool = False,
     kind: Kind | None = None,
 ) -> Model:
-    """The model of a folder, a built-in name, or "org/name" (Hugging Face cache or hub).
+    """Load a model: a folder, a built-in name, or "org/name" (Hugging Face's cache or hub).
 
     A file .arpa is an n-gram model; .txt, .vec and .bin are word vectors of word2vec, GloVe or
     fastText. Both may be compressed.
 
     Args:
         source: the folder, name or file.
-        device: where the weights go; None selects the GPU if there is one.
-        dtype: of the weights: float32, bfloat16 or float16.
-        allow_missing: draw weights that the folder lacks at random; otherwise they are an error.
-        quiet: do not print what was missing, unexpected or ignored; it is in `.report` too.
-        kind: raise if the source holds another kind of model.
+        device: the device of the weights; None selects the GPU if there is one.
+        dtype: the dtype of the weights: float32, bfloat16 or float16.
+        allow_missing: initialize weights that the folder lacks at random, instead of raising.
+        quiet: do not print missing, unexpected and ignored names, which are also in `.report`.
+        kind: raise unless the model is of this kind.
     """
     family = find_file_family(source)
     if family is not None:
-        _check_table(family, dtype)
+        _check_dtype(family, dtype)
         found: Model = resolve(family.files[split_endings(source)[0]])(source)
         return found
     contents = read_folder(source, kind=kind)
     if contents.family.open is not None:
-        _check_table(contents.family, dtype)
+        _check_dtype(contents.family, dtype)
         return Model(
             module=resolve(contents.family.open)(contents),
             config=contents.config,
@@ -71,7 +71,7 @@ def load(
 
 
 def find_file_family(source: str | os.PathLike[str]) -> Family | None:
-    """The family whose foreign format a file's name says it has; None if it is not a file."""
+    """The family of a file in the format of another program, by its suffix; None for others."""
     suffix = split_endings(source)[0]
     for family in list_families().values():
         if suffix in family.files and os.path.isfile(expand_user(source)):  # noqa: PTH113 - never raises
@@ -80,25 +80,25 @@ def find_file_family(source: str | os.PathLike[str]) -> Family | None:
 
 
 def print_report(report: LoadReport, folder: Path) -> None:
-    """The report as a table on standard error."""
+    """Print the report as a table on standard error."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("what", "names", title=f"{folder}: not all matched", title_justify="left")
-    for what in ("missing", "unexpected", "ignored"):
-        if names := getattr(report, what):
-            table.add_row(what, "\n".join(names))
+    table = Table("kind", "names", title=f"{folder}: differences", title_justify="left")
+    for kind in ("missing", "unexpected", "ignored"):
+        if names := getattr(report, kind):
+            table.add_row(kind, "\n".join(names))
     Console(stderr=True).print(table)
 
 
-def _check_table(family: Family, dtype: str) -> None:
+def _check_dtype(family: Family, dtype: str) -> None:
     if dtype != "float32":
         from cloze.device import resolve_dtype
 
         name = str(resolve_dtype(dtype)).removeprefix("torch.")
         raise InputError(
             f"{family.description} cannot be loaded in {name}",
-            fix="leave the dtype out: the numbers are float32",
+            fix="omit the dtype: these models are float32",
         )
 
 

@@ -1,6 +1,6 @@
-"""A loaded model: the module, its tokenizer, and what its folder says about them.
+"""A loaded model: module, tokenizer, configuration and task.
 
-torch is imported only for modules that need it: n-grams and word vectors do without.
+n-gram models and word vectors need no torch, so it is imported where it is used.
 """
 
 import os
@@ -12,8 +12,8 @@ from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloze.checkpoint.contents import MODULES_FILE
-from cloze.checkpoint.task import READER_FILE, TASK_FILE, Task, task_of_head, write_task
-from cloze.checkpoint.weights import CONFIG, LoadReport
+from cloze.checkpoint.task import READER_FILE, TASK_FILE, Task, infer_task, write_task
+from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.interop.layout import Layout
@@ -33,29 +33,30 @@ if TYPE_CHECKING:
 else:
     M, C = TypeVar("M"), TypeVar("C")
 
-# Files that not every model has. Without modules.json the other files about pooling have no effect.
+# Files that not every model has. Without modules.json other pooling files have no effect.
 OPTIONAL_FILES = (TASK_FILE, READER_FILE, MODULES_FILE)
-_SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # where a family has them
+_SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Model(Generic[M, C]):
-    """What `cloze.load` returns and every function takes, whatever the family.
+    """A model of any family: returned by `cloze.load`, accepted by every function.
 
-    `module` is the network (of n-grams and word vectors, their tables), `config` its
-    hyperparameters. Known families are saved in Hugging Face's layout, which `transformers` loads.
+    `module` is the network (or the tables of an n-gram model or of word vectors), `config` its
+    hyperparameters. BERT, DistilBERT and ModernBERT are saved in Hugging Face's layout, which
+    `transformers` loads.
     """
 
     module: M
     config: C
-    tokenizer: Tokenizer = None  # type: ignore[assignment]  # word vectors have none
+    tokenizer: Tokenizer = None  # type: ignore[assignment]  # None for word vectors
     pooling: "Pooling | None" = None
-    task: Task | None = None  # what it was fine-tuned for
-    reader: "nn.Module | None" = None  # a network on the frozen encoder in place of a head
+    task: Task | None = None  # that it was fine-tuned for
+    reader: "nn.Module | None" = None  # a network on frozen features, instead of a task head
     report: LoadReport = field(default_factory=LoadReport)
 
     @classmethod
-    def new(
+    def from_config(
         cls,
         config: ModelConfig,
         tokenizer: Tokenizer,
@@ -63,14 +64,14 @@ class Model(Generic[M, C]):
         *,
         rng: "torch.Generator",
     ) -> "Model[Any, Any]":
-        """A model with random weights, drawn from `rng` and nothing else."""
+        """A model with random weights, drawn from `rng` only."""
         from cloze.models.build import build
 
         module = build(config, task_heads, rng=rng).eval()
         return Model(module=module, tokenizer=tokenizer, config=config)
 
     def __repr__(self) -> str:
-        """One line, whatever the size."""
+        """A single line, also for large models."""
         shown: dict[str, object] = {"family": self.family.name}
         shown |= {name: getattr(self.config, name, None) for name in _SHOWN}
         shown |= {
@@ -93,7 +94,7 @@ class Model(Generic[M, C]):
 
     @property
     def head(self) -> str | None:
-        """The first task head: what it was trained for last."""
+        """The first task head."""
         return next(iter(self.task_heads), None)
 
     @property
@@ -107,18 +108,18 @@ class Model(Generic[M, C]):
 
     @property
     def capabilities(self) -> dict[str, str]:
-        """The functions that take this model, each with what it returns."""
+        """The functions that support this model, each with a phrase that says what it returns."""
         contents = Contents(task_heads=self.task_heads, is_causal=self.is_causal)
         return dict(self.family.capabilities(contents))
 
     @property
-    def limit(self) -> int:
+    def max_length(self) -> int:
         """The maximum number of tokens of one text, special tokens included."""
-        return token_limit(self.config, self.tokenizer, self.pooling)
+        return compute_max_length(self.config, self.tokenizer, self.pooling)
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights; the n-grams of an n-gram model, the numbers of word vectors."""
+        """The number of weights, or of the n-grams of an n-gram model."""
         if (counted := getattr(self.module, "num_parameters", None)) is not None:
             return int(counted)
         modules: list[Any] = [self.module, self.reader][: 1 if self.reader is None else 2]
@@ -134,7 +135,7 @@ class Model(Generic[M, C]):
 
     @property
     def _tensor(self) -> "torch.Tensor":
-        """Any of the weights."""
+        """One of the weights."""
         import torch
 
         if isinstance(self.module, torch.nn.Module):
@@ -142,22 +143,22 @@ class Model(Generic[M, C]):
         return torch.empty(0)
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the folder, completely or not at all.
+        """Write a model folder atomically.
 
         An existing folder that is not empty is replaced only with `overwrite`.
         """
-        from cloze.checkpoint.atomic import model_told, whole_folder
+        from cloze.checkpoint.atomic import atomic_folder, translate_write_errors
 
         target = Path(folder)
-        with model_told(target), whole_folder(target, overwrite=overwrite) as work:
+        with translate_write_errors(target), atomic_folder(target, overwrite=overwrite) as work:
             self._write(work)
         return target
 
     def save_into(self, folder: Path) -> None:
-        """Put the model into a folder that holds other things too, completely or not at all."""
-        from cloze.checkpoint.atomic import model_told, whole_files
+        """Write the model atomically into a folder that has other files, too."""
+        from cloze.checkpoint.atomic import atomic_files, translate_write_errors
 
-        with model_told(folder), whole_files(folder, OPTIONAL_FILES) as work:
+        with translate_write_errors(folder), atomic_files(folder, OPTIONAL_FILES) as work:
             self._write(work)
 
     def _write(self, work: Path) -> None:
@@ -179,49 +180,49 @@ class Model(Generic[M, C]):
             dtype = str(self.dtype).removeprefix("torch.")
         special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ("cls", "sep")}
         values = layout.write_config(self.config, self.task_heads, dtype=dtype, special_ids=special)
-        write_json(work / CONFIG, values, indent=2)
+        write_json(work / CONFIG_FILE, values, indent=2)
         if self.tokenizer is not None:
             self.tokenizer.save(work)
-        if self.task and self.task != task_of_head(self.head):  # else the head says it all
+        if self.task and self.task != infer_task(self.head):  # else the head implies it
             write_json(work / TASK_FILE, write_task(self.task), indent=2)
         if self.pooling:
             from cloze.interop.sentence_transformers import write_pooling
 
-            width = int(self.config.hidden_size)  # type: ignore[attr-defined]
-            files = write_pooling(self.pooling, width, self.limit)
+            size = int(self.config.hidden_size)  # type: ignore[attr-defined]
+            files = write_pooling(self.pooling, size, self.max_length)
             for name, content in files.items():
                 write_json(work / name, content, indent=2)
 
 
-def token_limit(config: Any, tokenizer: Tokenizer, pooling: "Pooling | None") -> int:  # noqa: ANN401
-    """The lower of the model's positions and of what the pooling or the tokenizer allows.
+def compute_max_length(config: Any, tokenizer: Tokenizer, pooling: "Pooling | None") -> int:  # noqa: ANN401
+    """The smaller of the model's number of positions and of the maximum of pooling or tokenizer.
 
-    Models without positions, such as n-grams and recurrent nets, read texts of any length.
+    Models without positions, such as n-grams and recurrent networks, read texts of any length.
     """
-    allowed = (pooling and pooling.limit) or getattr(tokenizer, "max_length", None)
-    limits = (getattr(config, "max_positions", None), allowed)
-    return min((limit for limit in limits if limit), default=sys.maxsize)
+    setting = (pooling and pooling.max_seq_length) or getattr(tokenizer, "max_length", None)
+    lengths = (getattr(config, "max_positions", None), setting)
+    return min((length for length in lengths if length), default=sys.maxsize)
 
 
 def check_capability(model: Model, function: str) -> None:
-    """Raise unless a model's family supports a function; what its heads allow is not checked."""
+    """Raise unless the family of a model supports a function; its task heads are not checked."""
     if model.family.kind != "encoder" and function not in model.capabilities:
         raise unsupported_function_error(model, function)
 
 
 def unsupported_function_error(model: Model, function: str) -> InputError:
-    """The error of a function that a model does not support."""
+    """The error for a function that a model does not support."""
     family = model.family
     name = "an encoder" if family.kind == "encoder" else family.description
     return InputError(
         f"{name} cannot {function}",
-        fix=f"it can {', '.join(model.capabilities)}; or use another model",
+        fix=f"use another model; this one can {', '.join(model.capabilities)}",
     )
 
 
-def not_a_model(given: object) -> InputError:
-    """The error of an argument that is no model."""
+def not_a_model_error(given: object) -> InputError:
+    """The error for an argument that is not a model."""
     return InputError(
         f"{shorten(given)}, of type {type(given).__name__}, is not a model",
-        fix="give the path of a model folder, or what cloze.load returns",
+        fix="pass the path of a model folder, or a model from cloze.load",
     )

@@ -1,6 +1,6 @@
-"""The weights of torch modules: from a folder into a module, and back.
+"""Load the weights of torch modules from a folder, and save them.
 
-Names and shapes are checked against the configuration before a weight is read.
+Names and shapes are compared with the configuration before any weight is read.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cloze.checkpoint.contents import FolderContents
-from cloze.checkpoint.task import READER_FILE, Features
-from cloze.checkpoint.weights import SINGLE, LoadReport, Stored, check, file_weights, read_weights
+from cloze.checkpoint.task import READER_FILE, FeatureSettings
+from cloze.checkpoint.weights import (
+    WEIGHTS_FILE,
+    LoadReport,
+    StoredTensor,
+    check_tensor,
+    read_header,
+    read_weights,
+)
 from cloze.errors import FolderError
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
@@ -21,7 +28,7 @@ from cloze.models.configs.base import ModelConfig
 from cloze.nn.heads import READERS
 from cloze.nn.utils import skip_allocation
 
-RANDOM_SEED = 0  # of weights that a folder lacks
+RANDOM_SEED = 0  # for weights that a folder lacks
 
 
 def load_module(
@@ -31,19 +38,19 @@ def load_module(
     *,
     allow_missing: bool = False,
 ) -> tuple[Any, nn.Module | None, LoadReport]:
-    """The module with its weights, the reader if there is one, and what did not match."""
+    """The module with its weights, the reader if there is one, and the names that did not match."""
     module = build_on_meta(contents.config, contents.task_heads, **contents.parts)
-    rules, names, report = _match(contents, module)
+    rules, names, report = _match_weights(contents, module)
     if report.missing and not allow_missing:
         raise FolderError(
             f"{contents.folder} lacks {len(report.missing)} weights that its config.json implies: "
             + _shorten(report.missing),
-            fix="fetch the folder again, or load it with allow_missing=True to draw them at random",
+            fix="download the folder again, or initialize them at random (allow_missing=True)",
         )
     if report.missing:
         rng = torch.Generator().manual_seed(RANDOM_SEED)
         module = build(contents.config, contents.task_heads, rng=rng, **contents.parts)
-    weights = _read(rules, names, contents.stored)
+    weights = _read_weights(rules, names, contents.stored)
     module.load_state_dict(weights, strict=False, assign=True)
     reader = _load_reader(contents)
     if reader is not None:
@@ -65,44 +72,45 @@ def write_module(
     task_heads: tuple[str, ...] = (),
     reader: nn.Module | None = None,
 ) -> None:
-    """The weights under their stored names, and the reader's in a file of their own."""
-    ours = module.state_dict()
-    tensors = _split(layout.map_weights(config, ours), ours)
+    """Write the weights under their stored names, and those of the reader to a separate file."""
+    weights = module.state_dict()
+    tensors = _make_stored_tensors(layout.map_weights(config, weights), weights)
     for copy, name in layout.find_copies(tensors).items():
         tensors[copy] = tensors[name].clone()
     tensors = {layout.finish_name(name, task_heads): one for name, one in tensors.items()}
-    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     if reader is not None:
-        weights = {name: one.cpu().contiguous() for name, one in reader.state_dict().items()}
-        save_file(weights, folder / READER_FILE, metadata={"format": "pt"})
+        tensors = {name: one.cpu().contiguous() for name, one in reader.state_dict().items()}
+        save_file(tensors, folder / READER_FILE, metadata={"format": "pt"})
 
 
-def new_reader(features: Features, outputs: int) -> nn.Module:
-    """A reader with weights still to be learned or loaded."""
-    deep = features.kind == "bilstm"
-    shape = {"hidden": features.hidden, "depth": features.depth} if deep else {}
-    return READERS[features.kind](features.width, outputs, **shape)
+def build_reader(features: FeatureSettings, outputs: int) -> nn.Module:
+    """A reader whose weights are yet to be trained or loaded."""
+    sizes = {}
+    if features.kind == "bilstm":
+        sizes = {"hidden_size": features.hidden_size, "num_layers": features.num_layers}
+    return READERS[features.kind](features.input_size, outputs, **sizes)
 
 
-def _match(
+def _match_weights(
     contents: FolderContents, module: nn.Module
 ) -> tuple[dict[str, Rule], dict[str, str], LoadReport]:
-    """The rules of the weights that are all there, stored names, and what is left over."""
-    layout, stored, ours = contents.layout, contents.stored, module.state_dict()
-    rules = layout.map_weights(contents.config, ours)
+    """The rules of the weights that are complete, their stored names, and what did not match."""
+    layout, stored, weights = contents.layout, contents.stored, module.state_dict()
+    rules = layout.map_weights(contents.config, weights)
     wanted = {name for rule in rules.values() for name in rule.names}
     names = layout.find_names(contents.description, stored, wanted)
     for name, rule in rules.items():
         for part in rule.names:
             if part in names:
-                shape = rule.stored_shape(tuple(ours[name].shape))
-                check(names[part], stored[names[part]], shape)
+                shape = rule.stored_shape(tuple(weights[name].shape))
+                check_tensor(names[part], stored[names[part]], shape)
     unexpected = sorted(names[name] for name in set(names) - wanted - layout.harmless)
     missing = sorted(wanted - set(names))
     if layout.strict and unexpected:
         raise FolderError(
-            f"{SINGLE} has weights that config.json does not imply: {_shorten(unexpected)}",
-            fix="config.json and the weights are not of one model; take both from one folder",
+            f"{WEIGHTS_FILE} has weights that config.json does not imply: {_shorten(unexpected)}",
+            fix="use config.json and weights of the same model",
         )
     report = LoadReport(
         missing=tuple(missing), unexpected=tuple(unexpected), ignored=contents.description.ignored
@@ -113,10 +121,10 @@ def _match(
     return complete, names, report
 
 
-def _read(
-    rules: Mapping[str, Rule], names: Mapping[str, str], stored: Mapping[str, Stored]
+def _read_weights(
+    rules: Mapping[str, Rule], names: Mapping[str, str], stored: Mapping[str, StoredTensor]
 ) -> dict[str, Tensor]:
-    """Our weights, joined, split and transposed by the rules."""
+    """Read the weights of the module: stored tensors, joined, split and transposed by the rules."""
     wanted = {names[part] for rule in rules.values() for part in rule.names}
     tensors = read_weights({name: stored[name] for name in stored if name in wanted})
     found = {}
@@ -132,14 +140,16 @@ def _read(
     return found
 
 
-def _split(rules: Mapping[str, Rule], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The reverse: tensors by the names they are stored under."""
+def _make_stored_tensors(
+    rules: Mapping[str, Rule], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors to store, by stored name: the reverse of `_read_weights`."""
     tensors: dict[str, Tensor] = {}
     partial: dict[str, dict[int, Tensor]] = {}
     for name, rule in rules.items():
-        tensor = ours[name].cpu()
+        tensor = weights[name].cpu()
         index, count = rule.part
-        if count > 1:  # until the last part of a stored tensor has come
+        if count > 1:  # wait for the other parts of the stored tensor
             found = partial.setdefault(rule.names[0], {})
             found[index] = tensor
             if len(found) < count:
@@ -147,32 +157,33 @@ def _split(rules: Mapping[str, Rule], ours: Mapping[str, Tensor]) -> dict[str, T
             tensor = torch.cat([found[index] for index in range(count)])
         parts = tensor.chunk(len(rule.names)) if len(rule.names) > 1 else [tensor]
         for stored, part in zip(rule.names, parts, strict=True):
-            turned = part.T if rule.transpose and part.dim() > 1 else part
-            tensors[stored] = turned.contiguous()
+            oriented = part.T if rule.transpose and part.dim() > 1 else part
+            tensors[stored] = oriented.contiguous()
     return tensors
 
 
 def _load_reader(contents: FolderContents) -> nn.Module | None:
-    """The reader of a folder whose task has one, its shapes checked against the task's."""
+    """The reader of a folder, if its task has one, after checking names and shapes."""
     task, folder = contents.task, contents.folder
     if task is None or task.features is None:
         return None
     if not (folder / READER_FILE).is_file():
-        raise FolderError(f"{folder} lacks {READER_FILE}", fix="fetch the folder again")
+        raise FolderError(f"{folder} has no {READER_FILE}", fix="download the folder again")
     with skip_allocation():
-        reader = new_reader(task.features, len(contents.config.labels))
-    stored, ours = file_weights(folder / READER_FILE), reader.state_dict()
-    if stored.keys() != ours.keys():
+        reader = build_reader(task.features, len(contents.config.labels))
+    stored, weights = read_header(folder / READER_FILE), reader.state_dict()
+    if stored.keys() != weights.keys():
         raise FolderError(
-            f"{READER_FILE} holds {', '.join(sorted(stored)) or 'nothing'}",
-            fix=f"a {task.features.kind} reader has {', '.join(sorted(ours))}; fine-tune again",
+            f"{READER_FILE} has the weights {', '.join(sorted(stored)) or 'of no layer'}, "
+            f"but a {task.features.kind} reader has {', '.join(sorted(weights))}",
+            fix="fine-tune again",
         )
-    for name, weight in ours.items():
-        check(name, stored[name], weight.shape)
+    for name, weight in weights.items():
+        check_tensor(name, stored[name], weight.shape)
     reader.load_state_dict(read_weights(stored), assign=True)
     return reader.eval()
 
 
-def _shorten(names: "tuple[str, ...] | list[str]", most: int = 4) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _shorten(names: "tuple[str, ...] | list[str]", limit: int = 4) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

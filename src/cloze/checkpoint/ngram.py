@@ -1,7 +1,7 @@
 """The folder of an n-gram model, whose tables are memory-mapped, and ARPA files.
 
-`model.safetensors` holds for every order n `keys.n` (but for n = 1, where they are 0, 1, 2, …),
-`log_p.n` and `backoff.n` (but for the highest).
+`model.safetensors` has the tensors `keys.n`, `log_p.n` and `backoff.n` of every order n, except
+`keys.1`, which would be 0, 1, 2, …, and `backoff.n` of the highest order.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import numpy as np
 
 from cloze.checkpoint.contents import FolderContents
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.weights import SINGLE, Stored, map_table
+from cloze.checkpoint.weights import WEIGHTS_FILE, StoredTensor, map_array
 from cloze.data.input_files import open_text
 from cloze.errors import FolderError
 from cloze.files import atomic_file, check_output_path, expand_user, open_for_writing
@@ -27,23 +27,23 @@ from cloze.models.language import Vocabulary
 from cloze.models.ngram import Floats, Ints, Level, NGram
 from cloze.text.tokenizer_training import build_whitespace_tokenizer
 
-_KINDS = {"I64": "<i8", "F32": "<f4"}
-_AGAIN = "the file is damaged: fetch the folder again, or make the model again"
+_DTYPES = {"I64": "<i8", "F32": "<f4"}
+_AGAIN = "download the folder or train the model again: the file is damaged"
 _ROWS = 1 << 20  # checked at once
 
 
 def open_ngram(contents: FolderContents) -> NGram:
-    """The model of a folder. The tables are checked once, then read as they are needed."""
+    """The model of a folder; its tables are checked, and read from disk when they are used."""
     return NGram(contents.config, _read_levels(contents.stored, contents.config))
 
 
 def write_ngram(model: Model[NGram, NGramConfig], folder: Path) -> None:
-    """The tables of a model."""
-    _write_arrays(folder / SINGLE, _list_arrays(model.module))
+    """Write the tables of a model."""
+    _write_arrays(folder / WEIGHTS_FILE, _list_arrays(model.module))
 
 
 def load_arpa(path: str | os.PathLike[str]) -> Model[NGram, NGramConfig]:
-    """The model of an ARPA file, which may be compressed. White space separates its words."""
+    """Read an ARPA file, which may be compressed; its words are separated by whitespace."""
     with open_text(expand_user(path)) as lines:
         words, module = read_arpa(lines, os.fspath(path))
     tokenizer = build_whitespace_tokenizer(words[len(SYMBOLS) :])
@@ -55,10 +55,10 @@ def save_arpa(
 ) -> Path:
     """Write an ARPA file, compressed if its name ends in .gz."""
     target = check_output_path(path, force, file=True)
-    packed = target.suffix == ".gz"
+    is_compressed = target.suffix == ".gz"
     with (
         atomic_file(target) as file,
-        gzip.GzipFile(target.name, "wb", 6, file) if packed else nullcontext(file) as stream,
+        gzip.GzipFile(target.name, "wb", 6, file) if is_compressed else nullcontext(file) as stream,
     ):
         for part in write_arpa(Vocabulary(model.tokenizer).tokens, model.module):
             stream.write(part.encode())
@@ -78,35 +78,35 @@ def _list_shapes(config: NGramConfig) -> dict[str, tuple[str, tuple[int]]]:
 
 def _list_arrays(module: NGram) -> dict[str, tuple[str, Ints | Floats]]:
     return {
-        name: (kind, getattr(module.levels[int(name[-1]) - 1], name[:-2]))
-        for name, (kind, _) in _list_shapes(module.config).items()
+        name: (dtype, getattr(module.levels[int(name[-1]) - 1], name[:-2]))
+        for name, (dtype, _) in _list_shapes(module.config).items()
     }
 
 
 def _write_arrays(file: Path, arrays: Mapping[str, tuple[str, Ints | Floats]]) -> None:
-    """A safetensors file, written from where the arrays are; the library would copy all first."""
+    """Write a safetensors file without copying the arrays first, as the library would."""
     header: dict[str, Any] = {}
     end = 0
-    for name, (kind, values) in arrays.items():
-        start, end = end, end + len(values) * np.dtype(_KINDS[kind]).itemsize
-        header[name] = {"dtype": kind, "shape": [len(values)], "data_offsets": [start, end]}
+    for name, (dtype, values) in arrays.items():
+        start, end = end, end + len(values) * np.dtype(_DTYPES[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open_for_writing(file) as opened:
         opened.write(struct.pack("<Q", len(text)) + text)
-        for kind, values in arrays.values():
-            opened.write(np.ascontiguousarray(values, dtype=_KINDS[kind]).data)
+        for dtype, values in arrays.values():
+            opened.write(np.ascontiguousarray(values, dtype=_DTYPES[dtype]).data)
 
 
-def _read_levels(stored: Mapping[str, Stored], config: NGramConfig) -> Sequence[Level]:
-    wanted, counts = _list_shapes(config), config.counts
-    for name, (kind, shape) in wanted.items():
-        if name not in stored or (stored[name].kind, stored[name].shape) != (kind, shape):
+def _read_levels(stored: Mapping[str, StoredTensor], config: NGramConfig) -> Sequence[Level]:
+    expected, counts = _list_shapes(config), config.counts
+    for name, (dtype, shape) in expected.items():
+        if name not in stored or (stored[name].dtype, stored[name].shape) != (dtype, shape):
             raise FolderError(
-                f"{SINGLE} does not hold {name} as config.json implies",
-                fix="config.json and the tables are not of one model; take both from one folder",
+                f"{WEIGHTS_FILE} has no {name} of the size that config.json implies",
+                fix="use config.json and tables of the same model",
             )
-    tables = {name: map_table(stored[name]) for name in wanted}
+    tables = {name: map_array(stored[name]) for name in expected}
     keys = [np.arange(config.vocab_size), *(tables[f"keys.{n}"] for n in range(2, len(counts) + 1))]
     for order, (below, level) in enumerate(zip(counts, keys[1:], strict=False), 2):
         _check_keys(f"keys.{order}", level, below, config)
@@ -124,7 +124,7 @@ def _read_levels(stored: Mapping[str, Stored], config: NGramConfig) -> Sequence[
 
 
 def _check_keys(name: str, keys: Ints, below: int, config: NGramConfig) -> None:
-    """Raise unless keys ascend and name contexts and words that exist, as the search requires."""
+    """Raise unless keys are ascending and refer to existing contexts and words."""
     bits, last = config.bits, -1
     for start in range(0, len(keys), _ROWS):
         part = keys[start : start + _ROWS]
@@ -132,14 +132,14 @@ def _check_keys(name: str, keys: Ints, below: int, config: NGramConfig) -> None:
             raise FolderError(f"{name} is not in ascending order", fix=_AGAIN)
         last = int(part[-1])
         if last >> bits >= below or (part & ((1 << bits) - 1)).max() >= config.vocab_size:
-            raise FolderError(f"{name} names contexts or words that do not exist", fix=_AGAIN)
+            raise FolderError(f"{name} refers to contexts or words that do not exist", fix=_AGAIN)
 
 
 def _check_logs(name: str, logs: Floats) -> None:
-    """Raise unless all are finite but that of <s>, which is never predicted."""
+    """Raise unless all are finite, except that of <s>, which is never predicted."""
     for start in range(0, len(logs), _ROWS):
-        sound = np.isfinite(logs[start : start + _ROWS])
+        valid = np.isfinite(logs[start : start + _ROWS])
         if name == "log_p.1" and start == 0:
-            sound[BOS] |= logs[BOS] == -np.inf
-        if not sound.all():
+            valid[BOS] |= logs[BOS] == -np.inf
+        if not valid.all():
             raise FolderError(f"{name} contains NaN or infinite values", fix=_AGAIN)

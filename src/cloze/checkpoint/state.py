@@ -1,13 +1,13 @@
-"""A training state on disk: tensors and facts in a folder that is whole, or is not there at all.
+"""Training states on disk: tensors and metadata, in folders that are written atomically.
 
     state/
       000007-step-14000/
         model.safetensors  optimizer.safetensors  …   named tensors
-        facts.json                                    everything else
+        metadata.json                                 everything else
         manifest.json                                 size and SHA-256 of each file, written last
 
-The number in front counts the savings, so that no saving ever replaces another. Reading checks
-every byte; what is damaged is passed over, with a warning.
+The first number is a serial number, so that no state overwrites another. Reading verifies every
+byte; damaged states are skipped with a warning.
 """
 
 import hashlib
@@ -24,68 +24,68 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cloze.checkpoint.atomic import disk_full, whole_folder
+from cloze.checkpoint.atomic import atomic_folder, is_disk_full
 from cloze.errors import FolderError
 from cloze.files import read_json, sync_to_disk
 
-FORMAT = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-FACTS = "facts.json"
+METADATA = "metadata.json"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _LEFTOVER = re.compile(r"\.\d{6,}-step-\d+\..*")  # of a process that was killed while saving
 
 
 class DamagedStateWarning(UserWarning):
-    """A saved state was passed over because it is not what was written."""
+    """A saved state was skipped because its files are damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
-    """A state, whoever made it: tensors by file and name, and facts that JSON can hold."""
+    """A state: tensors by file and name, and metadata that can be stored as JSON."""
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
 def save_state(folder: Path, state: SavedState, *, keep: int = 2) -> Path:
     """Write the state as the newest in `folder`, and remove all but the newest `keep`.
 
-    The older ones go only once the new one has been read back and found whole. One process may
-    save in a folder at a time.
+    Older states are removed only after the new one has been read back and verified. Only one
+    process may save in a folder at a time.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sync_to_disk(folder.parent)
-        _sweep(folder)
-        serial = max((number for number, _ in _states(folder)), default=0) + 1
-        target = folder / state_name(serial, state.step)
-        with whole_folder(target) as work:
+        _remove_leftovers(folder)
+        serial = max((number for number, _ in _list_states(folder)), default=0) + 1
+        target = folder / format_state_name(serial, state.step)
+        with atomic_folder(target) as work:
             _write(work, state)
     except (OSError, SafetensorError) as error:
-        raise _not_saved(folder, state.step, error) from error
-    verify(target)
-    for _, old in sorted(_states(folder))[: -max(keep, 1)]:
-        shutil.rmtree(old, ignore_errors=True)  # what stays for now goes at the next saving
+        raise _save_error(folder, state.step, error) from error
+    verify_state(target)
+    for _, old in sorted(_list_states(folder))[: -max(keep, 1)]:
+        shutil.rmtree(old, ignore_errors=True)  # what remains is removed at the next save
     return target
 
 
-def newest_state(folder: Path) -> Path | None:
-    """The newest state in which every byte is as it was written; None when there is none."""
-    for _, path in sorted(_states(folder), reverse=True):
+def find_newest_state(folder: Path) -> Path | None:
+    """The newest state that is not damaged; None if there is none."""
+    for _, path in sorted(_list_states(folder), reverse=True):
         try:
-            verify(path)
+            verify_state(path)
         except (FolderError, OSError) as error:
-            why = error.problem if isinstance(error, FolderError) else f"{path}: {error}"
-            warnings.warn(f"passed over a state: {why}", DamagedStateWarning, stacklevel=2)
+            reason = error.problem if isinstance(error, FolderError) else f"{path}: {error}"
+            warnings.warn(f"a saved state is skipped: {reason}", DamagedStateWarning, stacklevel=2)
         else:
             return path
     return None
 
 
 def read_state(path: Path) -> SavedState:
-    """A state that was saved, every byte checked first."""
-    files = verify(path)
+    """Read a state, after verifying every byte."""
+    files = verify_state(path)
     try:
         tensors = {
             name.removesuffix(".safetensors"): load_file(path / name)
@@ -93,34 +93,36 @@ def read_state(path: Path) -> SavedState:
             if name.endswith(".safetensors")
         }
     except (OSError, SafetensorError) as error:
-        raise _damaged(path, str(error)) from error
-    facts = read_json(path / FACTS)
-    return SavedState(step=facts.pop("step"), tensors=tensors, facts=facts)
+        raise _damaged_state_error(path, str(error)) from error
+    metadata = read_json(path / METADATA)
+    return SavedState(step=metadata.pop("step"), tensors=tensors, metadata=metadata)
 
 
-def verify(path: Path) -> list[str]:
-    """The names of a state's files, or an error that says which is not as it was written."""
+def verify_state(path: Path) -> list[str]:
+    """The names of a state's files; raises if one is missing or has changed."""
     if not (path / MANIFEST).is_file():
-        raise _damaged(path, f"it has no {MANIFEST}")
-    files = _listed(path)
+        raise _damaged_state_error(path, f"it has no {MANIFEST}")
+    files = _read_manifest(path)
     for name, (size, digest) in files.items():
         file = path / name
         if not file.is_file():
-            raise _damaged(path, f"{name} is missing")
+            raise _damaged_state_error(path, f"{name} is missing")
         if file.stat().st_size != size:
-            raise _damaged(path, f"{name} is {file.stat().st_size:,} bytes instead of {size:,}")
-        if _sha256(file) != digest:
-            raise _damaged(path, f"{name} is not as it was written")
+            raise _damaged_state_error(
+                path, f"{name} is {file.stat().st_size:,} bytes instead of {size:,}"
+            )
+        if _compute_sha256(file) != digest:
+            raise _damaged_state_error(path, f"the SHA-256 of {name} is wrong")
     return list(files)
 
 
-def state_name(serial: int, step: int) -> str:
-    """The name of the folder with the state of a step, and with the number of its saving."""
+def format_state_name(serial: int, step: int) -> str:
+    """The name of a state's folder, from its serial number and step."""
     return f"{serial:06d}-step-{step}"
 
 
-def state_number(path: Path) -> tuple[int, int]:
-    """The number of the saving and the step that a state's name tells."""
+def parse_state_name(path: Path) -> tuple[int, int]:
+    """The serial number and step in the name of a state's folder."""
     found = _NAME.fullmatch(path.name)
     assert found, path
     return int(found[1]), int(found[2])
@@ -129,76 +131,76 @@ def state_number(path: Path) -> tuple[int, int]:
 def _write(work: Path, state: SavedState) -> None:
     for name, tensors in state.tensors.items():
         save_file(dict(tensors), work / f"{name}.safetensors")
-    (work / FACTS).write_bytes(_text({"step": state.step, **state.facts}))
-    written = sorted(path for path in work.iterdir())
-    for path in written:
+    (work / METADATA).write_bytes(_encode_json({"step": state.step, **state.metadata}))
+    paths = sorted(work.iterdir())
+    for path in paths:
         sync_to_disk(path)
-    files = {path.name: [path.stat().st_size, _sha256(path)] for path in written}
-    (work / MANIFEST).write_bytes(_text(_manifest(files)))
+    files = {path.name: [path.stat().st_size, _compute_sha256(path)] for path in paths}
+    (work / MANIFEST).write_bytes(_encode_json(_make_manifest(files)))
 
 
-def _listed(path: Path) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each file, if the manifest itself is as it was written."""
+def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each file, after verifying the manifest itself."""
     manifest = path / MANIFEST
     match read_json(manifest):
-        case {"format_version": int(version)} if version > FORMAT:
+        case {"format_version": int(version)} if version != FORMAT_VERSION:
             raise FolderError(
-                f"{path} was saved by a later version of cloze", fix="resume with that version"
+                f"{path} was saved by another version of cloze", fix="resume with that version"
             )
-        case {"files": dict(files)} if _text(_manifest(files)) == manifest.read_bytes():
+        case {"files": dict(files)} if _encode_json(_make_manifest(files)) == manifest.read_bytes():
             if all(_is_entry(name, entry) for name, entry in files.items()):
                 return {name: (size, digest) for name, (size, digest) in files.items()}
-    raise _damaged(path, f"{MANIFEST} is not as it was written")
+    raise _damaged_state_error(path, f"{MANIFEST} has changed")
 
 
 def _is_entry(name: str, entry: object) -> bool:
     match entry:
         case [int(), str()]:
-            return Path(name).name == name  # in this folder and nowhere else
+            return Path(name).name == name  # not in another folder
     return False
 
 
-def _manifest(files: Mapping[str, Any]) -> dict[str, Any]:
-    """With a digest of its own, so that no flipped bit in it goes unseen either."""
-    digest = hashlib.sha256(_text(files)).hexdigest()
-    return {"format_version": FORMAT, "files": files, "sha256": digest}
+def _make_manifest(files: Mapping[str, Any]) -> dict[str, Any]:
+    """With a digest of itself, so that damage to the manifest is detected, too."""
+    digest = hashlib.sha256(_encode_json(files)).hexdigest()
+    return {"format_version": FORMAT_VERSION, "files": files, "sha256": digest}
 
 
-def _text(content: object) -> bytes:
+def _encode_json(content: object) -> bytes:
     text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _states(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The states in a folder, damaged ones too, with the number of their saving."""
+def _list_states(folder: Path) -> Iterator[tuple[int, Path]]:
+    """The states in a folder, damaged ones included, with their serial numbers."""
     if folder.is_dir():
         for path in folder.iterdir():
             if _NAME.fullmatch(path.name):
-                yield state_number(path)[0], path
+                yield parse_state_name(path)[0], path
 
 
-def _sweep(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         if _LEFTOVER.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _damaged(path: Path, why: str) -> FolderError:
-    return FolderError(f"{path} is damaged: {why}", fix="resume from an earlier state")
+def _damaged_state_error(path: Path, reason: str) -> FolderError:
+    return FolderError(f"{path} is damaged: {reason}", fix="resume from an earlier state")
 
 
-def _not_saved(folder: Path, step: int, error: Exception) -> FolderError:
-    full = disk_full(error)
+def _save_error(folder: Path, step: int, error: Exception) -> FolderError:
+    is_full = is_disk_full(error)
     problem = f"step {step} was not saved in {folder}"
-    cure = "free some space" if full else "mend this"
+    action = "free some space" if is_full else "solve this problem"
     return FolderError(
-        f"the disk is full: {problem}" if full else f"{problem}: {error}",
-        fix=f"the states saved before are whole: {cure}, then resume"
-        if any(_states(folder))
-        else f"{cure}, then start the run again: no state of it was saved before",
+        f"the disk is full: {problem}" if is_full else f"{problem}: {error}",
+        fix=f"{action}, then resume: the states saved before are intact"
+        if any(_list_states(folder))
+        else f"{action}, then start the run again: it has no saved state yet",
     )

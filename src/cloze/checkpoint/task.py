@@ -1,9 +1,10 @@
-"""What a fine-tuned folder says about its task beyond config.json: `cloze.json` beside it.
+"""The task of a fine-tuned model, stored in `cloze.json` next to config.json.
 
-Others' folders have none, and what can be told from the head is told from it.
+Folders of other libraries have no such file; their task follows from the task head.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cloze.config import from_mapping, in_range, one_of, to_mapping
@@ -15,82 +16,96 @@ TASK_FILE = "cloze.json"
 NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 READER_FILE = "reader.safetensors"
 READER_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.READERS`
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# keys in version 1 -> present keys
+VERSION_1_KEYS = {"policy": "truncation", "stride": "overlap", "none": "allow_no_answer"}
+VERSION_1_FEATURE_KEYS = {"width": "input_size", "hidden": "hidden_size", "depth": "num_layers"}
 TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Features:
-    """A frozen body read by a small net of its own: `reader.safetensors` beside the model."""
+class FeatureSettings:
+    """The features of a frozen encoder, and the reader trained on them (`reader.safetensors`)."""
 
-    width: int  # of the vectors that it reads
+    input_size: int  # of the feature vectors
     layers: str = "last"
-    pooling: str = "cls"  # of texts; tags read the first piece of each word
-    kind: str = "linear"  # or bilstm
-    hidden: int = 0  # of a bilstm, each way
-    depth: int = 0
+    pooling: str = "cls"  # of texts; taggers read the first token of each word
+    kind: str = "linear"  # of the reader: linear or bilstm
+    hidden_size: int = 0  # of a bilstm, per direction
+    num_layers: int = 0  # of a bilstm
 
     def __post_init__(self) -> None:
         one_of("features.kind", self.kind, READER_KINDS)
-        some = 1 if self.kind == "bilstm" else 0
+        minimum = 1 if self.kind == "bilstm" else 0
         for name, low, high in (
-            ("width", 1, 1 << 20),
-            ("hidden", some, 1 << 15),
-            ("depth", some, 16),
+            ("input_size", 1, 1 << 20),
+            ("hidden_size", minimum, 1 << 15),
+            ("num_layers", minimum, 16),
         ):
             in_range(f"features.{name}", getattr(self, name), low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a model was fine-tuned for, and how it reads."""
+    """The task that a model was fine-tuned for, and how its inputs are prepared."""
 
     name: str
-    policy: str | None = None  # for texts too long; None: they are an error
-    stride: int | None = None  # tokens that windows share; None: a quarter
-    context: bool = False  # tags: the neighbours of a sentence in its document are read with it
-    none: bool = False  # answers: the context may not tell
-    threshold: float = 0.0  # answers: how far "none" must lead to be the answer
-    features: Features | None = field(default=None)
+    truncation: str | None = None  # of texts that are too long; None: they are an error
+    overlap: int | None = None  # tokens that neighbouring windows share; None: a quarter
+    context: bool = False  # tag: the model also reads the neighbouring sentences of a document
+    allow_no_answer: bool = False  # answer: a question may have no answer in its context
+    threshold: float = 0.0  # answer: predict "no answer" if its score is higher by more than this
+    features: FeatureSettings | None = None
 
     def __post_init__(self) -> None:
         one_of("task", self.name, TASK_HEADS)
-        if self.policy is not None:
-            one_of("length policy", self.policy, TRUNCATIONS)
+        if self.truncation is not None:
+            one_of("truncation", self.truncation, TRUNCATIONS)
 
     @property
     def head(self) -> str:
         return TASK_HEADS[self.name]
 
 
-def task_of_head(head: str | None) -> Task | None:
-    """What a folder without `cloze.json` can do."""
-    names = {theirs: ours for ours, theirs in TASK_HEADS.items()}
-    if head not in names:
+def infer_task(head: str | None) -> Task | None:
+    """The task of a folder without `cloze.json`, by its task head."""
+    tasks = {head: task for task, head in TASK_HEADS.items()}
+    if head not in tasks:
         return None
-    return Task(name=names[head], policy="window" if head == "span" else None)
+    return Task(name=tasks[head], truncation="window" if head == "span" else None)
 
 
 def read_task(values: object) -> Task:
-    """The task of a `cloze.json`, of which nothing is trusted."""
+    """The task that the contents of `cloze.json` describe, after checking them."""
     if not isinstance(values, dict):
-        raise FolderError(f"{TASK_FILE} holds no JSON object", fix="fetch the folder again")
-    check_version(values.get("format_version"), TASK_FILE, FORMAT_VERSION)
+        raise FolderError(
+            f"{TASK_FILE} does not contain a JSON object", fix="download or save the folder again"
+        )
+    version = check_version(values.get("format_version"), TASK_FILE, FORMAT_VERSION)
+    settings = {key: value for key, value in values.items() if key != "format_version"}
+    if version == 1:
+        settings = _rename_keys(settings, VERSION_1_KEYS)
+        if isinstance(features := settings.get("features"), dict):
+            settings["features"] = _rename_keys(features, VERSION_1_FEATURE_KEYS)
     try:
-        return from_mapping(Task, {k: v for k, v in values.items() if k != "format_version"})
+        return from_mapping(Task, settings)
     except ConfigError as error:
         raise FolderError(f"{TASK_FILE}: {error.problem}", fix=error.fix) from None
 
 
 def write_task(task: Task) -> dict[str, Any]:
-    """The same as JSON."""
+    """The contents of `cloze.json`."""
     return {"format_version": FORMAT_VERSION, **to_mapping(task)}
 
 
-def with_policy(task: Task, policy: str | None, stride: int | None) -> Task:
-    """The task with another way to read long texts, where one is asked for."""
+def override_truncation(task: Task, truncation: str | None, overlap: int | None) -> Task:
+    """The task with another truncation or overlap; None keeps the task's own."""
     return replace(
         task,
-        policy=task.policy if policy is None else policy,
-        stride=task.stride if stride is None else stride,
+        truncation=task.truncation if truncation is None else truncation,
+        overlap=task.overlap if overlap is None else overlap,
     )
+
+
+def _rename_keys(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in values.items()}

@@ -1,8 +1,8 @@
-"""Weights on disk: safetensors only, checked before anything is allocated.
+"""Read weights from safetensors files, which are checked before any memory is allocated.
 
-A header says what a file claims to hold. It is read first, under a cap, and held against the
-file's size and the shapes that the configuration implies; only then is a tensor read. Pickled
-files are never opened.
+The header of a file is read first, up to a maximum size, and compared with the size of the file and
+the shapes that the configuration implies. Only then are tensors read. Pickled files are never
+opened.
 """
 
 import json
@@ -20,20 +20,20 @@ from safetensors import SafetensorError, safe_open
 from cloze.errors import FolderError
 from cloze.files import read_json
 
-if TYPE_CHECKING:  # what only looks at headers and tables starts without torch
+if TYPE_CHECKING:  # reading headers and numpy arrays does not import torch
     import torch
     from torch import Tensor
 
-CONFIG = "config.json"
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-HEADER_CAP = 4 << 20  # bytes; the largest published encoders need a few hundred thousand
-MOST_SHARDS = 1000
-MOST_TENSORS = 10_000  # the largest published encoders have about a thousand
-MOST_SIDES = 8  # of one tensor
-LONGEST_SIDE = 1 << 48  # so that the product of all sides is soon done
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_HEADER_BYTES = 4 << 20  # the largest published encoders need a few hundred thousand
+MAX_SHARDS = 1000
+MAX_TENSORS = 10_000  # the largest published encoders have about a thousand
+MAX_DIMS = 8  # of one tensor
+MAX_DIM_SIZE = 1 << 48  # so that the number of elements is quick to compute
 
-EIGHT_BITS = "F8_E4M3"  # one byte a number, without a scale
+FLOAT8 = "F8_E4M3"  # one byte per number, without a scale
 _BYTES = {
     "F64": 8,
     "F32": 4,
@@ -43,10 +43,10 @@ _BYTES = {
     "I32": 4,
     "U8": 1,
     "BOOL": 1,
-    EIGHT_BITS: 1,
+    FLOAT8: 1,
 }
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
-WEIGHT_KINDS = ("F64", "F32", "F16", "BF16", EIGHT_BITS)
+WEIGHT_DTYPES = ("F64", "F32", "F16", "BF16", FLOAT8)
 
 
 @dataclass(frozen=True)
@@ -55,40 +55,42 @@ class LoadReport:
 
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()  # unknown settings of config.json, or a class that it names
+    ignored: tuple[str, ...] = ()  # unknown settings or classes in config.json
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.ignored)
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One tensor on disk, as its header describes it."""
+class StoredTensor:
+    """A tensor in a file, as the header describes it."""
 
     file: Path
-    kind: str
+    dtype: str
     shape: tuple[int, ...]
     offset: int  # in bytes, from the start of the file
 
 
-def stored_weights(folder: Path) -> dict[str, Stored]:
-    """What a folder's weight files claim to hold, by stored name."""
-    found: dict[str, Stored] = {}
-    for file in _files(folder):
-        for name, stored in file_weights(file).items():
+def list_stored_weights(folder: Path) -> dict[str, StoredTensor]:
+    """The tensors in the headers of a folder's weight files, by stored name."""
+    found: dict[str, StoredTensor] = {}
+    for file in _find_weight_files(folder):
+        for name, stored in read_header(file).items():
             if name in found:
                 raise FolderError(
                     f"{name} is in {found[name].file.name} and in {file.name}",
-                    fix="each weight belongs in one shard; save the folder anew",
+                    fix="save the folder again; each weight must be in one shard",
                 )
             found[name] = stored
-        if len(found) > MOST_TENSORS:
-            raise _broken(file, f"with it there are {len(found):,} tensors")
+        if len(found) > MAX_TENSORS:
+            raise _invalid_file_error(
+                file, f"the folder has {len(found):,} tensors up to this file"
+            )
     return found
 
 
-def read_weights(wanted: Mapping[str, Stored]) -> "dict[str, Tensor]":
-    """The tensors themselves, file by file; NaN and infinite values are an error."""
+def read_weights(wanted: Mapping[str, StoredTensor]) -> "dict[str, Tensor]":
+    """Read tensors; NaN and infinite values are an error."""
     tensors: dict[str, Tensor] = {}
     for file in sorted({stored.file for stored in wanted.values()}):
         try:
@@ -96,31 +98,34 @@ def read_weights(wanted: Mapping[str, Stored]) -> "dict[str, Tensor]":
                 for name, stored in wanted.items():
                     if stored.file == file:
                         tensor = opened.get_tensor(name)
-                        # not every device knows what to do with eight bits
-                        tensors[name] = tensor.float() if stored.kind == EIGHT_BITS else tensor
+                        # not every device supports float8
+                        tensors[name] = tensor.float() if stored.dtype == FLOAT8 else tensor
                         _check_finite(name, tensors[name], file)
         except (SafetensorError, OSError) as error:
-            raise _broken(file, str(error)) from None
+            raise _invalid_file_error(file, str(error)) from None
     return tensors
 
 
-def read_table(name: str, stored: Stored) -> NDArray[np.float32]:
-    """The same of one tensor for numpy, in float32; without torch where numpy knows its kind."""
-    if stored.kind not in ("F64", "F32", "F16"):
+def read_array(name: str, stored: StoredTensor) -> NDArray[np.float32]:
+    """Read one tensor as a float32 array, without torch if numpy has its dtype."""
+    if stored.dtype not in ("F64", "F32", "F16"):
         return read_weights({name: stored})[name].float().numpy()
     try:
         with safe_open(stored.file, framework="numpy") as opened:
-            table: NDArray[np.floating[Any]] = opened.get_tensor(name)
+            array: NDArray[np.floating[Any]] = opened.get_tensor(name)
     except (SafetensorError, OSError) as error:
-        raise _broken(stored.file, str(error)) from None
-    if table.size:
-        _check_ends(name, float(table.min()), float(table.max()), stored.file)
-    return table.astype(np.float32, copy=False)
+        raise _invalid_file_error(stored.file, str(error)) from None
+    if array.size:
+        _check_extremes(name, float(array.min()), float(array.max()), stored.file)
+    return array.astype(np.float32, copy=False)
 
 
-def map_table(stored: Stored) -> NDArray[Any]:
-    """A tensor as an array that is mapped into memory: it may be larger. Values are not checked."""
-    dtype = np.dtype(_NUMPY[stored.kind])
+def map_array(stored: StoredTensor) -> NDArray[Any]:
+    """A tensor as a memory-mapped array, which may be larger than the memory.
+
+    Its values are not checked.
+    """
+    dtype = np.dtype(_NUMPY[stored.dtype])
     if not math.prod(stored.shape):
         return np.zeros(stored.shape, dtype)
     mapped = np.memmap(stored.file, dtype, "r", stored.offset, stored.shape)
@@ -130,117 +135,121 @@ def map_table(stored: Stored) -> NDArray[Any]:
 def _check_finite(name: str, tensor: "Tensor", file: Path) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
-    least, most = tensor.aminmax()
-    _check_ends(name, least.item(), most.item(), file)
+    low, high = tensor.aminmax()
+    _check_extremes(name, low.item(), high.item(), file)
 
 
-def _check_ends(name: str, least: float, most: float, file: Path) -> None:
-    # a NaN is both of them; unlike isfinite of all, they need no memory
-    if not (math.isfinite(most) and math.isfinite(least)):
+def _check_extremes(name: str, low: float, high: float, file: Path) -> None:
+    # both are NaN if any value is; unlike isfinite of all values, they need no memory
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise FolderError(
-            f"{name} in {file.name} holds numbers that are none (NaN or infinite)",
-            fix="its training may have gone astray, or the file is damaged; "
-            "fetch it again, or make the model anew",
+            f"{file.name} contains NaN or infinite values in {name}",
+            fix="download the file again, or train the model again: "
+            "the file is damaged, or the training diverged",
         )
 
 
-def check(name: str, stored: Stored, shape: "torch.Size | tuple[int, ...]") -> None:
-    """Refuse a tensor that is not what the configuration implies."""
-    if stored.kind not in WEIGHT_KINDS:
+def check_tensor(name: str, stored: StoredTensor, shape: "torch.Size | tuple[int, ...]") -> None:
+    """Raise unless a tensor has a float dtype and the shape that the configuration implies."""
+    if stored.dtype not in WEIGHT_DTYPES:
         raise FolderError(
-            f"{name} is stored as {stored.kind}",
-            fix=f"weights are {', '.join(WEIGHT_KINDS)}; a quantised folder is not read here",
+            f"{name} is stored as {stored.dtype}",
+            fix=f"use weights in {', '.join(WEIGHT_DTYPES)}; quantized folders are not supported",
         )
     if stored.shape != tuple(shape):
         raise FolderError(
-            f"{name} is {_shape(stored.shape)} in {stored.file.name}, "
-            f"but config.json implies {_shape(tuple(shape))}",
-            fix="config.json and the weights are not of one model; take both from one folder",
+            f"{name} has the shape {_format_shape(stored.shape)} in {stored.file.name}, "
+            f"but config.json implies {_format_shape(tuple(shape))}",
+            fix="use config.json and weights of the same model",
         )
 
 
-def _files(folder: Path) -> list[Path]:
-    if (folder / SINGLE).is_file():
-        return [folder / SINGLE]
-    if (folder / INDEX).is_file():
-        return _shards(folder)
+def _find_weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS_FILE).is_file():
+        return [folder / WEIGHTS_FILE]
+    if (folder / INDEX_FILE).is_file():
+        return _find_shards(folder)
     pickled = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"))]
     if pickled:
         raise FolderError(
-            f"{folder} holds only pickled weights ({', '.join(sorted(pickled))})",
-            fix="a pickle can run any code when opened, so cloze never does; "
-            f"convert it to {SINGLE} where you trust it",
+            f"{folder} has only pickled weights ({', '.join(sorted(pickled))})",
+            fix=f"if you trust the file, convert it to {WEIGHTS_FILE}; "
+            "cloze opens no pickles, because they can run any code",
         )
-    raise FolderError(f"{folder} has no {SINGLE}", fix="is this the folder of a model?")
+    raise FolderError(f"{folder} has no {WEIGHTS_FILE}", fix="use the folder of a model")
 
 
-def _shards(folder: Path) -> list[Path]:
-    index = read_json(folder / INDEX)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise FolderError(f"{INDEX} has no weight_map", fix="fetch the file again")
-    names = sorted(set(places.values()))
-    if len(names) > MOST_SHARDS:
-        raise FolderError(f"{INDEX} names {len(names):,} shards", fix="fetch the file again")
+def _find_shards(folder: Path) -> list[Path]:
+    index = read_json(folder / INDEX_FILE)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(name, str) for name in weight_map.values()
+    ):
+        raise FolderError(f"{INDEX_FILE} has no weight_map", fix="download the file again")
+    names = sorted(set(weight_map.values()))
+    if len(names) > MAX_SHARDS:
+        raise FolderError(f"{INDEX_FILE} lists {len(names):,} shards", fix="download it again")
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise FolderError(
-                f"{INDEX} names {name!r}, which is not a safetensors file of this folder",
-                fix="the folder is broken or hostile; fetch it again from a source you trust",
+                f"{INDEX_FILE} lists {name!r}, which is not a safetensors file of this folder",
+                fix="download the folder again from a source you trust",
             )
         if not (folder / name).is_file():
-            raise FolderError(f"the shard {name} is missing", fix="fetch all shards of the model")
+            raise FolderError(f"the shard {name} is missing", fix="download all shards")
     return [folder / name for name in names]
 
 
-def file_weights(file: Path) -> dict[str, Stored]:
-    """What one file claims to hold, by its header."""
+def read_header(file: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file, by its header."""
     size = file.stat().st_size
     with file.open("rb") as opened:
         start = opened.read(8)
         if len(start) < 8:  # noqa: PLR2004
-            raise _broken(file, "it is shorter than a header")
+            raise _invalid_file_error(file, "the header is incomplete")
         (length,) = struct.unpack("<Q", start)
-        if length > min(HEADER_CAP, size - 8):
-            raise _broken(file, f"its header claims {length:,} bytes")
+        if length > min(MAX_HEADER_BYTES, size - 8):
+            raise _invalid_file_error(file, f"the length of the header is {length:,} bytes")
         raw = opened.read(length)
-    if (lists := raw.count(b"[") + raw.count(b"{")) > 4 * MOST_TENSORS:  # a tensor has three
-        raise _broken(file, f"its header has {lists:,} lists and tables")
+    if (lists := raw.count(b"[") + raw.count(b"{")) > 4 * MAX_TENSORS:  # a tensor has three
+        raise _invalid_file_error(file, f"the header has {lists:,} lists and objects")
     try:
         entries = json.loads(raw)
     except (ValueError, RecursionError):
-        raise _broken(file, "its header is not JSON") from None
+        raise _invalid_file_error(file, "the header is not JSON") from None
     if not isinstance(entries, dict):
-        raise _broken(file, "its header is not a table of tensors")
+        raise _invalid_file_error(file, "the header is not a JSON object")
     entries.pop("__metadata__", None)
-    if len(entries) > MOST_TENSORS:
-        raise _broken(file, f"its header lists {len(entries):,} tensors")
+    if len(entries) > MAX_TENSORS:
+        raise _invalid_file_error(file, f"the header lists {len(entries):,} tensors")
     return {
         name: _read_entry(file, name, entry, 8 + length, size) for name, entry in entries.items()
     }
 
 
-def _read_entry(file: Path, name: str, entry: object, begin: int, size: int) -> Stored:
+def _read_entry(
+    file: Path, name: str, entry: object, data_start: int, file_size: int
+) -> StoredTensor:
     match entry:
-        case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
-            kind in _BYTES
-            and len(shape) <= MOST_SIDES
-            and all(type(side) is int and 0 <= side <= LONGEST_SIDE for side in shape)
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
+            dtype in _BYTES
+            and len(shape) <= MAX_DIMS
+            and all(type(size) is int and 0 <= size <= MAX_DIM_SIZE for size in shape)
         ):
-            fits = 0 <= start <= end <= size - begin
-            fits = fits and end - start == math.prod(shape) * _BYTES[kind]
+            fits = 0 <= start <= end <= file_size - data_start
+            fits = fits and end - start == math.prod(shape) * _BYTES[dtype]
             if not fits:
-                raise _broken(file, f"{name[:80]} does not fit the bytes it claims")
-            return Stored(file, kind, tuple(shape), begin + start)
-    raise _broken(file, f"its entry for {name[:80]} is not a tensor's")
+                raise _invalid_file_error(file, f"the size of {name[:80]} is wrong")
+            return StoredTensor(file, dtype, tuple(shape), data_start + start)
+    raise _invalid_file_error(file, f"the header's entry for {name[:80]} is not a tensor")
 
 
-def _broken(file: Path, why: str) -> FolderError:
+def _invalid_file_error(file: Path, reason: str) -> FolderError:
     return FolderError(
-        f"{file.name} is not a sound safetensors file: {why}",
-        fix="it may be cut off or damaged; fetch it again",
+        f"{file.name} is not a valid safetensors file: {reason}",
+        fix="download it again: it may be incomplete or damaged",
     )
 
 
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "a single number"
+def _format_shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "()"

@@ -1,7 +1,7 @@
-"""Word vectors on disk: our folder, and the files that others read and write.  v words, d width.
+"""Word vectors on disk: model folders, and files of word2vec, GloVe and fastText.
 
-A folder holds `config.json`, `model.safetensors` (`vectors`, and `grams` where there are n-grams)
-and `vocabulary.tsv` (word TAB count).
+v words, d dimensions. A folder has `config.json`, `model.safetensors` (`vectors`, and
+`ngram_vectors` with character n-grams) and `vocabulary.tsv` (word TAB count).
 """
 
 import os
@@ -19,186 +19,191 @@ from safetensors.numpy import save_file
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.weights import SINGLE, check, read_table
+from cloze.checkpoint.weights import WEIGHTS_FILE, check_tensor, read_array
 from cloze.data.input_files import open_binary, split_endings
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, atomic_file, expand_user
-from cloze.interop.word2vec import LONGEST, WIDEST, looks_like_vectors, read_vectors
+from cloze.interop.word2vec import MAX_WORD_BYTES, looks_like_vectors, read_vectors
 from cloze.interop.word2vec import write_vectors as write_word2vec
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 
-ENDINGS = (".txt", ".vec", ".bin")  # of others' files, which may be packed
-VOCABULARY = "vocabulary.tsv"
+SUFFIXES = (".txt", ".vec", ".bin")  # of files of other programs, which may be compressed
+VOCABULARY_FILE = "vocabulary.tsv"
+_MAX_FIRST_LINE = 1 << 16  # bytes
+_AGAIN = "download or save the folder again"
 
 
 def open_vectors(contents: FolderContents) -> WordVectors:
     """The word vectors of a folder."""
-    config, stored = contents.config, contents.stored
-    words, counts = _read_vocabulary(contents.body / VOCABULARY, config.vocab_size)
-    wanted = {"vectors": (config.vocab_size, config.hidden_size)}
-    if config.grams is not None:
-        wanted["grams"] = (config.grams.buckets, config.hidden_size)
-    for name, shape in wanted.items():
-        if name not in stored:
-            raise FolderError(f"{SINGLE} has no {name}", fix="fetch or save the folder again")
-        check(name, stored[name], shape)
-    tables = {name: read_table(name, stored[name]) for name in wanted}
+    config = contents.config
+    words, counts = _read_vocabulary(contents.body / VOCABULARY_FILE, config.vocab_size)
+    names = contents.layout.find_names(contents.description, contents.stored, ())
+    shapes = {"vectors": (config.vocab_size, config.hidden_size)}
+    if config.char_ngrams is not None:
+        shapes["ngram_vectors"] = (config.char_ngrams.buckets, config.hidden_size)
+    arrays = {}
+    for name, shape in shapes.items():
+        if name not in names:
+            raise FolderError(f"{WEIGHTS_FILE} has no {name}", fix=_AGAIN)
+        stored = contents.stored[names[name]]
+        check_tensor(names[name], stored, shape)
+        arrays[name] = read_array(names[name], stored)
     return WordVectors(
         words=words,
-        vectors=tables["vectors"],
+        vectors=arrays["vectors"],
         counts=counts,
-        grams=config.grams,
-        gram_vectors=tables.get("grams"),
+        char_ngrams=config.char_ngrams,
+        ngram_vectors=arrays.get("ngram_vectors"),
         lowercase=config.lowercase,
     )
 
 
 def write_vectors(model: Model[WordVectors, Word2VecConfig], folder: Path) -> None:
-    """The vectors, and the words with their counts."""
+    """Write the vectors, and the words with their counts."""
     vectors = model.module
     tensors = {"vectors": np.ascontiguousarray(vectors.vectors, np.float32)}
-    if vectors.gram_vectors is not None:
-        tensors["grams"] = np.ascontiguousarray(vectors.gram_vectors, np.float32)
-    (folder / VOCABULARY).write_bytes("".join(map(_line, *_columns(vectors))).encode())
-    save_file(tensors, folder / SINGLE, metadata={"format": "np"})
+    if vectors.ngram_vectors is not None:
+        tensors["ngram_vectors"] = np.ascontiguousarray(vectors.ngram_vectors, np.float32)
+    (folder / VOCABULARY_FILE).write_bytes(
+        "".join(map(_format_line, *_make_columns(vectors))).encode()
+    )
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "np"})
 
 
-def make_model(
+def make_vector_model(
     vectors: WordVectors, training: Mapping[str, Any] | None = None
 ) -> Model[WordVectors, Word2VecConfig]:
-    """Word vectors as a model, with the settings they were trained with."""
+    """A model with these word vectors; `training` are the settings that they were trained with."""
     config = Word2VecConfig(
         vocab_size=len(vectors),
-        hidden_size=vectors.width,
+        hidden_size=vectors.hidden_size,
         lowercase=vectors.lowercase,
-        grams=vectors.grams,
+        char_ngrams=vectors.char_ngrams,
         training=training or {},
     )
     return Model(module=vectors, config=config)
 
 
-def begins_vectors(path: PathLike) -> bool:
-    """Whether this is a file of word vectors: by its name, and a .txt by its first line too."""
+def is_vector_file(path: PathLike) -> bool:
+    """Whether this is a file of word vectors, by its suffix; a .txt by its first line, too."""
     suffix = split_endings(path)[0]
-    if suffix not in ENDINGS or not os.path.isfile(expand_user(path)):  # noqa: PTH113 - never raises
+    if suffix not in SUFFIXES or not os.path.isfile(expand_user(path)):  # noqa: PTH113 - never raises
         return False
     if suffix != ".txt":
         return True
     with open_binary(expand_user(path)) as stream:
-        return looks_like_vectors(stream.readline(WIDEST))
+        return looks_like_vectors(stream.readline(_MAX_FIRST_LINE))
 
 
 def import_vectors(
     path: PathLike,
     *,
     header: bool | None = None,
-    limit: int | None = None,
+    max_words: int | None = None,
 ) -> Model[WordVectors, Word2VecConfig]:
-    """Vectors from a file of word2vec, GloVe or fastText (.vec), which may be packed.
+    """Read a file of word2vec, GloVe or fastText (.vec), which may be compressed.
 
     Args:
-        path: of the file; `.bin` is binary, all else is text.
-        header: whether the first line is `V D`; by default as it looks.
-        limit: read no more than the first so many, which are the most frequent.
+        path: the file; `.bin` is binary, everything else is text.
+        header: whether the first line is `V D`; None detects it.
+        max_words: the maximum number of words to read, from the beginning of the file, where the
+            most frequent ones are.
     """
-    place = expand_user(path)
-    ending, packing = split_endings(place)
-    if not place.is_file():
-        raise InputError(f"{place}: there is no such file or folder", fix="check the spelling")
-    with open_binary(place) as stream:
-        if not packing:
-            return _imported(stream, place, ending, header, limit)
-        with tempfile.TemporaryFile() as unpacked:  # so that its size is known
-            shutil.copyfileobj(stream, unpacked)
-            unpacked.seek(0)
-            return _imported(unpacked, place, ending, header, limit)
+    file = expand_user(path)
+    suffix, compression = split_endings(file)
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file or folder", fix="check the path")
+    with open_binary(file) as stream:
+        if not compression:
+            return _read_model(stream, file, suffix, header, max_words)
+        with tempfile.TemporaryFile() as decompressed:  # whose size is known
+            shutil.copyfileobj(stream, decompressed)
+            decompressed.seek(0)
+            return _read_model(decompressed, file, suffix, header, max_words)
 
 
 def export_vectors(vectors: WordVectors, path: PathLike, *, header: bool = True) -> Path:
-    """Write word2vec's format, binary where the name ends in `.bin`; n-grams are left out.
+    """Write a file in word2vec's format, binary if its name ends in `.bin`, without n-grams.
 
-    Without its first line, the header, text is as GloVe writes it; binary cannot do without.
+    Text without the header is GloVe's format; binary files always have a header.
     """
-    place = Path(path)
-    binary = place.suffix == ".bin"
-    if binary and not header:
+    file = Path(path)
+    is_binary = file.suffix == ".bin"
+    if is_binary and not header:
         raise InputError(
-            "binary files begin with a header, always", fix="write text: a name not ending in .bin"
+            "a binary file must have a header", fix="write text: use a name that ends in .txt"
         )
-    with atomic_file(place) as stream:
-        write_word2vec(stream, vectors.words, vectors.vectors, binary=binary, header=header)
-    return place
+    with atomic_file(file) as stream:
+        write_word2vec(stream, vectors.words, vectors.vectors, binary=is_binary, header=header)
+    return file
 
 
 def load_vectors(
-    source: PathLike, *, limit: int | None = None, header: bool | None = None
+    source: PathLike, *, max_words: int | None = None, header: bool | None = None
 ) -> Model[WordVectors, Word2VecConfig]:
-    """Word vectors from a folder, or from a file of another program (see `import_vectors`)."""
-    place = Path(source)
-    if not place.is_dir():
-        return import_vectors(place, limit=limit, header=header)
-    contents = read_folder(place, kind="word_vectors")
+    """Read word vectors from a folder, or from a file (see `import_vectors`)."""
+    path = Path(source)
+    if not path.is_dir():
+        return import_vectors(path, max_words=max_words, header=header)
+    contents = read_folder(path, kind="word_vectors")
     found = open_vectors(contents)
-    if limit is not None:
-        counts = None if found.counts is None else found.counts[:limit]
+    if max_words is not None:
+        counts = None if found.counts is None else found.counts[:max_words]
         found = replace(
-            found, words=found.words[:limit], vectors=found.vectors[:limit], counts=counts
+            found, words=found.words[:max_words], vectors=found.vectors[:max_words], counts=counts
         )
-    return make_model(found, contents.config.training)
+    return make_vector_model(found, contents.config.training)
 
 
-def _imported(
+def _read_model(
     stream: Any,  # noqa: ANN401
-    place: Path,
-    ending: str,
+    file: Path,
+    suffix: str,
     header: bool | None,
-    limit: int | None,
+    max_words: int | None,
 ) -> Model[WordVectors, Word2VecConfig]:
     words, vectors = read_vectors(
         stream,
         os.fstat(stream.fileno()).st_size,
-        str(place),
-        binary=ending == ".bin",
+        str(file),
+        binary=suffix == ".bin",
         header=header,
-        limit=limit,
+        max_words=max_words,
     )
-    return make_model(WordVectors(words=words, vectors=vectors))
+    return make_vector_model(WordVectors(words=words, vectors=vectors))
 
 
 def _read_vocabulary(path: Path, size: int) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     if not path.is_file():
-        raise FolderError(f"there is no {VOCABULARY}", fix="fetch or save the folder again")
-    if path.stat().st_size > size * (LONGEST + 24):
-        raise FolderError(f"{VOCABULARY} is far too large", fix="fetch or save the folder again")
+        raise FolderError(f"{VOCABULARY_FILE} is missing", fix=_AGAIN)
+    if path.stat().st_size > size * (MAX_WORD_BYTES + 24):
+        raise FolderError(f"{VOCABULARY_FILE} is too large for {size:,} words", fix=_AGAIN)
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     if len(lines) != size:
         raise FolderError(
-            f"{VOCABULARY} has {len(lines):,} words, config.json says {size:,}",
-            fix="fetch or save the folder again",
+            f"{VOCABULARY_FILE} has {len(lines):,} words, config.json says {size:,}", fix=_AGAIN
         )
     try:
         pairs = [line.decode().split("\t") for line in lines]
         words = tuple(word for word, _ in pairs)
         counts = np.array([int(count or -1) for _, count in pairs], np.int64)
     except (ValueError, OverflowError) as error:
-        raise FolderError(f"{VOCABULARY} is broken: {error}", fix="save the folder again") from None
+        raise FolderError(f"{VOCABULARY_FILE} is damaged: {error}", fix=_AGAIN) from None
     if len(set(words)) < size:
-        twice = next(word for word, times in Counter(words).items() if times > 1)
-        raise FolderError(
-            f"{VOCABULARY} has {twice!r} more than once", fix="fetch or save the folder again"
-        )
+        duplicate = next(word for word, count in Counter(words).items() if count > 1)
+        raise FolderError(f"{VOCABULARY_FILE} has {duplicate!r} more than once", fix=_AGAIN)
     return words, counts if (counts >= 0).all() else None
 
 
-def _columns(vectors: WordVectors) -> tuple[list[str], list[int | None]]:
+def _make_columns(vectors: WordVectors) -> tuple[list[str], list[int | None]]:
     words = list(vectors.words)
     for word in words:
         if "\n" in word or "\t" in word:
-            raise InputError(f"the word {word!r} holds a tab or newline", fix="leave it out")
+            raise InputError(f"the word {word!r} contains a tab or newline", fix="remove it")
     counts = [None] * len(words) if vectors.counts is None else vectors.counts.tolist()
     return words, counts
 
 
-def _line(word: str, count: int | None) -> str:
+def _format_line(word: str, count: int | None) -> str:
     return f"{word}\t{'' if count is None else count}\n"

@@ -75,7 +75,7 @@ def answer(
     examples = _read_questions(question, context, files, outcomes)
 
     from cloze.checkpoint.load import load
-    from cloze.checkpoint.task import with_policy
+    from cloze.checkpoint.task import override_truncation
     from cloze.tasks.answer import predict
     from cloze.tasks.inference import resolve_task
 
@@ -83,7 +83,7 @@ def answer(
     answer_all = partial(
         predict,
         opened,
-        task=with_policy(resolve_task("answer", opened), truncation, overlap),
+        task=override_truncation(resolve_task("answer", opened), truncation, overlap),
         top=top,
         max_answer_tokens=max_answer_tokens,
         allow_no_answer=allow_no_answer,

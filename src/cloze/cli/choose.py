@@ -56,15 +56,15 @@ def choose(
     examples = _read_questions(text, options, question, files, outcomes)
 
     from cloze.checkpoint.load import load
-    from cloze.checkpoint.task import with_policy
+    from cloze.checkpoint.task import override_truncation
     from cloze.tasks.choose import predict
     from cloze.tasks.inference import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(resolve_task("choose", opened), truncation, None)
+    task = override_truncation(resolve_task("choose", opened), truncation, None)
     choose_all = partial(predict, opened, task=task)
     show = partial(print_choose, ranked=not files)
-    how = f"truncated to {opened.limit:,} tokens"
+    how = f"truncated to {opened.max_length:,} tokens"
     fields = ["text", "question", "options"]
     with outcomes.predict(choose_all, examples, fields, how=how, quiet=quiet) as results:
         (print_json_lines if as_json else show)(results)

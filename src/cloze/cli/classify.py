@@ -66,18 +66,18 @@ def classify(
     )
 
     from cloze.checkpoint.load import load
-    from cloze.checkpoint.task import with_policy
+    from cloze.checkpoint.task import override_truncation
     from cloze.tasks.classify import predict
     from cloze.tasks.inference import resolve_task
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(resolve_task("classify", opened), truncation, overlap)
+    task = override_truncation(resolve_task("classify", opened), truncation, overlap)
 
     def classify_all(some: "Sequence[TextExample]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
         return [one.keep_top(top) for one in predict(opened, some, task=task, **options)]
 
     show = partial(print_classify, number=opened.config.problem_type == "number")
-    how = f"truncated to {opened.limit:,} tokens"
+    how = f"truncated to {opened.max_length:,} tokens"
     fields = ["text", "pair"]
     with outcomes.predict(classify_all, examples, fields, how=how, quiet=quiet) as results:
         (print_json_lines if as_json else show)(results)

@@ -128,7 +128,7 @@ def embed(
     if out and not quiet:
         done = f"{outcomes.num_succeeded:,} of {outcomes.count:,} texts embedded"
         typer.echo(f"{done}: {out}", err=True)
-    outcomes.finish(f"truncated to {opened.limit:,} tokens")
+    outcomes.finish(f"truncated to {opened.max_length:,} tokens")
 
 
 def _count(record: "EmbeddingRecord", row: "Row", outcomes: Outcomes) -> bool:

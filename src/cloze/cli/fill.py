@@ -62,6 +62,6 @@ def fill(
         some = [row.text for row in rows]
         return fill(opened, some, top=top, candidates=words, skip_blank=True, **options)
 
-    how = f"cropped to {opened.limit:,} tokens around their masks"
+    how = f"cropped to {opened.max_length:,} tokens around their masks"
     with outcomes.predict(fill_all, inputs, ["text"], how=how, quiet=quiet) as results:
         (print_json_lines if as_json else print_fill)(results)

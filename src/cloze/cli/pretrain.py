@@ -13,6 +13,7 @@ from cloze.cli.training import (
     Resume,
     Settings,
     Sources,
+    keep_given,
     report_usage,
     settings_to_resume,
     show_progress,
@@ -59,9 +60,9 @@ def pretrain(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Pre-train a BERT, or a model of another family, on your own text, in the time you have."""
-    texts = inputs or []
+    texts, given = inputs or [], keep_given(options)
     if resume:
-        changed = settings_to_resume(out, options, settings, recipe, family)
+        changed = settings_to_resume(out, given, settings, recipe, family)
         import cloze
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
@@ -75,7 +76,7 @@ def pretrain(
         made = complete_pretraining(
             recipe,
             family=family,
-            options={**options, "threads": threads},
+            options={**given, "threads": threads},
             settings=settings or [],
         )
     if plan and not isinstance(made, PretrainRecipe):

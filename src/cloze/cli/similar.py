@@ -86,7 +86,7 @@ def similar(
 
     for path in (plot, plot_vectors):
         check_svg_path(path, force)
-    vectors = load_vectors(model, limit=limit, header=False if no_header else None).module
+    vectors = load_vectors(model, max_words=limit, header=False if no_header else None).module
     found: list[Similar | Failure] = []
     if odd:
         result = task.odd_one_out(vectors, given)

@@ -55,20 +55,20 @@ def tag(
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
-    from cloze.checkpoint.task import with_policy
+    from cloze.checkpoint.task import override_truncation
     from cloze.data.labelled.examples import Origin
     from cloze.tasks.inference import resolve_task
     from cloze.tasks.tag import make_examples, predict
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    task = with_policy(resolve_task("tag", opened), truncation, overlap)
+    task = override_truncation(resolve_task("tag", opened), truncation, overlap)
 
     def tag_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
         origins = [Origin(file=row.file, line=row.line) for row in rows]
         examples = make_examples(opened, [row.text for row in rows], origins)
         return predict(opened, examples, task=task, aggregation=aggregation, **options)
 
-    how = f"truncated to {opened.limit:,} tokens"
+    how = f"truncated to {opened.max_length:,} tokens"
     show = partial(print_tag, labels=opened.labels)
     with outcomes.predict(tag_all, inputs, ["text"], how=how, quiet=quiet) as results:
         (print_json_lines if as_json else show)(results)

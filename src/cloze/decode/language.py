@@ -8,7 +8,7 @@ import numpy as np
 
 from cloze.errors import InputError
 from cloze.models.language import LanguageModel, LoadedModel, Logs, WordLanguageModel, batches
-from cloze.models.ngram import Step
+from cloze.models.ngram import BackoffStep
 from cloze.models.registry import resolve
 
 
@@ -58,7 +58,7 @@ class NGramLanguageModel(WordLanguageModel):
             for ids, end in zip(batch, accumulate(map(len, batch)), strict=True):
                 yield log_probs[end - len(ids) + 1 : end]
 
-    def backoff_path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
+    def backoff_path(self, context: Sequence[int], word: int) -> tuple[BackoffStep, ...]:
         """The back-off weights that are multiplied, and the probability at the end."""
-        steps: tuple[Step, ...] = self.module.backoff_path(context, word)
+        steps: tuple[BackoffStep, ...] = self.module.backoff_path(context, word)
         return steps

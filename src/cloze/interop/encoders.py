@@ -1,8 +1,8 @@
-"""How BERT, DistilBERT and ModernBERT are stored in Hugging Face's layout; ours is on the left.
+"""Tables of BERT, DistilBERT and ModernBERT in Hugging Face's layout: our names -> theirs.
 
-ModernBERT's settings have an old spelling (global_attn_every_n_layers, global_rope_theta,
-local_rope_theta) and a new one (layer_types, rope_parameters). We read both, the new one first as
-the library does, and write both.
+Some settings of ModernBERT have old names (global_attn_every_n_layers, global_rope_theta,
+local_rope_theta) and new ones (layer_types, rope_parameters). We read both, with precedence for the
+new ones as in transformers, and write both.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from cloze.models.registry import get_family
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
-ROPE = {"rope_theta", "rope_type", "type"}  # what may be said of the angles
+ROPE_KEYS = {"rope_theta", "rope_type", "type"}
 
 
 def _drop_null_decoder(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without an `is_decoder` that is null."""
+    """Remove `is_decoder` if it is null."""
     return {key: value for key, value in values.items() if (key, value) != ("is_decoder", None)}
 
 
@@ -158,28 +158,29 @@ DISTILBERT = HuggingFaceLayout(
 
 
 def _normalize_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in the old spelling, whichever they come in."""
-    told = dict(values)
-    if told.get("rope_scaling"):
-        raise _unsupported_setting_error("rope_scaling", told["rope_scaling"])
-    if (kinds := told.get("layer_types")) is not None:
+    """The settings under their old names, whichever names they come with."""
+    settings = dict(values)
+    if settings.get("rope_scaling"):
+        raise _unsupported_setting_error("rope_scaling", settings["rope_scaling"])
+    if (types := settings.get("layer_types")) is not None:
         default = get_family("modernbert").config_class.num_layers
-        layers = told.get("num_hidden_layers", default)
-        old = told.get("global_attn_every_n_layers")
-        told["global_attn_every_n_layers"] = _read_period(kinds, layers, old)
-    rope = told.get("rope_parameters")
+        layers = settings.get("num_hidden_layers", default)
+        old = settings.get("global_attn_every_n_layers")
+        settings["global_attn_every_n_layers"] = _read_period(types, layers, old)
+    rope = settings.get("rope_parameters")
     for kind, name in THETAS.items():
         if rope is not None:
-            told[name] = _read_theta(rope, kind, told.get(name))
-        if told.get(name) is None:  # unsaid; the old library read a null local theta as global
-            told.pop(name, None)
-    if values.get("local_rope_theta", 0) is None and rope is None and THETAS[FULL] in told:
-        told["local_rope_theta"] = told[THETAS[FULL]]
-    return told
+            settings[name] = _read_theta(rope, kind, settings.get(name))
+        if settings.get(name) is None:  # the default
+            settings.pop(name, None)
+    # older versions of transformers used the global theta where the local one is null
+    if values.get("local_rope_theta", 0) is None and rope is None and THETAS[FULL] in settings:
+        settings["local_rope_theta"] = settings[THETAS[FULL]]
+    return settings
 
 
-def _new_spelling(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The new spelling of the same."""
+def _make_new_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings under their new names."""
     every, layers = settings["global_attn_every_n_layers"], settings["num_hidden_layers"]
     return {
         "layer_types": [SLIDING if layer % every else FULL for layer in range(layers)],
@@ -190,37 +191,39 @@ def _new_spelling(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_period(kinds: object, layers: object, old: object) -> object:
-    """The n of "every n-th layer is global" that a list of layers says; `old` if it says that."""
+def _read_period(types: object, layers: object, old: object) -> object:
+    """The n of "every n-th layer is global", from `layer_types`; `old` if it means the same."""
     count = in_range("num_hidden_layers", layers, 1, MAX_LAYERS)
-    known = isinstance(kinds, list) and all(kind in (FULL, SLIDING) for kind in kinds)
-    if isinstance(kinds, list) and known and len(kinds) == count:
-        whole = [layer for layer, kind in enumerate(kinds) if kind == FULL]
-        every = whole[1] if len(whole) > 1 else count
-        if whole == list(range(0, count, every)):
-            same = isinstance(old, int) and old > 0 and whole == list(range(0, count, old))
-            return old if same else every
+    is_known = isinstance(types, list) and all(kind in (FULL, SLIDING) for kind in types)
+    if isinstance(types, list) and is_known and len(types) == count:
+        full = [layer for layer, kind in enumerate(types) if kind == FULL]
+        every = full[1] if len(full) > 1 else count
+        if full == list(range(0, count, every)):
+            is_same = isinstance(old, int) and old > 0 and full == list(range(0, count, old))
+            return old if is_same else every
     raise ConfigError(
-        f"layer_types does not say {FULL!r} for every n-th of {count} layers, from the first on",
-        fix=f"cloze computes that pattern only, with {SLIDING!r} between",
+        f"layer_types is not {FULL!r} for every n-th of {count} layers, starting with the first, "
+        f"and {SLIDING!r} for the others",
+        fix="use a model with this pattern; cloze supports no other",
     )
 
 
 def _read_theta(rope: object, kind: str, old: object) -> object:
     if not isinstance(rope, Mapping) or not isinstance(rope.get(kind) or {}, Mapping):
         raise ConfigError(
-            f"rope_parameters is {rope!r}", fix=f"give a table each for {FULL} and {SLIDING}"
+            f"rope_parameters is {rope!r}", fix=f"use an object with the keys {FULL} and {SLIDING}"
         )
-    said = rope.get(kind) or {}
-    if said.get("rope_type", said.get("type", "default")) != "default" or set(said) - ROPE:
-        raise _unsupported_setting_error("rope_parameters", said)
-    return said.get("rope_theta", old)
+    parameters = rope.get(kind) or {}
+    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
+    if rope_type != "default" or set(parameters) - ROPE_KEYS:
+        raise _unsupported_setting_error("rope_parameters", parameters)
+    return parameters.get("rope_theta", old)
 
 
 def _unsupported_setting_error(name: str, value: object) -> ConfigError:
     return ConfigError(
-        f"config.json sets {name} to {value!r}, which changes the computation",
-        fix="cloze computes rotary angles of the default kind only; use a folder that has those",
+        f"config.json sets {name} to {value!r}, which is not supported",
+        fix="use a model with the default rotary embeddings",
     )
 
 
@@ -300,5 +303,5 @@ MODERNBERT = HuggingFaceLayout(
         "eos_token_id": "sep",
     },
     normalize_settings=_normalize_settings,
-    extra_settings=_new_spelling,
+    extra_settings=_make_new_settings,
 )

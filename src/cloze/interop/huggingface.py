@@ -1,6 +1,6 @@
-"""Hugging Face's layout: configurations and weights of known families, both ways, by tables.
+"""Hugging Face's layout: translate configurations and weight names in both directions, by tables.
 
-Ours is always on the left. Nothing here opens a file.
+Tables map our names to theirs. Nothing here opens a file.
 """
 
 import re
@@ -21,9 +21,9 @@ PROBLEM_TYPES: dict[ProblemType, str] = {
     "many": "multi_label_classification",
 }
 
-# Settings that would change the computation, and the values under which they do not. Any other
-# setting that we do not know is reported and ignored.
-NEUTRAL: dict[str, tuple[object, ...]] = {
+# Settings that change the computation, with the values that we support. Other unknown settings are
+# reported and ignored.
+SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "is_encoder_decoder": (False, None),
@@ -31,7 +31,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
-# About who wrote the folder and how it is run, never about what it computes.
+# Settings that do not change the computation.
 ADMINISTRATIVE = frozenset(
     """
     architectures model_type transformers_version dtype torch_dtype _name_or_path
@@ -46,38 +46,38 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceLayout(Layout):
-    """How one family is stored."""
+    """The layout of one family."""
 
     family: str
-    prefix: str  # of the body's weights; folders of the bare body leave it out
+    prefix: str  # of the body's weights; base models omit it
     settings: Mapping[str, str]
     architectures: Mapping[str, tuple[str, ...]]  # their classes -> our task heads
-    weights: Mapping[str, Entry]  # by module, or by the whole name of a weight
-    block: str  # the prefix of block {n}
+    weights: Mapping[str, Entry]  # by module, or by the full name of a weight
+    block: str  # the prefix of block {n}'s weights
     harmless: frozenset[str] = frozenset()
     # the bias of the masked-LM head has two names: the first if the head is tied, else the second
     lm_head_biases: tuple[str, str] | None = None
-    head_weights: Mapping[str, str] = field(default_factory=dict)  # weights that reveal a head
-    optional_parts: Mapping[str, str] = field(default_factory=dict)  # part -> end of its weight
+    head_weights: Mapping[str, str] = field(default_factory=dict)  # weight -> head that has it
+    optional_parts: Mapping[str, str] = field(default_factory=dict)  # part -> suffix of its weight
     head_parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Parts that only some task heads use -> those heads; "" is the bare body."""
-    ignored_settings: frozenset[str] = frozenset()  # they change no result
+    ignored_settings: frozenset[str] = frozenset()  # without effect on the results
     special_ids: Mapping[str, str] = field(default_factory=dict)  # setting -> role of the token
-    # where one thing has several spellings: to the one in `settings`, and from it to the others
+    # for settings with several names: translate to the names in `settings`, and add the others
     normalize_settings: Callable[[Settings], Settings] = dict
     extra_settings: Callable[[Settings], Settings] = lambda _: {}
 
     def read_config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Description:
-        """Their configuration as ours.
+        """Translate their configuration to ours.
 
-        Where `architectures` names no known class, the weights show which heads there are.
+        If `architectures` has no known class, the task heads follow from the names of the weights.
         """
-        self._check_neutral(values)
+        self._check_supported(values)
         normal = self.normalize_settings(values)
         given = {ours: normal[theirs] for ours, theirs in self.settings.items() if theirs in normal}
         if "vocab_size" not in given:
             raise ConfigError(
-                "config.json has no vocab_size", fix="add the number of rows of the embedding"
+                "config.json has no vocab_size", fix="add the number of token embeddings"
             )
         kind = get_family(self.family).config_class
         if "tie_embeddings" in self.settings:
@@ -88,18 +88,23 @@ class HuggingFaceLayout(Layout):
         try:
             config = kind(**given)
             config.check_complete()
-        except ConfigError as error:  # it has our name of the setting, config.json theirs
+        except ConfigError as error:  # replace our name of the setting by theirs
             name, _, rest = error.problem.partition(" ")
             problem = f"config.json: {self.settings.get(name, name)} {rest}"
             raise ConfigError(problem, fix=error.fix) from error
-        known = {*self.settings.values(), *self.ignored_settings, *NEUTRAL, *ADMINISTRATIVE}
+        known = {
+            *self.settings.values(),
+            *self.ignored_settings,
+            *SUPPORTED_VALUES,
+            *ADMINISTRATIVE,
+        }
         ignored = [str(key) for key in values if key not in known]
         named = _read_architecture(values)
         if named in self.architectures:
             heads = self.architectures[named]
         else:
             heads = self._find_heads(set(stored))
-            if named:  # a custom class around a body whose model_type we know
+            if named:  # a custom class with a known model_type
                 ignored.append(f"architectures: {named}")
         return Description(config=config, task_heads=heads, ignored=tuple(sorted(ignored)))
 
@@ -111,10 +116,10 @@ class HuggingFaceLayout(Layout):
         dtype: str = "float32",
         special_ids: Mapping[str, int | None] | None = None,
     ) -> dict[str, Any]:
-        """Our configuration as they write it."""
+        """Translate our configuration to theirs."""
         heads = tuple(task_heads)
         settings = {theirs: getattr(config, ours) for ours, theirs in self.settings.items()}
-        # their span class takes the number of labels for its two outputs, their choice class none
+        # their span class needs two labels for its two outputs; their choice class has no labels
         labels = getattr(config, "labels", DEFAULT_LABELS)
         if {"span", "choice"} & set(heads):
             labels = DEFAULT_LABELS
@@ -132,18 +137,18 @@ class HuggingFaceLayout(Layout):
         }
 
     def describe_architecture(self, task_heads: Iterable[str]) -> str:
-        """Their class for a body with these heads."""
+        """Their class for a model with these task heads."""
         wanted = set(task_heads)
         for name, heads in self.architectures.items():
             if set(heads) == wanted:
                 return name
         raise ConfigError(
-            f"no published {self.family} class has the heads {', '.join(sorted(wanted))} together",
-            fix="save them as separate folders",
+            f"transformers has no {self.family} class with the heads {', '.join(sorted(wanted))}",
+            fix="save the heads as separate models",
         )
 
     def map_weights(self, config: ModelConfig, names: Iterable[str]) -> dict[str, Rule]:
-        """For each weight of the module how it is stored: several names if ours is fused."""
+        """The rule of each weight of the module; one of ours may be several of theirs (qkv)."""
         rules = {name: self._translate(name) for name in names}
         bias = "task_heads.mlm.bias"
         if self.lm_head_biases and not getattr(config, "tie_embeddings", True) and bias in rules:
@@ -151,12 +156,12 @@ class HuggingFaceLayout(Layout):
         return rules
 
     def find_copies(self, names: Iterable[str]) -> dict[str, str]:
-        """The bias of an untied masked-LM head, which they expect under both names."""
+        """The bias of an untied masked-LM head, which is stored under both names."""
         biases = self.lm_head_biases
         return {biases[0]: biases[1]} if biases and biases[1] in set(names) else {}
 
     def find_parts(self, task_heads: Iterable[str], stored: Iterable[str]) -> dict[str, bool]:
-        """A bare body is published with and without its pooler."""
+        """Base models are published with and without a pooler."""
         if tuple(task_heads):
             return {}
         names = tuple(stored)
@@ -210,7 +215,7 @@ class HuggingFaceLayout(Layout):
         return key
 
     def finish_name(self, name: str, task_heads: Iterable[str]) -> str:
-        """Weights of the bare body have no prefix, as in what transformers writes."""
+        """The weights of base models have no prefix, as in transformers."""
         return name if tuple(task_heads) else name.removeprefix(self.prefix)
 
     def find_names(
@@ -219,10 +224,10 @@ class HuggingFaceLayout(Layout):
         stored: Iterable[str],
         wanted: Iterable[str],
     ) -> dict[str, str]:
-        """Their present name -> the name it is stored under.
+        """Current name of a weight -> the name it is stored under.
 
-        Older folders have `gamma` and `beta` in norms, a body without its prefix or with it twice,
-        a masked-LM bias under the decoder.
+        Older folders have `gamma` and `beta` in norms, a missing or doubled prefix, or the bias of
+        the masked-LM head under the decoder.
         """
         expected, names = set(wanted), set(stored)
         found: dict[str, str] = {}
@@ -235,8 +240,8 @@ class HuggingFaceLayout(Layout):
                 key = key if bias in names else bias
             if key in found:
                 raise FolderError(
-                    f"{name} and {found[key]} are two spellings of one weight",
-                    fix="keep one of them in the file",
+                    f"{name} and {found[key]} are two names of one weight",
+                    fix="remove one of them from the file",
                 )
             found[key] = name
         return found
@@ -251,22 +256,22 @@ class HuggingFaceLayout(Layout):
         return make_rule(self.weights[module], prefix, f".{leaf}")
 
     def _find_heads(self, stored: set[str]) -> tuple[str, ...]:
-        """The heads that the weights reveal, as far as a published class has them together."""
+        """The task heads whose weights exist; only the first if no class has all of them."""
         found = tuple(head for weight, head in self.head_weights.items() if weight in stored)
         return found if found in self.architectures.values() else found[:1]
 
-    def _check_neutral(self, values: Mapping[str, Any]) -> None:
-        for key, neutral in NEUTRAL.items():
-            unknown = key in values and key not in self.settings.values()
-            if unknown and values[key] not in neutral:
+    def _check_supported(self, values: Mapping[str, Any]) -> None:
+        for key, supported in SUPPORTED_VALUES.items():
+            is_ours = key in self.settings.values()
+            if key in values and not is_ours and values[key] not in supported:
                 raise ConfigError(
-                    f"config.json sets {key} to {values[key]!r}, which changes the computation",
-                    fix=f"cloze supports {key} = {neutral[0]!r} only; use a folder that has that",
+                    f"config.json sets {key} to {values[key]!r}, which is not supported",
+                    fix=f"use a model with {key} = {supported[0]!r}",
                 )
 
 
 def _read_architecture(values: Mapping[str, Any]) -> str:
-    """Their class; "" in some early folders, which name none."""
+    """Their class; "" if there is none, as in some early folders."""
     named = values.get("architectures") or ""
     return str(named[0] if isinstance(named, list) else named)
 
@@ -278,14 +283,14 @@ def _read_labels(values: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(f"LABEL_{number}" for number in range(count))
     if not isinstance(names, dict) or set(names) != {str(n) for n in range(len(names))}:
         raise ConfigError(
-            "id2label does not number its labels 0, 1, 2 …",
+            "the keys of id2label are not 0, 1, 2 …",
             fix='write it as {"0": "first label", "1": "second label"}',
         )
     labels = tuple(str(names[str(number)]) for number in range(len(names)))
     if None in names.values() or len(set(labels)) < len(labels):
         raise ConfigError(
             f"id2label has duplicate or missing labels: {', '.join(labels)}",
-            fix="give each label a name of its own",
+            fix="give each label a unique name",
         )
     return labels
 

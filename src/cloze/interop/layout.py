@@ -1,4 +1,4 @@
-"""How folders store models: the names of settings and weights, and rules between ours and theirs.
+"""How a folder stores a model: names of settings and weights, and rules to translate them.
 
 Nothing here opens a file or imports torch.
 """
@@ -18,10 +18,10 @@ Shape = tuple[int, ...]
 class Rule:
     """How one weight of a module is stored.
 
-    With several names, the weight is the stored tensors joined along their first dimension (query,
-    key and value, which we keep in one matrix). With `part` (i, n) it is the i-th of n equal parts
-    of the stored tensor (the reverse). With `transpose` the stored matrix is [in, out], as in
-    GPT-2; joining and splitting then refer to the transposed matrix.
+    With several names, the weight is the concatenation of the stored tensors along their first
+    dimension (query, key and value, which are one matrix in our modules). With `part` (i, n) it is
+    the i-th of n equal parts of the stored tensor. With `transpose` the stored matrix is [in, out],
+    as in GPT-2; concatenation and splitting then refer to the transposed matrix.
     """
 
     names: tuple[str, ...]
@@ -37,11 +37,11 @@ class Rule:
 
 
 Entry = str | tuple[str, ...] | Rule
-"""What a table says of a module's weights: one stored module, several to join, or a rule."""
+"""The entry of a module in a table: one stored module, several to concatenate, or a rule."""
 
 
 def make_rule(entry: Entry, prefix: str = "", suffix: str = "") -> Rule:
-    """The rule of an entry, with the names completed: of a block, and `.weight` or `.bias`."""
+    """The rule of an entry, with prefix (of a block) and suffix (`.weight` or `.bias`) added."""
     if isinstance(entry, str):
         entry = (entry,)
     rule = entry if isinstance(entry, Rule) else Rule(entry)
@@ -51,34 +51,36 @@ def make_rule(entry: Entry, prefix: str = "", suffix: str = "") -> Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a config.json says."""
+    """The contents of config.json."""
 
     config: ModelConfig
     task_heads: tuple[str, ...] = ()
-    # settings that we do not know and that do not change the computation, and unknown classes
+    # unknown settings that do not change the computation, and unknown classes
     ignored: tuple[str, ...] = ()
     format_version: int | None = None  # of our own families
 
 
 def check_version(version: object, file: str, newest: int) -> int:
-    """A format version that we read; one that a newer cloze wrote is an error."""
+    """Check a format version; raise if it is newer than the newest supported one."""
     if not isinstance(version, int) or not 1 <= version <= newest:
         raise FolderError(
             f"{file} has format_version {version!r}; this version of cloze reads 1 to {newest}",
-            fix="update cloze, or make the folder again",
+            fix="update cloze, or create the folder again",
         )
     return version
 
 
 class Layout(ABC):
-    """How the folders of one family are written."""
+    """The layout of the folders of one family."""
 
-    strict: ClassVar[bool] = False  # weights that the configuration does not imply are an error
-    harmless: frozenset[str] = frozenset()  # stored names to pass over: buffers, tied copies
+    strict: ClassVar[bool] = False  # unexpected weights are an error
+    harmless: frozenset[str] = (
+        frozenset()
+    )  # stored names to ignore: buffers, copies of tied weights
 
     @abstractmethod
     def read_config(self, values: Mapping[str, Any], stored: Iterable[str]) -> Description:
-        """The contents of config.json as ours; `stored` are the names of the weights."""
+        """Translate the contents of config.json; `stored` are the names of the weights."""
 
     @abstractmethod
     def write_config(
@@ -89,10 +91,10 @@ class Layout(ABC):
         dtype: str,
         special_ids: Mapping[str, int | None],
     ) -> dict[str, Any]:
-        """The contents of config.json; `special_ids` are the tokenizer's by role, cls and sep."""
+        """The contents of config.json; `special_ids` are token ids by role (cls, sep)."""
 
     def map_weights(self, config: ModelConfig, names: Iterable[str]) -> dict[str, Rule]:  # noqa: ARG002
-        """For each weight of the module how it is stored; here under its own name."""
+        """The rule of each weight of the module; by default it is stored under its own name."""
         return {name: Rule((name,)) for name in names}
 
     def find_names(
@@ -101,15 +103,15 @@ class Layout(ABC):
         stored: Iterable[str],
         wanted: Iterable[str],  # noqa: ARG002
     ) -> dict[str, str]:
-        """The present name of each weight -> the name it is stored under, which may be an older."""
+        """Current name of each weight -> the name it is stored under, which may be an older one."""
         return {name: name for name in stored}
 
     def find_copies(self, names: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
-        """Names under which other libraries expect a weight once more -> the name that holds it."""
+        """Names under which other libraries expect a copy of a weight -> the name of the weight."""
         return {}
 
     def find_parts(self, task_heads: Iterable[str], stored: Iterable[str]) -> dict[str, bool]:  # noqa: ARG002
-        """Optional parts of the module, and whether the stored weights have them."""
+        """Optional parts of the module, each with whether its weights are stored."""
         return {}
 
     def assign_parts(
@@ -128,7 +130,7 @@ class Layout(ABC):
         return name
 
     def describe_architecture(self, task_heads: Iterable[str]) -> str | None:  # noqa: ARG002
-        """The class of the reference library for a model with these heads, if there is one."""
+        """The class in transformers of a model with these heads, if there is one."""
         return None
 
 

@@ -1,7 +1,7 @@
-"""The folders of our own families: a config.json with a format version, weights under our names.
+"""The layout of our own families: a config.json with a format version, weights under our names.
 
-Version 2 writes the fields of the configuration and the names of the module's parameters. Version
-1 used other names, which the tables translate.
+In version 2 the names are those of the configuration's fields and of the module's parameters.
+Version 1 had other names, which the tables translate.
 """
 
 import re
@@ -26,13 +26,13 @@ class OwnLayout(Layout):
 
     family: str
     required: tuple[str, ...] = ("vocab_size",)  # settings that every folder must have
-    # names in version 1 -> present names; a table's settings are named "table.setting"
+    # names in version 1 -> current names; nested settings are named "table.setting"
     version_1_settings: Mapping[str, str] = field(default_factory=dict)
-    # patterns of names in version 1 and what replaces them, one after another
+    # regular expressions for names in version 1 and their replacements, applied in order
     version_1_weights: Sequence[tuple[str, str]] = ()
 
     def read_config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Description:  # noqa: ARG002
-        """Nothing in it is trusted; what the data decide must be there."""
+        """Check and translate config.json; the required settings must be there."""
         version = check_version(values.get("format_version"), "config.json", FORMAT_VERSION)
         settings = self.rename_settings(values) if version == 1 else dict(values)
         for name in ("model_type", "format_version"):
@@ -41,7 +41,7 @@ class OwnLayout(Layout):
         try:
             for name in self.required:
                 if name not in settings:
-                    raise ConfigError(f"{name} is missing", fix="add it, with its value")
+                    raise ConfigError(f"{name} is missing", fix="add it to config.json")
             config = from_mapping(kind, settings)
             config.check_complete()
         except ConfigError as error:
@@ -56,7 +56,7 @@ class OwnLayout(Layout):
         dtype: str = "float32",  # noqa: ARG002
         special_ids: Mapping[str, int | None] | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Every field of the configuration by its name."""
+        """The fields of the configuration, by name."""
         described = {"model_type": self.family, "format_version": FORMAT_VERSION}
         return described | to_mapping(config)
 
@@ -66,18 +66,18 @@ class OwnLayout(Layout):
         stored: Iterable[str],
         wanted: Iterable[str],  # noqa: ARG002
     ) -> dict[str, str]:
-        """By the table for version 1."""
+        """Translate the names of version 1."""
         renamed = self.version_1_weights if description.format_version == 1 else ()
         found = {}
         for name in stored:
-            present = name
+            current = name
             for pattern, replacement in renamed:
-                present = re.sub(pattern, replacement, present)
-            found[present] = name
+                current = re.sub(pattern, replacement, current)
+            found[current] = name
         return found
 
     def rename_settings(self, values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-        """The settings of version 1 by their present names."""
+        """The settings of version 1, by their current names."""
         found = {}
         for key, value in values.items():
             path = f"{table}{key}"
@@ -91,7 +91,16 @@ _RECURRENT = {"width": "hidden_size", "embedding": "embedding_size", "layers": "
 _LENGTH = {"longest_learned": "max_trained_length"}
 
 NGRAM = OwnLayout(family="ngram", required=("order", "vocab_size", "counts"))
-WORD2VEC = OwnLayout(family="word2vec", required=("vocab_size", "hidden_size"))
+WORD2VEC = OwnLayout(
+    family="word2vec",
+    required=("vocab_size", "hidden_size"),
+    version_1_settings={
+        "grams": "char_ngrams",
+        "grams.shortest": "min_n",
+        "grams.longest": "max_n",
+    },
+    version_1_weights=((r"^grams$", "ngram_vectors"),),
+)
 NNLM = OwnLayout(
     family="nnlm",
     required=("vocab_size", "bos_id"),

@@ -1,6 +1,6 @@
-"""sentence-transformers' files beside a model: how its vectors are pooled, cut and normalised.
+"""Read and write the files of sentence-transformers: pooling, maximum length, prompts.
 
-Module types are looked up in a fixed table; nothing they name is ever imported.
+Module types are looked up in a fixed table; nothing that a file names is imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from typing import Any
 from cloze.config import in_range, one_of
 from cloze.errors import ConfigError
 
-# Their module paths changed over the years; the last word is what counts.
-_KINDS = ("Transformer", "Pooling", "Normalize")
-_OLD_KEYS = {  # in the order in which several are laid side by side
+# The last part of their module types; the package paths differ between versions.
+_MODULE_TYPES = ("Transformer", "Pooling", "Normalize")
+_OLD_KEYS = {  # in the order in which several are concatenated
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -22,62 +22,64 @@ _OLD_KEYS = {  # in the order in which several are laid side by side
 }
 POOLINGS = tuple(_OLD_KEYS.values())
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-LENGTHS = "sentence_bert_config.json"  # beside the body
-_LONGEST = 60  # characters in a folder's name
+LENGTH_FILE = "sentence_bert_config.json"  # in the folder of the body
+_MAX_NAME = 60  # characters in the name of a folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """How a folder wants one vector per text made."""
+    """How the vector of a text is computed from those of its tokens."""
 
     modes: tuple[str, ...] = ("mean",)
     normalize: bool = False
-    limit: int | None = None  # tokens, special ones included
-    prompts: Mapping[str, str] = field(default_factory=dict)  # by name, such as query
-    default_prompt: str | None = None  # the name of the one that is put before every text
-    include_prompt: bool = True  # its tokens are pooled too
-    similarity: str = "cosine"  # what the vectors are to be compared by
-    lowercase: bool = False  # the text, whatever the tokenizer does
+    max_seq_length: int | None = None  # in tokens, special tokens included
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name, such as "query"
+    default_prompt: str | None = None  # the name of the prompt that is prepended to every text
+    include_prompt: bool = True  # pool the tokens of the prompt, too
+    similarity: str = "cosine"  # the similarity function for the vectors
+    lowercase: bool = False  # lowercase the text before tokenization
 
     @property
     def prompt(self) -> str:
-        """Put before every text."""
+        """The text that is prepended to every text."""
         return "" if self.default_prompt is None else self.prompts.get(self.default_prompt, "")
 
 
-Read = Callable[[str], Mapping[str, Any] | list[Any] | None]
-"""Gives the JSON of a file by its name within the folder, None when it is absent."""
+ReadJson = Callable[[str], Mapping[str, Any] | list[Any] | None]
+"""Returns the contents of a JSON file by its path in the folder; None if it does not exist."""
 
 
-def body_path(read: Read) -> str:
-    """The folder within the folder where the body lies, or "" where it is the folder itself."""
-    modules = _modules(read)
-    return _path(modules[0], "the body", body=True) if modules else ""
+def read_body_path(read: ReadJson) -> str:
+    """The subfolder of the body (config.json and weights), or "" for the folder itself."""
+    modules = _read_modules(read)
+    return _read_module_path(modules[0], is_body=True) if modules else ""
 
 
-def read_pooling(read: Read) -> Pooling | None:
-    """The folder's pooling, or None when it is not of sentence-transformers."""
-    modules = _modules(read)
+def read_pooling(read: ReadJson) -> Pooling | None:
+    """The pooling of a folder; None if it is not a folder of sentence-transformers."""
+    modules = _read_modules(read)
     if modules is None:
         return None
-    kinds = [_kind(module) for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    types = [_read_module_type(module) for module in modules]
+    if types not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ConfigError(
-            f"modules.json chains {' → '.join(kinds)}",
-            fix="cloze computes Transformer → Pooling (→ Normalize)",
+            f"modules.json has the modules {' → '.join(types)}",
+            fix="use a model with the modules Transformer → Pooling (→ Normalize)",
         )
-    settings = _mapping(read(f"{_path(modules[1], 'the pooling')}/config.json"))
-    inside = body_path(read)
-    lengths = _mapping(read(f"{inside}/{LENGTHS}" if inside else LENGTHS))
-    said = _mapping(read("config_sentence_transformers.json"))
-    limit, similarity = lengths.get("max_seq_length"), said.get("similarity_fn_name")
-    texts = _mapping(said.get("prompts")).items()
+    settings = _as_mapping(read(f"{_read_module_path(modules[1])}/config.json"))
+    body = read_body_path(read)
+    lengths = _as_mapping(read(f"{body}/{LENGTH_FILE}" if body else LENGTH_FILE))
+    options = _as_mapping(read("config_sentence_transformers.json"))
+    max_length, similarity = lengths.get("max_seq_length"), options.get("similarity_fn_name")
+    texts = _as_mapping(options.get("prompts")).items()
     prompts = {name: text for name, text in texts if isinstance(text, str)}
-    default = said.get("default_prompt_name")
-    made = Pooling(
-        modes=_modes(settings),
-        normalize=kinds[-1] == "Normalize",
-        limit=None if limit is None else in_range("max_seq_length", limit, 1, 1 << 20),
+    default = options.get("default_prompt_name")
+    pooling = Pooling(
+        modes=_read_modes(settings),
+        normalize=types[-1] == "Normalize",
+        max_seq_length=None
+        if max_length is None
+        else in_range("max_seq_length", max_length, 1, 1 << 20),
         prompts=prompts,
         default_prompt=default if isinstance(default, str) and default in prompts else None,
         include_prompt=settings.get("include_prompt") is not False,
@@ -86,31 +88,31 @@ def read_pooling(read: Read) -> Pooling | None:
         else one_of("similarity_fn_name", str(similarity), SIMILARITIES),
         lowercase=lengths.get("do_lower_case") is True,
     )
-    if made.prompt and not made.include_prompt:
+    if pooling.prompt and not pooling.include_prompt:
         raise ConfigError(
-            "the folder leaves its prompt out of the pooling (include_prompt: false)",
-            fix="cloze pools over the prompt too; set include_prompt to true if that will do",
+            "the folder excludes its prompt from the pooling (include_prompt: false)",
+            fix="set include_prompt to true if the vectors may differ: cloze pools the prompt, too",
         )
-    return made
+    return pooling
 
 
-def write_pooling(pooling: Pooling, width: int, limit: int) -> dict[str, Any]:
-    """Files to write beside the model, by name."""
-    kinds = _KINDS if pooling.normalize else _KINDS[:2]
+def write_pooling(pooling: Pooling, hidden_size: int, max_seq_length: int) -> dict[str, Any]:
+    """The contents of the files to write into a model folder, by path."""
+    types = _MODULE_TYPES if pooling.normalize else _MODULE_TYPES[:2]
     paths = ("", "1_Pooling", "2_Normalize")
     return {
         "modules.json": [
-            {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for n, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+            {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for n, (name, path) in enumerate(zip(types, paths, strict=False))
         ],
         "1_Pooling/config.json": {
-            "word_embedding_dimension": width,
+            "word_embedding_dimension": hidden_size,
             **{key: mode in pooling.modes for key, mode in _OLD_KEYS.items()},
-            **_named(pooling.modes),
+            **_write_modes(pooling.modes),
             "include_prompt": pooling.include_prompt,
         },
-        LENGTHS: {
-            "max_seq_length": pooling.limit or limit,
+        LENGTH_FILE: {
+            "max_seq_length": pooling.max_seq_length or max_seq_length,
             "do_lower_case": pooling.lowercase,
         },
         "config_sentence_transformers.json": {
@@ -121,55 +123,56 @@ def write_pooling(pooling: Pooling, width: int, limit: int) -> dict[str, Any]:
     }
 
 
-def _modules(read: Read) -> list[Any] | None:
+def _read_modules(read: ReadJson) -> list[Any] | None:
     modules = read("modules.json")
     if modules is not None and not isinstance(modules, list):
-        raise ConfigError("modules.json is not a list of modules", fix="save the folder anew")
+        raise ConfigError("modules.json is not a list of modules", fix="save the folder again")
     return modules
 
 
-def _kind(module: object) -> str:
-    kind = str(_mapping(module).get("type", "")).rpartition(".")[2]
-    return kind or "nothing"
+def _read_module_type(module: object) -> str:
+    name = str(_as_mapping(module).get("type", "")).rpartition(".")[2]
+    return name or "(no type)"
 
 
-def _path(module: object, what: str, *, body: bool = False) -> str:
-    path = str(_mapping(module).get("path", ""))
-    known = 0 < len(path) <= _LONGEST and not any(sign in path for sign in ("/", "\\", ".."))
-    if not known and not (body and path == ""):
+def _read_module_path(module: object, *, is_body: bool = False) -> str:
+    path = str(_as_mapping(module).get("path", ""))
+    is_valid = 0 < len(path) <= _MAX_NAME and not any(part in path for part in ("/", "\\", ".."))
+    if not is_valid and not (is_body and path == ""):
+        part, example = ("body", "0_Transformer") if is_body else ("pooling", "1_Pooling")
         raise ConfigError(
-            f"modules.json puts {what} at {path[:_LONGEST]!r}",
-            fix=f"it belongs in a folder like {'0_Transformer' if body else '1_Pooling'}",
+            f"modules.json has the path {path[:_MAX_NAME]!r} for the {part}",
+            fix=f"move it to a subfolder such as {example}",
         )
     return path
 
 
-def _modes(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    named = settings.get("pooling_mode")  # the newer spelling: one name, or several in order
-    if named is None:
-        on = [key for key in settings if key.startswith("pooling_mode_") and settings[key]]
-        named = [mode for key, mode in _OLD_KEYS.items() if key in on]
-        named += [key for key in on if key not in _OLD_KEYS]
-    modes = tuple(str(mode) for mode in (named if isinstance(named, list) else [named]))
+def _read_modes(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    value = settings.get("pooling_mode")  # the newer key: one name, or a list
+    if value is None:
+        enabled = [key for key in settings if key.startswith("pooling_mode_") and settings[key]]
+        value = [mode for key, mode in _OLD_KEYS.items() if key in enabled]
+        value += [key for key in enabled if key not in _OLD_KEYS]
+    modes = tuple(str(mode) for mode in (value if isinstance(value, list) else [value]))
     if unknown := [mode for mode in modes if mode not in POOLINGS]:
         raise ConfigError(
-            f"the folder pools by {', '.join(unknown)}",
-            fix=f"cloze pools by {', '.join(POOLINGS)}",
+            f"the pooling mode {', '.join(unknown)} is not supported",
+            fix=f"use one of {', '.join(POOLINGS)}",
         )
     return modes or ("mean",)
 
 
-def _named(modes: tuple[str, ...]) -> dict[str, Any]:
-    """The newer spelling, where the old keys leave something to say.
+def _write_modes(modes: tuple[str, ...]) -> dict[str, Any]:
+    """The newer key, if it is needed in addition to the old ones.
 
-    Older readers know one name there and stumble over a list, so several modes have one only in an
-    order that is not that of the old keys.
+    Older versions read a single name there and fail on a list, so several modes are written only if
+    their order differs from that of the old keys.
     """
     if len(modes) == 1:
         return {"pooling_mode": modes[0]}
-    usual = modes == tuple(mode for mode in POOLINGS if mode in modes)
-    return {} if usual else {"pooling_mode": list(modes)}
+    is_default_order = modes == tuple(mode for mode in POOLINGS if mode in modes)
+    return {} if is_default_order else {"pooling_mode": list(modes)}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -1,8 +1,9 @@
-"""word2vec's two formats, which GloVe and fastText share.  v words, d width.
+"""Read and write word2vec's text and binary formats, which GloVe and fastText share.
 
-Text is `V D` on a line, then `word f f …` on each; GloVe leaves the first line out. Binary has the
-same first line, then a word, a space and d little-endian float32, word after word, with or without
-a newline between. What the first line claims is held against the size before room is made for it.
+v words, d dimensions. A text file has the header `V D`, then a line `word f f …` for each word;
+GloVe's files have no header. A binary file has the same header, then for each word the word, a
+space and d little-endian float32, with or without a newline after them. The header is compared with
+the size of the file before memory is allocated.
 """
 
 import re
@@ -17,11 +18,11 @@ from cloze.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float32]
 
-LONGEST = 10_000  # bytes of a word
-WIDEST = 1 << 16
+MAX_WORD_BYTES = 10_000
+MAX_DIMENSIONS = 1 << 16
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t](\d{1,6})\s*")
 _BLOCK = 1 << 20
-_CUT = "it may be cut off or damaged: fetch it again"
+_AGAIN = "download the file again: it may be incomplete or damaged"
 
 
 def read_vectors(
@@ -31,50 +32,52 @@ def read_vectors(
     *,
     binary: bool = False,
     header: bool | None = None,
-    limit: int | None = None,
+    max_words: int | None = None,
 ) -> tuple[list[str], Floats]:
-    """Words and vectors from a stream of `size` bytes.
+    """Read words and vectors from a stream.
 
     Args:
-        stream: at its start.
-        size: of all that the stream holds.
-        name: of the file, for errors.
-        binary: the binary format, not text.
-        header: whether the first line is `V D`; by default as it looks, in binary always.
-        limit: read no more than the first so many, which are the most frequent.
+        stream: the stream, at its start.
+        size: the number of bytes in the stream.
+        name: the name of the file, for errors.
+        binary: read the binary format instead of text.
+        header: whether the first line is `V D`; None detects it; binary files always have it.
+        max_words: the maximum number of words to read, from the start.
     """
-    if limit is not None:
-        in_range("limit", limit, 1, 1 << 40)
+    if max_words is not None:
+        in_range("max_words", max_words, 1, 1 << 40)
     first = stream.readline(_BLOCK)
     if not first.strip():  # a leading newline
         first = stream.readline(_BLOCK)
     sizes = _HEADER.fullmatch(first)
     if (binary or header) and not sizes:
         raise InputError(
-            f"{name}:1: the first line is not the number of words and the width",
-            fix="is this another kind of file?"
+            f"{name}:1: the first line is not the number of words and of dimensions",
+            fix="use a file in word2vec's binary format"
             if binary
-            else "say --no-header for GloVe files, or is this another kind of file?",
+            else "use --no-header for GloVe files, or another file",
         )
     if sizes and header is not False:
-        count, width = int(sizes[1]), int(sizes[2])
-        count = min(count, limit or count)
-        _check_sizes(count, width, size, name, binary)
+        count, dimensions = int(sizes[1]), int(sizes[2])
+        count = min(count, max_words or count)
+        _check_sizes(count, dimensions, size, name, binary)
         if binary:
-            return _binary(stream, count, width, name, whole=limit is None)
-        return _text(_lines(stream, 2), count, width, name, whole=limit is None)
-    width = len(first.split()) - 1
-    if width < 1 or not all(map(_is_number, first.split()[1:])):
+            return _read_binary(stream, count, dimensions, name, to_end=max_words is None)
+        lines = _number_lines(stream, 2)
+        return _read_text(lines, count, dimensions, name, to_end=max_words is None)
+    dimensions = len(first.split()) - 1
+    if dimensions < 1 or not all(map(_is_number, first.split()[1:])):
         raise InputError(
-            f"{name}:1: there is no vector: a word, then its numbers",
-            fix="name a file of word2vec, GloVe or fastText, or the folder of a model",
+            f"{name}:1: the line is not a word and its vector",
+            fix="use a file of word2vec, GloVe or fastText, or the folder of a model",
         )
-    in_range("width", width, 1, WIDEST)
-    return _text(_lines(stream, 2, first), limit, width, name, whole=False)
+    in_range("dimensions", dimensions, 1, MAX_DIMENSIONS)
+    lines = _number_lines(stream, 2, first)
+    return _read_text(lines, max_words, dimensions, name, to_end=False)
 
 
 def looks_like_vectors(line: bytes) -> bool:
-    """Whether a first line is that of a text file of vectors: a header, or a word and numbers."""
+    """Whether the first line of a text file is a header, or a word and numbers."""
     numbers = line.split()[1:]
     return bool(_HEADER.fullmatch(line)) or (len(numbers) > 1 and all(map(_is_number, numbers)))
 
@@ -87,14 +90,14 @@ def write_vectors(
     binary: bool = False,
     header: bool = True,
 ) -> None:
-    """The same, out; text keeps nine digits, which is all that float32 has."""
+    """Write words and vectors; text has nine digits, which preserve every float32."""
     if header or binary:
         stream.write(f"{len(words)} {vectors.shape[1]}\n".encode())
     for word, vector in zip(words, vectors, strict=True):
         if not word or len(word.split()) != 1 or word != word.strip():
             raise InputError(
-                f"the word {word!r} has no place in this format",
-                fix="leave it out, or write _ for its spaces",
+                f"the word {word!r} has whitespace, which the format does not allow",
+                fix="remove the word, or replace the spaces by _",
             )
         if binary:
             stream.write(word.encode() + b" " + vector.astype("<f4").tobytes() + b"\n")
@@ -103,92 +106,109 @@ def write_vectors(
             stream.write(f"{word} {numbers}\n".encode())
 
 
-def _check_sizes(count: int, width: int, size: int, name: str, binary: bool) -> None:
-    if not count or not 1 <= width <= WIDEST:
-        raise InputError(f"{name}:1: {count:,} words of width {width:,}", fix=_CUT)
-    least = count * (4 * width + 1 if binary else 2 * width + 1)
-    if least > size:
+def _check_sizes(count: int, dimensions: int, size: int, name: str, binary: bool) -> None:
+    if not count or not 1 <= dimensions <= MAX_DIMENSIONS:
         raise InputError(
-            f"{name}: {count:,} vectors of width {width:,} need {least:,} bytes, "
+            f"{name}:1: the header says {count:,} words of {dimensions:,} dimensions", fix=_AGAIN
+        )
+    minimum = count * (4 * dimensions + 1 if binary else 2 * dimensions + 1)
+    if minimum > size:
+        raise InputError(
+            f"{name}: {count:,} vectors of {dimensions:,} dimensions need {minimum:,} bytes, "
             f"the file has {size:,}",
-            fix=_CUT,
+            fix=_AGAIN,
         )
 
 
-def _lines(stream: IO[bytes], number: int, *before: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank."""
-    for at, line in enumerate(before, number - len(before)):
-        yield at, line
-    for at, line in enumerate(stream, number):
+def _number_lines(stream: IO[bytes], number: int, *before: bytes) -> Iterator[tuple[int, bytes]]:
+    """Line numbers and lines, without empty ones; `number` is that of the stream's next line."""
+    yield from enumerate(before, number - len(before))
+    for index, line in enumerate(stream, number):
         if line.strip():
-            yield at, line
+            yield index, line
 
 
-def _text(
-    lines: Iterator[tuple[int, bytes]], count: int | None, width: int, name: str, *, whole: bool
+def _read_text(
+    lines: Iterator[tuple[int, bytes]],
+    count: int | None,
+    dimensions: int,
+    name: str,
+    *,
+    to_end: bool,
 ) -> tuple[list[str], Floats]:
     words: list[str] = []
     rows: list[Floats] = []
-    for at, line in lines:
+    for number, line in lines:
         if count is not None and len(words) == count:
-            if whole:
-                raise InputError(f"{name}:{at}: more than the {count:,} words promised", fix=_CUT)
+            if to_end:
+                raise InputError(
+                    f"{name}:{number}: the file has more than the {count:,} words of its header",
+                    fix=_AGAIN,
+                )
             break
-        word, row = _row(line, width, f"{name}:{at}")
+        word, row = _parse_row(line, dimensions, f"{name}:{number}")
         words.append(word)
         rows.append(row)
-    if whole and len(words) != count:
-        raise InputError(f"{name}: {len(words):,} words where {count:,} are promised", fix=_CUT)
+    if to_end and len(words) != count:
+        raise InputError(
+            f"{name}: the file has {len(words):,} words, its header says {count:,}", fix=_AGAIN
+        )
     return words, np.stack(rows)
 
 
-def _row(line: bytes, width: int, where: str) -> tuple[str, Floats]:
-    word, *numbers = line.strip().rsplit(maxsplit=width)
-    # GloVe's words may hold spaces; one that holds numbers is a vector that is too wide
-    extra = word.split()[1:]
-    if len(numbers) != width or (extra and all(map(_is_number, extra))):
+def _parse_row(line: bytes, dimensions: int, location: str) -> tuple[str, Floats]:
+    word, *numbers = line.strip().rsplit(maxsplit=dimensions)
+    # GloVe's words may contain spaces; if the rest are numbers, the vector is too long
+    rest = word.split()[1:]
+    if len(numbers) != dimensions or (rest and all(map(_is_number, rest))):
         found = len(line.split()) - 1
-        raise InputError(f"{where}: {found:,} numbers where there should be {width:,}", fix=_CUT)
+        raise InputError(f"{location}: {found:,} numbers instead of {dimensions:,}", fix=_AGAIN)
     try:
         row = np.array([float(number) for number in numbers], np.float32)
     except ValueError as error:
-        raise InputError(f"{where}: {error}", fix=_CUT) from None
-    return _decoded(word, where), _finite(row, where)
+        raise InputError(f"{location}: {error}", fix=_AGAIN) from None
+    return _decode_word(word, location), _check_finite(row, location)
 
 
-def _binary(
-    stream: IO[bytes], count: int, width: int, name: str, *, whole: bool
+def _read_binary(
+    stream: IO[bytes], count: int, dimensions: int, name: str, *, to_end: bool
 ) -> tuple[list[str], Floats]:
     words: list[str] = []
-    vectors = np.empty((count, width), np.float32)
-    held, at = b"", 0
+    vectors = np.empty((count, dimensions), np.float32)
+    buffer, start = b"", 0
     for row in range(count):
-        where = f"{name}, word {row + 1:,}"
-        while (space := held.find(b" ", at)) < 0 or len(held) < space + 1 + 4 * width:
-            if space < 0 and len(held) - at > LONGEST:
-                raise InputError(f"{where}: it has no end", fix="is this the binary format?")
+        location = f"{name}, word {row + 1:,}"
+        while (space := buffer.find(b" ", start)) < 0 or len(buffer) < space + 1 + 4 * dimensions:
+            if space < 0 and len(buffer) - start > MAX_WORD_BYTES:
+                raise InputError(
+                    f"{location}: the word is longer than {MAX_WORD_BYTES:,} bytes",
+                    fix="use a file in word2vec's binary format",
+                )
             more = stream.read(_BLOCK)
             if not more:
-                raise InputError(f"{where}: the file ends before it does", fix=_CUT)
-            held, at = held[at:] + more, 0
-        words.append(_decoded(held[at:space].lstrip(b"\n"), where))
-        vectors[row] = _finite(np.frombuffer(held, "<f4", width, space + 1), where)
-        at = space + 1 + 4 * width
-    if whole and (held[at:] + stream.read(LONGEST)).strip(b"\n"):
-        raise InputError(f"{name}: more than the {count:,} words promised", fix=_CUT)
+                raise InputError(f"{location}: the file ends before the vector", fix=_AGAIN)
+            buffer, start = buffer[start:] + more, 0
+        words.append(_decode_word(buffer[start:space].lstrip(b"\n"), location))
+        vector = np.frombuffer(buffer, "<f4", dimensions, space + 1)
+        vectors[row] = _check_finite(vector, location)
+        start = space + 1 + 4 * dimensions
+    if to_end and (buffer[start:] + stream.read(MAX_WORD_BYTES)).strip(b"\n"):
+        raise InputError(
+            f"{name}: the file has more than the {count:,} words of its header", fix=_AGAIN
+        )
     return words, vectors
 
 
-def _decoded(word: bytes, where: str) -> str:
+def _decode_word(word: bytes, location: str) -> str:
     try:
         return word.decode()
     except UnicodeDecodeError:
-        raise InputError(f"{where}: {word[:40]!r} is not UTF-8", fix=_CUT) from None
+        raise InputError(f"{location}: {word[:40]!r} is not UTF-8", fix=_AGAIN) from None
 
 
-def _finite(row: NDArray[np.float32], where: str) -> Floats:
+def _check_finite(row: NDArray[np.float32], location: str) -> Floats:
     if not np.isfinite(row).all():
-        raise InputError(f"{where}: a number is NaN or infinite", fix=_CUT)
+        raise InputError(f"{location}: the vector contains NaN or infinite values", fix=_AGAIN)
     return row
 
 

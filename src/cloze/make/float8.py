@@ -23,9 +23,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import atomic_folder
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.weights import SINGLE
+from cloze.checkpoint.weights import WEIGHTS_FILE
 from cloze.progress import ProgressCallback
 from cloze.tasks.embed import embed
 
@@ -37,9 +37,9 @@ DAMPING = 0.01  # of the mean square of an input, for directions that the text d
 def save_float8(model: Model, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """As `model.save`, with eight bits for each number of a matrix."""
     target = Path(folder)
-    with whole_folder(target, overwrite=overwrite) as work:
+    with atomic_folder(target, overwrite=overwrite) as work:
         model.save_into(work)
-        file = work / SINGLE
+        file = work / WEIGHTS_FILE
         tensors = {name: to_float8(tensor) for name, tensor in load_file(file).items()}
         file.unlink()  # what was read may still be mapped to it: do not write over it
         save_file(tensors, file, metadata={"format": "pt"})

@@ -27,7 +27,7 @@ from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
-from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, find_glue_files, mean_score
+from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, compute_mean_score, find_glue_files
 from cloze.tasks.evaluate_labelled import evaluate_labelled
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import DATA_FACTS, RECIPE
@@ -60,7 +60,7 @@ class GlueTable:
     def score(self) -> float | None:
         """The mean over the tasks that have a score."""
         known = {row.task: row.score for row in self.rows if row.score is not None}
-        return mean_score(known) if known else None
+        return compute_mean_score(known) if known else None
 
 
 @dataclass(frozen=True, kw_only=True)

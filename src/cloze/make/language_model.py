@@ -33,7 +33,7 @@ from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder
 from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
 from cloze.make.sources import check_can_reread, name_sources, no_text_error, resolve_sources
-from cloze.metrics.perplexity import perplexity, score_language
+from cloze.metrics.perplexity import perplexity, score_language_model
 from cloze.models.configs.ngram import BOS, EOS, UNK
 from cloze.models.language import Vocabulary
 from cloze.nn.utils import eval_mode
@@ -221,7 +221,7 @@ class _Evaluation:
 
     def __call__(self) -> dict[str, float]:
         with eval_mode(self._module):
-            found = score_language(self._model, self._lines)
+            found = score_language_model(self._model, self._lines)
         loss = -found.log_p / found.tokens
         return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
 
@@ -246,7 +246,7 @@ def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: Runnin
     rng = torch.Generator().manual_seed(recipe.run.seed)
     words = len(Vocabulary(tokenizer).tokens)
     config = replace(recipe.model.new_config, vocab_size=words, bos_id=BOS)
-    made = Model.new(config, tokenizer, rng=rng)
+    made = Model.from_config(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cloze import __version__
-from cloze.checkpoint.atomic import model_told, whole_files
-from cloze.checkpoint.source import UNPLACED
+from cloze.checkpoint.atomic import atomic_files, translate_write_errors
+from cloze.checkpoint.source import PENDING_MODEL
 from cloze.checkpoint.task import READER_FILE, TASK_FILE
-from cloze.checkpoint.weights import CONFIG, INDEX, SINGLE
-from cloze.checkpoint.word2vec import VOCABULARY as WORDS
+from cloze.checkpoint.weights import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE
+from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
 from cloze.errors import FolderError, InputError
 from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text
@@ -46,9 +46,9 @@ _TOKENIZER_FILES = (
 )
 _MODEL = (
     *(
-        CONFIG,
-        SINGLE,
-        INDEX,
+        CONFIG_FILE,
+        WEIGHTS_FILE,
+        INDEX_FILE,
         "model-*-of-*.safetensors",
         TASK_FILE,
         READER_FILE,
@@ -159,7 +159,7 @@ def _acquire_lock(folder: Path) -> IO[str] | None:
 @contextmanager
 def replace_model(folder: Path) -> Iterator[Path]:
     """A temporary folder for a new model, which then replaces what older runs left in `folder`."""
-    with model_told(folder), whole_files(folder) as work:
+    with translate_write_errors(folder), atomic_files(folder) as work:
         yield work
         clear_run(folder)
 
@@ -182,7 +182,7 @@ def clear_run(folder: Path, *, keep: Collection[str] = ()) -> None:
 
 def clear_model(folder: Path) -> None:
     """Remove the files of a model, so that nobody opens what is left of it."""
-    shutil.rmtree(folder / UNPLACED, ignore_errors=True)
+    shutil.rmtree(folder / PENDING_MODEL, ignore_errors=True)
     _remove_files(folder, _MODEL)
 
 

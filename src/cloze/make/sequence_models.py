@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import atomic_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import find_folder
@@ -74,6 +74,6 @@ def load_or_train_tokenizer(
     if folder.is_dir():  # of the same run before it was resumed
         return Tokenizer.load(folder)
     tokenizer = train()
-    with whole_folder(folder) as work:
+    with atomic_folder(folder) as work:
         tokenizer.save(work)
     return tokenizer

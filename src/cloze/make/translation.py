@@ -313,7 +313,7 @@ def _build_model(
     base: Model | None,
 ) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
-    made = base or Model.new(config, tokenizer, rng=rng)
+    made = base or Model.from_config(config, tokenizer, rng=rng)
     move_to_device(made.module, resolve_device(recipe.run.device))
     longest = max(fitting.longest, made.config.max_trained_length)
     return replace(made, config=replace(made.config, max_trained_length=longest))

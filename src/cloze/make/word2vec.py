@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.word2vec import make_model
+from cloze.checkpoint.word2vec import make_vector_model
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.language_models import Word2VecRecipe
@@ -92,11 +92,11 @@ def train_word2vec(
             words=encoded.vocabulary.words,
             vectors=learned.vectors,
             counts=encoded.vocabulary.counts,
-            grams=config.grams,
-            gram_vectors=learned.gram_vectors,
+            char_ngrams=config.char_ngrams,
+            ngram_vectors=learned.gram_vectors,
             lowercase=text.lowercase,
         )
-        model = make_model(vectors, {"run": asdict(settings), "vocabulary": asdict(text)})
+        model = make_vector_model(vectors, {"run": asdict(settings), "vocabulary": asdict(text)})
         if folder is not None:
             with replace_model(folder) as work:
                 model.save(work, overwrite=True)

@@ -1,4 +1,4 @@
-"""BLEU, counted as sacreBLEU counts it: n-grams that a translation shares with its reference.
+"""BLEU, as sacreBLEU computes it: n-grams that translations share with their references.
 
 Papineni et al. 2002; Post 2018 for the tokenizers and the signature. n lines.
 """
@@ -19,15 +19,15 @@ from cloze.errors import InputError
 ORDER = 4  # the longest n-gram
 
 _ENTITIES = {"&quot;": '"', "&amp;": "&", "&lt;": "<", "&gt;": ">"}
-# mteval-v13a: marks stand alone, but for what parts digits
-_MARKS = (
+# mteval-v13a: separate punctuation, except between digits
+_PUNCTUATION = (
     (re.compile(r"([\{-\~\[-\` -\&\(-\+\:-\@\/])"), r" \1 "),
     (re.compile(r"([^0-9])([\.,])"), r"\1 \2 "),
     (re.compile(r"([\.,])([^0-9])"), r" \1 \2"),
     (re.compile(r"([0-9])(-)"), r"\1 \2 "),
 )
-# sacreBLEU's table of Chinese characters, first and last of each range. Its two ranges beyond
-# U+FFFF are written there with four digits, and so mean these of U+2001 and U+2F81.
+# sacreBLEU's ranges of Chinese characters. It writes two ranges beyond U+FFFF with four digits, so
+# that they begin at U+2001 and U+2F81.
 _RANGES = (
     "3400-4db5 4e00-9fbb f900-fa2d fa30-fa6a fa70-fad9 2001-2a6d 2f81-2fa1 ff00-ffef 2e80-2eff "
     "3000-303f 31c0-31ef 2f00-2fdf 2ff0-2fff 3100-312f 31a0-31bf fe10-fe1f fe30-fe4f 2600-27bf "
@@ -39,16 +39,16 @@ _CHINESE = re.compile(
 
 
 def tokenize_13a(line: str) -> list[str]:
-    """The words of a line as WMT's scorer, mteval-v13a, takes them."""
+    """The words of a line, as in WMT's script mteval-v13a."""
     line = line.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, sign in _ENTITIES.items():
         line = line.replace(entity, sign)
-    return _apart(f" {line} ")
+    return _separate_punctuation(f" {line} ")
 
 
 def tokenize_zh(line: str) -> list[str]:
-    """Every Chinese character a word, the rest as in 13a."""
-    return _apart(_CHINESE.sub(r" \1 ", line.strip()))
+    """Each Chinese character is a word; the rest as in 13a."""
+    return _separate_punctuation(_CHINESE.sub(r" \1 ", line.strip()))
 
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
@@ -60,12 +60,12 @@ TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bleu:
-    """A score, and what it is made of."""
+    """A BLEU score and its components."""
 
     score: float  # 0 to 100
-    precisions: tuple[float, ...]  # of n-grams of 1 to 4 words, in per cent
-    brevity_penalty: float  # the penalty: below 1 for translations shorter than their references
-    length: int  # words of the translations
+    precisions: tuple[float, ...]  # of 1-grams to 4-grams, in percent
+    brevity_penalty: float  # below 1 if the translations are shorter than the references
+    length: int  # words in the translations
     reference_length: int
     signature: str
 
@@ -81,12 +81,12 @@ class Bleu:
 def compute_bleu(
     translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
 ) -> Bleu:
-    """BLEU of a whole text: exp(Σ ¼ log pₙ) · min(1, e^(1 − r/c)), case kept.
+    """Corpus BLEU: exp(Σ ¼ log pₙ) · min(1, e^(1 − r/c)), case-sensitive.
 
-    Orders with no match are smoothed as NIST does: 1/2, 1/4 … of a match. `tokenize`: 13a for
-    languages with spaces, zh for Chinese, none for text that is split already.
+    Orders without a match are smoothed as by NIST, with 1/2, 1/4 … of a match. `tokenize`: 13a for
+    languages with spaces, zh for Chinese, none for text that is already tokenized.
     """
-    return bleu_from_counts(
+    return compute_bleu_from_counts(
         count_ngrams(translations, references, tokenize=tokenize), tokenize=tokenize
     )
 
@@ -94,31 +94,31 @@ def compute_bleu(
 def count_ngrams(
     translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
 ) -> NDArray[np.int64]:
-    """What each line adds to the score: matches and n-grams of each order, and both lengths (n 10).
+    """The counts of each line: matches and n-grams of each order, and both lengths (n 10).
 
-    Any choice of lines, drawn again or by their length, is scored by `bleu_of` of its rows.
+    `compute_bleu_from_counts` scores any subset of the rows, such as a bootstrap resample.
     """
     if len(translations) != len(references):
         raise InputError(
             f"{len(translations):,} translations have {len(references):,} references",
-            fix="give each translation one reference",
+            fix="pass one reference for each translation",
         )
     words = TOKENIZERS[one_of("tokenizer of BLEU", tokenize, TOKENIZERS)]
     rows = [
-        _line(words(one.rstrip()), words(other.rstrip()))
+        _count_line(words(one.rstrip()), words(other.rstrip()))
         for one, other in zip(translations, references, strict=True)
     ]
     return np.array(rows, np.int64).reshape(-1, 2 * ORDER + 2)
 
 
-def bleu_from_counts(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Bleu:
-    """The score of some rows of `bleu_counts`."""
-    *grams, length, reference = counts.sum(0).tolist()
-    matches, totals = grams[:ORDER], grams[ORDER:]
+def compute_bleu_from_counts(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Bleu:
+    """The score of rows of `count_ngrams`."""
+    *ngrams, length, reference = counts.sum(0).tolist()
+    matches, totals = ngrams[:ORDER], ngrams[ORDER:]
     brevity = 1.0
     if length < reference:
         brevity = math.exp(1 - reference / length) if length else 0.0
-    precisions = _precisions(matches, totals)
+    precisions = _compute_precisions(matches, totals)
     score = 0.0
     if all(precisions):
         score = brevity * math.exp(sum(map(math.log, precisions)) / ORDER)
@@ -132,53 +132,56 @@ def bleu_from_counts(counts: NDArray[np.int64], *, tokenize: str = "13a") -> Ble
     )
 
 
-def bleu_by_length(
+def compute_bleu_by_length(
     counts: NDArray[np.int64],
     lengths: Sequence[int],
     edges: Sequence[int],
     *,
     tokenize: str = "13a",
 ) -> list[Bleu | None]:
-    """The score of the lines whose length is from each edge to below the next; None: no line.
+    """The score of the lines with low <= length < high, for neighbouring edges; None without lines.
 
-    `lengths` are whatever is of interest, such as words of the source.
+    `lengths` has one number per line, such as the number of source words.
     """
     sizes = np.asarray(lengths)
     found: list[Bleu | None] = []
     for low, high in pairwise(edges):
         chosen = counts[(sizes >= low) & (sizes < high)]
-        found.append(bleu_from_counts(chosen, tokenize=tokenize) if len(chosen) else None)
+        found.append(compute_bleu_from_counts(chosen, tokenize=tokenize) if len(chosen) else None)
     return found
 
 
-def _precisions(matches: Sequence[int], totals: Sequence[int]) -> list[float]:
+def _compute_precisions(matches: Sequence[int], totals: Sequence[int]) -> list[float]:
     found = [0.0] * ORDER
     if not any(matches):
         return found
     smooth = 1.0
-    for at, (match, total) in enumerate(zip(matches, totals, strict=True)):
+    for index, (match, total) in enumerate(zip(matches, totals, strict=True)):
         if not total:
             break
         if not match:
             smooth *= 2
-        found[at] = 100 * match / total if match else 100 / (smooth * total)
+        found[index] = 100 * match / total if match else 100 / (smooth * total)
     return found
 
 
-def _line(one: list[str], other: list[str]) -> list[int]:
-    mine, theirs = _grams(one), _grams(other)
-    shared = Counter(map(len, (mine & theirs).elements()))
-    own = [max(len(one) - n + 1, 0) for n in range(1, ORDER + 1)]
-    return [*(shared[n] for n in range(1, ORDER + 1)), *own, len(one), len(other)]
+def _count_line(translation: list[str], reference: list[str]) -> list[int]:
+    shared_ngrams = _count_line_ngrams(translation) & _count_line_ngrams(reference)
+    matches = Counter(map(len, shared_ngrams.elements()))
+    totals = [max(len(translation) - n + 1, 0) for n in range(1, ORDER + 1)]
+    counts = [*(matches[n] for n in range(1, ORDER + 1)), *totals]
+    return [*counts, len(translation), len(reference)]
 
 
-def _grams(words: list[str]) -> Counter[tuple[str, ...]]:
+def _count_line_ngrams(words: list[str]) -> Counter[tuple[str, ...]]:
     return Counter(
-        tuple(words[at : at + n]) for n in range(1, ORDER + 1) for at in range(len(words) - n + 1)
+        tuple(words[start : start + n])
+        for n in range(1, ORDER + 1)
+        for start in range(len(words) - n + 1)
     )
 
 
-def _apart(line: str) -> list[str]:
-    for pattern, replacement in _MARKS:
+def _separate_punctuation(line: str) -> list[str]:
+    for pattern, replacement in _PUNCTUATION:
         line = pattern.sub(replacement, line)
     return line.split()

@@ -1,10 +1,10 @@
-"""How sure a score is: the bootstrap over examples.
+"""Confidence intervals of scores, by the bootstrap over examples.
 
-Efron 1979; of two models on the same examples: Berg-Kirkpatrick et al. 2012.
+Efron 1979; for two models on the same examples Berg-Kirkpatrick et al. 2012.
 
-As many examples are drawn again, some twice, some never, and scored anew; where the middle 95 % of
-such scores lie is the interval. Examples are taken to be independent: sentences for tags, questions
-for answers.  r resamples, n examples.
+Each resample draws as many examples as there are, with replacement, and is scored; the interval
+contains the middle 95 % of these scores. Examples must be independent: sentences for tags,
+questions for answers.  r resamples, n examples.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,19 +18,19 @@ from cloze.config import in_range
 from cloze.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]
-Chosen: TypeAlias = NDArray[np.int64]
-# A score of the examples with these numbers; or a value for each example, if their mean is meant,
-# which many resamples at once are quick to have.
-Metric: TypeAlias = Callable[[Chosen], float] | Floats
+Indices: TypeAlias = NDArray[np.int64]
+# A function from the indices of examples to their score; or one value per example, if the score is
+# their mean, which is fast for many resamples at once.
+Metric: TypeAlias = Callable[[Indices], float] | Floats
 
 RESAMPLES = 1000
-LEVEL = 0.95
-_ROOM = 4_000_000  # drawn numbers held at once
+CONFIDENCE_LEVEL = 0.95
+_MAX_DRAWS = 4_000_000  # indices in memory at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A score and where it may as well have come out."""
+    """A score and its confidence interval."""
 
     value: float
     low: float
@@ -42,9 +42,9 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(Interval):
-    """A's score less B's on the same examples."""
+    """The score of A minus the score of B, on the same examples."""
 
-    p: float  # two-sided: twice the share of resamples on the rarer side of no difference
+    p: float  # two-sided p-value: twice the fraction of resamples on the rarer side of zero
 
 
 def bootstrap_interval(
@@ -56,11 +56,11 @@ def bootstrap_interval(
 ) -> Interval:
     """The percentile interval of a score over `count` examples.
 
-    A resample whose score is NaN, as that of a kind of example it has none of, is left out.
+    Resamples with the score NaN, such as the recall of a label that was not drawn, are left out.
     """
-    drawn = _resampled([metric], count, rng, resamples)[0]
-    low, high = _middle(drawn)
-    return Interval(value=_whole(metric, count), low=low, high=high)
+    scores = _score_resamples([metric], count, rng, resamples)[0]
+    low, high = _compute_interval(scores)
+    return Interval(value=_score_all(metric, count), low=low, high=high)
 
 
 def bootstrap_difference(
@@ -71,67 +71,68 @@ def bootstrap_difference(
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """Whether A is better than B, both scored on the same draws of the same examples.
+    """The difference of the scores of A and B, which are scored on the same resamples.
 
-    Paired, because what is hard for one is hard for the other: the difference is far surer than
-    two intervals side by side suggest.
+    Examples that are hard for A tend to be hard for B, so this paired difference has a narrower
+    interval than two separate intervals suggest.
 
-    p = 2·(k + 1)/(n + 1), at most 1, with k of n resamples on the rarer side of no difference: the
-    examples as they are count as one draw more, so that p is never 0 (Davison and Hinkley 1997,
+    p = min(1, 2·(k + 1)/(n + 1)), where k of n resamples are on the rarer side of zero: the
+    original examples count as one more resample, so that p is never 0 (Davison and Hinkley 1997,
     §4.2).
     """
-    ours, theirs = _resampled([a, b], count, rng, resamples)
-    gaps = ours - theirs
-    low, high = _middle(gaps)
-    real = gaps[~np.isnan(gaps)]
+    scores_a, scores_b = _score_resamples([a, b], count, rng, resamples)
+    differences = scores_a - scores_b
+    low, high = _compute_interval(differences)
+    valid = differences[~np.isnan(differences)]
     return Difference(
-        value=_whole(a, count) - _whole(b, count),
+        value=_score_all(a, count) - _score_all(b, count),
         low=low,
         high=high,
-        # a resample without a difference speaks for both sides
-        p=min(1.0, 2 * (int(min((real <= 0).sum(), (real >= 0).sum())) + 1) / (len(real) + 1)),
+        # a resample with no difference counts for both sides
+        p=min(1.0, 2 * (int(min((valid <= 0).sum(), (valid >= 0).sum())) + 1) / (len(valid) + 1)),
     )
 
 
-def _resampled(
+def _score_resamples(
     metrics: list[Metric], count: int, rng: np.random.Generator, resamples: int
 ) -> list[Floats]:
-    """The scores of every resample (r), each metric's on the same ones."""
+    """The scores of every resample (r), for each metric, on the same resamples."""
     in_range("examples", count, 1, 1 << 40)
     in_range("resamples", resamples, 1, 10_000_000)
     for metric in metrics:
         if isinstance(metric, np.ndarray) and len(metric) != count:
             raise InputError(
                 f"there are {len(metric):,} values for {count:,} examples",
-                fix="give one value for each example",
+                fix="pass one value for each example",
             )
     parts = [
-        [_scored(metric, draws) for metric in metrics] for draws in _draws(count, rng, resamples)
+        [_score_draws(metric, draws) for metric in metrics]
+        for draws in _draw_indices(count, rng, resamples)
     ]
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-def _draws(count: int, rng: np.random.Generator, resamples: int) -> Iterator[Chosen]:
-    """Numbers of examples (r n), as many rows at once as there is room for."""
-    rows = max(_ROOM // count, 1)
+def _draw_indices(count: int, rng: np.random.Generator, resamples: int) -> Iterator[Indices]:
+    """Indices of examples (r n), in chunks of limited size."""
+    rows = max(_MAX_DRAWS // count, 1)
     for done in range(0, resamples, rows):
         yield rng.integers(0, count, (min(rows, resamples - done), count))
 
 
-def _scored(metric: Metric, draws: Chosen) -> Floats:
+def _score_draws(metric: Metric, draws: Indices) -> Floats:
     if isinstance(metric, np.ndarray):
         return metric[draws].mean(1, dtype=np.float64)
-    return np.array([metric(chosen) for chosen in draws], np.float64)
+    return np.array([metric(indices) for indices in draws], np.float64)
 
 
-def _whole(metric: Metric, count: int) -> float:
-    return float(_scored(metric, np.arange(count)[None])[0])
+def _score_all(metric: Metric, count: int) -> float:
+    return float(_score_draws(metric, np.arange(count)[None])[0])
 
 
-def _middle(scores: Floats) -> tuple[float, float]:
-    """Where LEVEL of the scores lie."""
-    real = scores[~np.isnan(scores)]
-    if not len(real):
+def _compute_interval(scores: Floats) -> tuple[float, float]:
+    """The interval that contains the middle CONFIDENCE_LEVEL of the scores."""
+    valid = scores[~np.isnan(scores)]
+    if not len(valid):
         raise InputError("the score is NaN in every resample", fix="score more examples")
-    low, high = np.quantile(real, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(valid, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Scores as pictures: what is taken for what, and whether sureness is earned."""
+"""Charts of scores: the confusion matrix and the calibration (reliability) diagram."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -12,18 +12,18 @@ from cloze.plot.page import Fact
 
 
 def format_scores(scores: Mapping[str, float]) -> list[Fact]:
-    """Scores as people read them: shares in per cent, all else as numbers."""
+    """Scores with labels: fractions in percent, the others as numbers."""
     return [
-        Fact(label=metric_label(name), text=_written(name, value), value=value)
+        Fact(label=metric_label(name), text=_format_score(name, value), value=value)
         for name, value in scores.items()
     ]
 
 
-def _written(name: str, value: float) -> str:
+def _format_score(name: str, value: float) -> str:
     if name not in METRICS or not isfinite(value):
         return f"{value:.4f}"
-    write = METRICS[name].format
-    return format_percent(value, 2) if write is format_percent else write(value)
+    format_value = METRICS[name].format
+    return format_percent(value, 2) if format_value is format_percent else format_value(value)
 
 
 def plot_confusion_matrix(
@@ -33,9 +33,9 @@ def plot_confusion_matrix(
     *,
     title: str = "Confusion matrix",
 ) -> Heatmap:
-    """How often each label was taken for each.
+    """The number of examples of each label (row) that were predicted as each label (column).
 
-    The shade is a share of the row, so that a rare label is seen as well as a frequent one.
+    The shade is the fraction of the row, so that rare labels are as visible as frequent ones.
     """
     known = unique_labels(gold, predicted) if labels is None else labels
     counts = confusion_matrix(gold, predicted, known)
@@ -50,22 +50,22 @@ def plot_confusion_matrix(
         column_title="predicted",
         shades=(counts / rows).tolist(),
         shade_title="of its row",
-        note=f"{int(counts.sum()):,} examples, {int(counts.trace()):,} of them right: "
-        "the diagonal. The shade is the share of the row.",
+        note=f"{int(counts.sum()):,} examples, {int(counts.trace()):,} of them correct (the "
+        "diagonal). The shade is the fraction of the row.",
     )
 
 
-def plot_calibration(made: Calibration, *, title: str = "Reliability") -> LineChart:
-    """How often predictions of about the same confidence are right.
+def plot_calibration(calibration: Calibration, *, title: str = "Reliability") -> LineChart:
+    """The accuracy of predictions by their confidence.
 
-    A point to a bin, at its mean confidence; the steps are how much of all predictions it holds.
+    Each bin has a point at its mean confidence; the steps show the fraction of predictions in it.
     """
-    filled = [one for one in made.bins if one.count]
-    shown = [one for one in made.bins if one.low >= filled[0].low]  # below nothing was claimed
+    filled = [one for one in calibration.bins if one.count]
+    shown = [one for one in calibration.bins if one.low >= filled[0].low]  # others are empty
     low = shown[0].low
     return LineChart(
         title=title,
-        y_label=f"expected calibration error {format_percent(made.error)}",
+        y_label=f"expected calibration error {format_percent(calibration.error)}",
         x_label="confidence",
         percent=True,
         include=[0, 1],
@@ -76,14 +76,14 @@ def plot_calibration(made: Calibration, *, title: str = "Reliability") -> LineCh
                 y=[one.accuracy for one in filled],
                 color=1,
             ),
-            Series(name="as claimed", x=[low, 1], y=[low, 1], style="reference"),
+            Series(name="perfectly calibrated", x=[low, 1], y=[low, 1], style="reference"),
             Series(
-                name="share of the predictions",
+                name="fraction of predictions",
                 x=[edge for one in shown for edge in (one.low, one.high)],
-                y=[one.count / made.count for one in shown for _ in range(2)],
+                y=[one.count / calibration.count for one in shown for _ in range(2)],
                 color=0,
             ),
         ],
-        note=f"{made.count:,} predictions in {len(made.bins)} bins. Below the dashed line the "
-        "model is right less often than it claims, above it more often.",
+        note=f"{calibration.count:,} predictions in {len(calibration.bins)} bins. "
+        "Below the dashed line the model is overconfident, above it underconfident.",
     )

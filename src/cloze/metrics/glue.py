@@ -1,7 +1,7 @@
-"""GLUE's tasks: where their files lie, which columns count, and what they are scored by.
+"""The tasks of GLUE: their files, columns and metrics.
 
-Wang et al. 2018, table 1. A task's score is the mean of its metrics, a model's the mean of its
-tasks' scores.
+Wang et al. 2018, table 1. The score of a task is the mean of its metrics, the score of a model is
+the mean over tasks.
 """
 
 import os
@@ -13,24 +13,24 @@ from typing import TypeAlias
 
 from cloze.data.input_files import COMPRESSED_ENDINGS
 
-Column: TypeAlias = str | int  # by the header's name; by number, from 1, where there is none
+Column: TypeAlias = str | int  # a name in the header; or a 1-based number in files without header
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """One task. Metrics go by the names of `measures`."""
+    """One task; `metrics` are names of `cloze.metrics.scorer`."""
 
-    name: str  # and that of its folder
+    name: str  # also the name of its folder
     text: Column
     pair: Column | None = None
     label: Column = "label"
     kind: str = "classify"
     metrics: tuple[str, ...] = ("accuracy",)
     train: str = "train"
-    dev: tuple[str, ...] = ("dev",)  # scored one by one, as MNLI's two are
+    dev: tuple[str, ...] = ("dev",)  # scored separately: MNLI has two
 
     def score(self, scores: Iterable[Mapping[str, float]]) -> float:
-        """The task's one number from the scores of each of its dev files."""
+        """The score of the task: the mean of its metrics over its dev files."""
         return fmean(one[metric] for one in scores for metric in self.metrics)
 
 
@@ -77,7 +77,7 @@ GLUE = {
 
 @dataclass(frozen=True, kw_only=True)
 class GlueFiles:
-    """The files of a task that are there."""
+    """The files of a task that exist."""
 
     task: GlueTask
     train: Path | None
@@ -85,26 +85,26 @@ class GlueFiles:
 
 
 def find_glue_files(folder: str | os.PathLike[str]) -> dict[str, GlueFiles]:
-    """Every task that has a file in a folder of GLUE, in the order of the table.
+    """The tasks that have files in a GLUE folder, in the order of the paper's table.
 
-    A task's folder may be spelled in any case; files are .tsv, packed or not.
+    The case of folder names does not matter; files are .tsv and may be compressed.
     """
     folders = {one.name.lower(): one for one in sorted(Path(folder).iterdir()) if one.is_dir()}
     found = {}
     for name, task in GLUE.items():
-        if (place := folders.get(name.lower())) is not None:
-            train = _file(place, task.train)
-            dev = [file for stem in task.dev if (file := _file(place, stem)) is not None]
+        if (task_folder := folders.get(name.lower())) is not None:
+            train = _find_file(task_folder, task.train)
+            dev = [file for stem in task.dev if (file := _find_file(task_folder, stem)) is not None]
             if train or dev:
                 found[name] = GlueFiles(task=task, train=train, dev=tuple(dev))
     return found
 
 
-def mean_score(scores: Mapping[str, float]) -> float:
-    """A model's one number: the mean of its tasks' scores, whichever they are."""
+def compute_mean_score(scores: Mapping[str, float]) -> float:
+    """The score of a model: the mean of the scores of its tasks."""
     return fmean(scores.values())
 
 
-def _file(folder: Path, stem: str) -> Path | None:
-    names = (f"{stem}.tsv{packing}" for packing in ("", *COMPRESSED_ENDINGS))
+def _find_file(folder: Path, stem: str) -> Path | None:
+    names = (f"{stem}.tsv{suffix}" for suffix in ("", *COMPRESSED_ENDINGS))
     return next((folder / name for name in names if (folder / name).is_file()), None)

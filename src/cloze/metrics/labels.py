@@ -1,7 +1,8 @@
-"""How well labels were told: rates of each, Matthews' correlation, and whether sureness was earned.
+"""Metrics of label predictions: precision, recall, F1, Matthews correlation, calibration.
 
-Everything follows from the confusion matrix (k k): what was, by what was said. Degenerate cases,
-such as a label that is never said, are scored as scikit-learn scores them with zero_division=0.
+All but the last are computed from the confusion matrix (k k; rows are gold labels). Undefined
+cases, such as the precision of a label that is never predicted, are 0, as in scikit-learn with
+zero_division=0.
 """
 
 import math
@@ -21,102 +22,100 @@ Counts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelScores:
-    """How well one label, or one kind of span, was found.
+    """Precision, recall and F1 of one label, or of one type of span.
 
-    P = right/found, R = right/wanted, F1 = 2·P·R/(P + R) = 2·right/(found + wanted). Where a
-    quotient has no value it is 0, as in scikit-learn and conlleval.
+    P = TP/predicted, R = TP/support, F1 = 2·P·R/(P + R) = 2·TP/(predicted + support). With a
+    denominator of 0 they are 0, as in scikit-learn and conlleval.
     """
 
-    true_positives: int  # found where it was wanted
-    predicted: int
-    support: int
+    true_positives: int
+    predicted: int  # number of predictions of the label
+    support: int  # number of gold labels
 
     @property
     def precision(self) -> float:
-        return _share(self.true_positives, self.predicted)
+        return _divide(self.true_positives, self.predicted)
 
     @property
     def recall(self) -> float:
-        return _share(self.true_positives, self.support)
+        return _divide(self.true_positives, self.support)
 
     @property
     def f1(self) -> float:
-        return _share(2 * self.true_positives, self.predicted + self.support)
+        return _divide(2 * self.true_positives, self.predicted + self.support)
 
 
-def sum_scores(rates: Iterable[LabelScores]) -> LabelScores:
-    """All labels counted as one."""
-    as_list = list(rates)
+def sum_scores(scores: Iterable[LabelScores]) -> LabelScores:
+    """The micro-average: the sums of all counts."""
+    labels = list(scores)
     return LabelScores(
-        true_positives=sum(one.true_positives for one in as_list),
-        predicted=sum(one.predicted for one in as_list),
-        support=sum(one.support for one in as_list),
+        true_positives=sum(one.true_positives for one in labels),
+        predicted=sum(one.predicted for one in labels),
+        support=sum(one.support for one in labels),
     )
 
 
-def macro_f1(rates: Iterable[LabelScores]) -> float:
-    """The mean of the labels' F1, in which every label counts the same; 0 of none."""
-    as_list = [one.f1 for one in rates]
-    return _share(sum(as_list), len(as_list))
+def macro_f1(scores: Iterable[LabelScores]) -> float:
+    """The macro-average: the unweighted mean of the F1 of all labels; 0 without labels."""
+    values = [one.f1 for one in scores]
+    return _divide(sum(values), len(values))
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _divide(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else 0.0
 
 
 def check_paired(gold: Sized, predicted: Sized) -> int:
-    """How many examples there are; an error where there are none, or two different numbers."""
+    """The number of examples; raises if there are none, or not one prediction for each."""
     if len(gold) != len(predicted):
         raise InputError(
             f"there are {len(gold):,} examples and {len(predicted):,} predictions",
-            fix="give one prediction for each example, in the same order",
+            fix="pass one prediction for each example, in the same order",
         )
     if not len(gold):
-        raise InputError("there are no examples to score", fix="give at least one")
+        raise InputError("there are no examples to score", fix="pass at least one")
     return len(gold)
 
 
 def unique_labels(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:
-    """Every label that occurs, in order."""
+    """All labels that occur, sorted."""
     return sorted({*gold, *predicted})
 
 
 def label_indices(values: Sequence[Label], labels: Sequence[Label]) -> Counts:
-    """Each value as its place among the labels."""
-    places = {label: place for place, label in enumerate(labels)}
+    """The index of each value among the labels."""
+    indices = {label: index for index, label in enumerate(labels)}
     try:
-        return np.array([places[value] for value in values], np.int64)
+        return np.array([indices[value] for value in values], np.int64)
     except KeyError as error:
         raise InputError(
             f"the label {error.args[0]!r} is not among {', '.join(map(str, labels))}",
-            fix="name every label that occurs",
+            fix="pass all labels that occur",
         ) from None
 
 
 def confusion_matrix(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
 ) -> Counts:
-    """How often each label (row) was taken for each (column), in the order of `labels`."""
+    """The number of examples of each gold label (row) by predicted label (column)."""
     check_paired(gold, predicted)
     known = unique_labels(gold, predicted) if labels is None else labels
-    return confusion_of_indices(
-        label_indices(gold, known), label_indices(predicted, known), len(known)
-    )
+    return count_confusions(label_indices(gold, known), label_indices(predicted, known), len(known))
 
 
-def confusion_of_indices(gold: Counts, predicted: Counts, count: int) -> Counts:
-    """The same from places among `count` labels."""
+def count_confusions(gold: Counts, predicted: Counts, count: int) -> Counts:
+    """The confusion matrix of indices of labels; there are `count` labels."""
     return np.bincount(gold * count + predicted, minlength=count**2).reshape(count, count)
 
 
-def scores_of_matrix(matrix: Counts) -> list[LabelScores]:
+def score_confusion_matrix(matrix: Counts) -> list[LabelScores]:
     """Precision, recall and F1 of each label of a confusion matrix."""
     columns = zip(
         matrix.diagonal().tolist(), matrix.sum(0).tolist(), matrix.sum(1).tolist(), strict=True
     )
     return [
-        LabelScores(true_positives=right, predicted=found, support=wanted)
-        for right, found, wanted in columns
+        LabelScores(true_positives=true_positives, predicted=predicted, support=support)
+        for true_positives, predicted, support in columns
     ]
 
 
@@ -125,35 +124,38 @@ def score_labels(
 ) -> dict[Label, LabelScores]:
     """Precision, recall and F1 of each label."""
     known = unique_labels(gold, predicted) if labels is None else labels
-    return dict(zip(known, scores_of_matrix(confusion_matrix(gold, predicted, known)), strict=True))
+    return dict(
+        zip(known, score_confusion_matrix(confusion_matrix(gold, predicted, known)), strict=True)
+    )
 
 
 def matthews_correlation(matrix: Counts) -> float:
-    """Matthews' correlation of two labels, and R_K of more; 0 where all are, or are called, one.
+    """The Matthews correlation coefficient of two labels, or R_K of more.  Gorodkin 2004, eq. 8.
 
-    Gorodkin 2004, eq. 8.
+    0 if there is only one gold label, or only one predicted label.
     """
-    was, said, count = matrix.sum(1).tolist(), matrix.sum(0).tolist(), int(matrix.sum())
-    # whole numbers of Python: squares of many examples would not fit into 64 bits
-    together = int(matrix.trace()) * count - sum(a * b for a, b in zip(was, said, strict=True))
-    alone = (count**2 - sum(a * a for a in was)) * (count**2 - sum(b * b for b in said))
-    return together / math.sqrt(alone) if alone else 0.0
+    gold, predicted, count = matrix.sum(1).tolist(), matrix.sum(0).tolist(), int(matrix.sum())
+    # integers of Python, because squares of large counts do not fit into 64 bits
+    shared = sum(a * b for a, b in zip(gold, predicted, strict=True))
+    covariance = int(matrix.trace()) * count - shared
+    variances = (count**2 - sum(a * a for a in gold)) * (count**2 - sum(b * b for b in predicted))
+    return covariance / math.sqrt(variances) if variances else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Predictions of about the same confidence, low < confidence ≤ high."""
+    """The predictions with low < confidence ≤ high."""
 
     low: float
     high: float
     count: int
-    confidence: float | None  # its mean; None where there are no predictions
+    confidence: float | None  # the mean; None without predictions
     accuracy: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Whether predictions are right as often as they claim."""
+    """The accuracy of predictions by their confidence."""
 
     bins: tuple[Bin, ...]
     error: float  # expected calibration error: Σ count/n · |accuracy − confidence|
@@ -168,31 +170,34 @@ def compute_calibration(
     correct: Sequence[bool] | NDArray[np.bool_],
     bins: int = 10,
 ) -> Calibration:
-    """Confidence against accuracy, in bins of equal width.  Guo et al. 2017, eq. 3.
+    """Mean confidence and accuracy in bins of equal width.  Guo et al. 2017, eq. 3.
 
     Args:
-        confidence: the probability that was given to each predicted label.
-        correct: whether it was the right one.
-        bins: how many; the first one holds 0 too.
+        confidence: the probability of each predicted label.
+        correct: whether the prediction is correct.
+        bins: the number of bins; the first one includes 0.
     """
     check_paired(confidence, correct)
     in_range("bins", bins, 1, 10_000)
-    sure = np.asarray(confidence, np.float64)
-    right = np.asarray(correct, np.float64)
-    if not (sure.min() >= 0 and sure.max() <= 1):  # so that NaN does not pass
-        raise InputError("a confidence is no number from 0 to 1", fix="give probabilities")
+    confidences = np.asarray(confidence, np.float64)
+    hits = np.asarray(correct, np.float64)
+    if not (confidences.min() >= 0 and confidences.max() <= 1):  # also fails for NaN
+        raise InputError("a confidence is not between 0 and 1", fix="pass probabilities")
     edges = np.linspace(0, 1, bins + 1)
-    places = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, None)
-    counts = np.bincount(places, minlength=bins)
-    sures, rights = (np.bincount(places, values, minlength=bins) for values in (sure, right))
-    made = [
+    indices = np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, None)
+    counts = np.bincount(indices, minlength=bins)
+    confidence_sums, hit_sums = (
+        np.bincount(indices, values, minlength=bins) for values in (confidences, hits)
+    )
+    filled = [
         Bin(
             low=float(edges[n]),
             high=float(edges[n + 1]),
             count=int(count),
-            confidence=float(sures[n] / count) if count else None,
-            accuracy=float(rights[n] / count) if count else None,
+            confidence=float(confidence_sums[n] / count) if count else None,
+            accuracy=float(hit_sums[n] / count) if count else None,
         )
         for n, count in enumerate(counts)
     ]
-    return Calibration(bins=tuple(made), error=float(np.abs(sures - rights).sum() / len(sure)))
+    error = np.abs(confidence_sums - hit_sums).sum() / len(confidences)
+    return Calibration(bins=tuple(filled), error=float(error))

@@ -1,4 +1,4 @@
-"""How well a language model foretells a text: perplexity, and bits per byte."""
+"""Perplexity and bits per byte of language models."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from cloze.models.language import LanguageModel, batches
 
 
 def perplexity(loss: float) -> float:
-    """E to the mean loss in nats; infinity where no number is large enough."""
+    """exp(loss) of a mean loss in nats; infinity if it overflows."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -18,39 +18,39 @@ def perplexity(loss: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageScore:
-    """What a model made of a text, and the counts that its measures divide by."""
+class LanguageModelScores:
+    """The log probability of a text, and the counts that metrics divide it by."""
 
-    texts: int  # lines; blank ones are left out of every count
-    tokens: int  # pieces foretold, one end for each text among them
-    words: int  # between white space, and one end for each text
-    bytes: int  # of the raw text in UTF-8, and a newline for each text
-    unknown: int  # tokens outside the vocabulary, an <unk> of the text's own among them
-    log_p: float  # natural, of the whole text
+    texts: int  # lines; empty lines count nowhere
+    tokens: int  # predicted tokens, including one end of text per text
+    words: int  # separated by whitespace, plus one end of text per text
+    bytes: int  # of the text in UTF-8, plus one newline per text
+    unknown: int  # tokens outside the vocabulary, and <unk> in the text itself
+    log_p: float  # natural logarithm, of the whole text
 
     @property
     def perplexity(self) -> float:
-        """exp(−log p / tokens): to compare models that share a vocabulary."""
+        """exp(−log p / tokens), for models that share a vocabulary."""
         return perplexity(-self.log_p / self.tokens)
 
     @property
     def word_perplexity(self) -> float:
-        """exp(−log p / words), whatever pieces the model works with."""
+        """exp(−log p / words), for models with different tokens."""
         return perplexity(-self.log_p / self.words)
 
     @property
     def bits_per_byte(self) -> float:
-        """−log₂ p / bytes: to compare any two models.
+        """−log₂ p / bytes, for any two models.
 
-        An unknown word costs its <unk> alone, not its spelling: with many of them this is too low.
+        Too low for texts with many unknown words, which are predicted as <unk> only.
         """
         return -self.log_p / math.log(2) / self.bytes
 
 
-def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
-    """Score a text, a sentence to a line; whether lines depend on those before is the model's way.
+def score_language_model(model: LanguageModel, texts: Iterable[str]) -> LanguageModelScores:
+    """Score texts, one sentence each; whether a text depends on those before depends on the model.
 
-    A line may come with its newline, as from an open file, or without.
+    Texts may end with a newline, as the lines of an open file do.
     """
     counts = Counter(dict.fromkeys(("texts", "tokens", "words", "bytes", "unknown"), 0))
 
@@ -68,5 +68,5 @@ def score_language(model: LanguageModel, texts: Iterable[str]) -> LanguageScore:
         counts["tokens"] += len(found)
         log_p += float(found.sum(dtype="float64"))
     if not counts["texts"]:
-        raise InputError("there is no text to score", fix="give some text that is not blank")
-    return LanguageScore(**counts, log_p=log_p)
+        raise InputError("there is no text to score", fix="pass text that is not empty")
+    return LanguageModelScores(**counts, log_p=log_p)

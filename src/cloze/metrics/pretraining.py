@@ -1,6 +1,6 @@
-"""How well an encoder knows running text: the masked words, and whether one text follows another.
+"""Scores of encoders on text: MLM accuracy, NSP accuracy, and their baselines.
 
-A pre-training run judges itself so, on documents held out, and `evaluate` judges any model so.
+Pre-training evaluates itself with them on held-out documents, and `evaluate` any encoder.
 """
 
 from collections.abc import Iterable
@@ -21,29 +21,29 @@ from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.text.tokenizer import Tokenizer
 
-EVALUATION_SEED = 1  # of the samples and masks that every judgement of every model sees
-EVALUATION_MLM_PROBABILITY = 0.15  # of the words, however many a run hides while it learns
+EVALUATION_SEED = 1  # of samples and masks, the same in every evaluation
+EVALUATION_MLM_PROBABILITY = 0.15  # independent of the training's
 
 
 def make_evaluation_epoch(
-    view: CorpusSplit, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
+    split: CorpusSplit, tokenizer: Tokenizer, sampling: Sampling, batching: Batching
 ) -> Epoch:
-    """The documents as samples: the same pairs and places every time, and for every model."""
-    return Epoch(Samples(view, tokenizer, replace(sampling, seed=EVALUATION_SEED)), batching)
+    """The documents as samples, the same ones in every evaluation."""
+    return Epoch(Samples(split, tokenizer, replace(sampling, seed=EVALUATION_SEED)), batching)
 
 
 def make_evaluation_masking(masking: Masking) -> Masking:
-    """The same with every chosen word hidden behind [MASK].
+    """Masking that replaces every selected token by [MASK].
 
-    Those that training leaves in place would be right by copying, and lift the accuracy of a model
-    that has learned nothing else by a tenth.
+    Training leaves a tenth of the selected tokens unchanged; a model could predict these by copying
+    them, which would raise its accuracy by a tenth.
     """
     return replace(masking, split=(1.0, 0.0, 0.0), mlm_probability=EVALUATION_MLM_PROBABILITY)
 
 
 @torch.inference_mode()
 def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
-    """Loss and share of hits of BERT's two tasks over all batches; no pairs, nothing of pairs."""
+    """Loss and accuracy of MLM, and of NSP if the batches have sentence pairs."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     with eval_mode(module):
@@ -55,11 +55,11 @@ def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) 
 
 
 def majority_baseline(labels: Ints) -> float | None:
-    """How often the commoner answer about pairs is right; ends of documents make them uneven."""
-    told = labels[labels != IGNORE_INDEX]
-    return float(np.bincount(told).max() / len(told)) if len(told) else None
+    """The accuracy of always predicting the more frequent label of sentence pairs."""
+    known = labels[labels != IGNORE_INDEX]
+    return float(np.bincount(known).max() / len(known)) if len(known) else None
 
 
-def unigram_baseline(known: CorpusSplit, targets: Ints) -> float:
-    """How often the most frequent token is right: what a model must beat to have learned any."""
-    return float((targets == known.count_token_ids().argmax()).mean())
+def unigram_baseline(split: CorpusSplit, targets: Ints) -> float:
+    """The accuracy of always predicting the most frequent token of a corpus."""
+    return float((targets == split.count_token_ids().argmax()).mean())

@@ -1,8 +1,7 @@
-"""How well numbers were told: correlations and errors.
+"""Metrics of numeric predictions: Pearson and Spearman correlation, mean squared error.
 
-Where either side is constant a correlation has no value: scipy gives NaN and a warning, and so do
-GLUE's own scripts, which ask scipy. Here it is 0, as Matthews' is by convention: who always says
-the same knows nothing of the order, and one such task should not make a mean of tasks NaN.
+A correlation with constant values is undefined: NaN in scipy and in the scripts of GLUE. Here it is
+0, like the Matthews correlation, so that one such task does not make the mean over tasks NaN.
 """
 
 from collections.abc import Sequence
@@ -20,44 +19,44 @@ Numbers: TypeAlias = Sequence[float] | NDArray[np.floating]
 
 def pearson(gold: Numbers, predicted: Numbers) -> float:
     """Pearson's r = Σ(x − x̄)(y − ȳ) / √(Σ(x − x̄)² · Σ(y − ȳ)²)."""
-    return _correlation(*_both(gold, predicted))
+    return _compute_correlation(*_check_numbers(gold, predicted))
 
 
 def spearman(gold: Numbers, predicted: Numbers) -> float:
-    """Spearman's ρ: Pearson's r of the ranks, where equal numbers share the mean of theirs."""
-    return _correlation(*map(compute_ranks, _both(gold, predicted)))
+    """Spearman's ρ: Pearson's r of the ranks; equal values have the mean of their ranks."""
+    return _compute_correlation(*map(compute_ranks, _check_numbers(gold, predicted)))
 
 
 def mean_squared_error(gold: Numbers, predicted: Numbers) -> float:
     """Mean of (x − y)²."""
-    x, y = _both(gold, predicted)
+    x, y = _check_numbers(gold, predicted)
     return float(np.square(x - y).mean())
 
 
 def compute_ranks(values: Floats) -> Floats:
-    """1 for the smallest; equal ones get the mean of the ranks they take up."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum()  # the highest rank of each group of equals
-    return (last - (counts - 1) / 2)[places]
+    """Ranks from 1 for the smallest value; equal values have the mean of their ranks."""
+    _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = counts.cumsum()  # the highest rank of each group of equal values
+    return (last - (counts - 1) / 2)[groups]
 
 
-def _correlation(x: Floats, y: Floats) -> float:
+def _compute_correlation(x: Floats, y: Floats) -> float:
     if x.min() == x.max() or y.min() == y.max():
         return 0.0
-    x, y = _centred(x), _centred(y)
+    x, y = _center(x), _center(y)
     return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1, 1))
 
 
-def _centred(values: Floats) -> Floats:
-    """Around zero, and of a size whose squares neither overflow nor vanish."""
+def _center(values: Floats) -> Floats:
+    """Subtract the mean, and scale so that squares neither overflow nor underflow."""
     scaled = values / np.abs(values).max()
     centred = scaled - scaled.mean()
     return centred / np.abs(centred).max()
 
 
-def _both(gold: Numbers, predicted: Numbers) -> tuple[Floats, Floats]:
+def _check_numbers(gold: Numbers, predicted: Numbers) -> tuple[Floats, Floats]:
     check_paired(gold, predicted)
     x, y = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise InputError("a number to score is NaN or infinite", fix="look for what made it so")
+        raise InputError("a value to score is NaN or infinite", fix="remove or correct it")
     return x, y

@@ -22,7 +22,7 @@ from cloze.metrics.labels import (
     label_indices,
     macro_f1,
     matthews_correlation,
-    scores_of_matrix,
+    score_confusion_matrix,
     unique_labels,
 )
 from cloze.metrics.regression import Numbers, mean_squared_error, pearson, spearman
@@ -147,7 +147,10 @@ def _score_labels(cells: Indices, count: int, indices: Indices) -> dict[str, flo
     matrix = np.bincount(cells[indices], minlength=count**2).reshape(count, count)
     found = _matrix_scores(matrix)
     if count == 2:  # noqa: PLR2004
-        found |= {"f1": scores_of_matrix(matrix)[1].f1, "matthews": matthews_correlation(matrix)}
+        found |= {
+            "f1": score_confusion_matrix(matrix)[1].f1,
+            "matthews": matthews_correlation(matrix),
+        }
     return found
 
 
@@ -169,7 +172,7 @@ def _score_words(
 
 
 def _matrix_scores(matrix: Counts) -> dict[str, float]:
-    occurring = [one for one in scores_of_matrix(matrix) if one.predicted or one.support]
+    occurring = [one for one in score_confusion_matrix(matrix) if one.predicted or one.support]
     return {
         "accuracy": float(matrix.trace() / max(matrix.sum(), 1)),
         "f1_macro": macro_f1(occurring),

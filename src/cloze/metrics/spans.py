@@ -1,6 +1,6 @@
-"""How well spans of words were told, as conlleval counts them.  Tjong Kim Sang, Buchholz 2000.
+"""Metrics of spans of words, computed as conlleval does.  Tjong Kim Sang and Buchholz 2000.
 
-A span is right if its first word, its last word and its label are; there is nothing in between.
+A span is correct if its first word, its last word and its label are correct.
 """
 
 from collections import Counter
@@ -12,12 +12,12 @@ from cloze.data.labelled.tag_schemes import detect_tag_scheme, tags_to_spans
 from cloze.errors import InputError
 from cloze.metrics.labels import LabelScores, check_paired, sum_scores
 
-Tags: TypeAlias = Sequence[str]  # of one sentence, a tag to a word
+Tags: TypeAlias = Sequence[str]  # of one sentence, one tag per word
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanScores:
-    """Spans by their label, and words."""
+    """Scores of spans by label, and counts of words."""
 
     by_label: Mapping[str, LabelScores]
     words: int
@@ -25,54 +25,54 @@ class SpanScores:
 
     @property
     def overall(self) -> LabelScores:
-        """All spans; the F1 of this is *the* F1 of CoNLL."""
+        """The micro-average over all labels, whose F1 is the score of CoNLL."""
         return sum_scores(self.by_label.values())
 
     @property
     def accuracy(self) -> float:
-        """The share of words with the right tag, O included."""
+        """The fraction of words with the correct tag, O included."""
         return self.correct_words / self.words if self.words else 0.0
 
 
 def score_spans(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str | None = None
 ) -> SpanScores:
-    """Scores over sentences; without a `scheme` it is found from the tags of both sides."""
+    """The scores of all sentences; `scheme=None` detects the tagging scheme."""
     known = detect_scheme(gold, predicted) if scheme is None else scheme
     return sum_span_scores(score_sentences(gold, predicted, known))
 
 
 def detect_scheme(gold: Sequence[Tags], predicted: Sequence[Tags]) -> str:
-    """The scheme that all tags are written in."""
+    """The tagging scheme of gold and predicted tags."""
     return detect_tag_scheme([*gold, *predicted])
 
 
 def score_sentences(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: str
 ) -> list[SpanScores]:
-    """The scores of each sentence by itself."""
+    """The scores of each sentence."""
     check_tags(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
-    return [_scores(wanted, found, scheme) for wanted, found in pairs]
+    return [_score_sentence(expected, found, scheme) for expected, found in pairs]
 
 
 def check_tags(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
-    """Refuse predictions that do not go word by word with what is right."""
+    """Raise unless each sentence has one predicted tag for each word."""
     check_paired(gold, predicted)
-    for number, (wanted, found) in enumerate(zip(gold, predicted, strict=True), 1):
-        if len(wanted) != len(found):
+    for number, (expected, found) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(expected) != len(found):
             raise InputError(
-                f"sentence {number:,} has {len(wanted):,} words and {len(found):,} predicted tags",
-                fix="give one tag for each word",
+                f"sentence {number:,} has {len(expected):,} words, but {len(found):,} tags",
+                fix="pass one tag for each word",
             )
 
 
 def sum_span_scores(scores: Sequence[SpanScores]) -> SpanScores:
-    """Several as one: everything in them is a count."""
+    """The scores of several sentences together: the sums of all counts."""
     counts: dict[str, list[LabelScores]] = {}
     for one in scores:
-        for label, rates in one.by_label.items():
-            counts.setdefault(label, []).append(rates)
+        for label, label_scores in one.by_label.items():
+            counts.setdefault(label, []).append(label_scores)
     return SpanScores(
         by_label={label: sum_scores(counts[label]) for label in sorted(counts)},
         words=sum(one.words for one in scores),
@@ -80,9 +80,11 @@ def sum_span_scores(scores: Sequence[SpanScores]) -> SpanScores:
     )
 
 
-def _scores(gold: Tags, predicted: Tags, scheme: str) -> SpanScores:
-    wanted, found = set(tags_to_spans(gold, scheme)), set(tags_to_spans(predicted, scheme))
-    counts = [Counter(label for _, _, label in spans) for spans in (wanted & found, found, wanted)]
+def _score_sentence(gold: Tags, predicted: Tags, scheme: str) -> SpanScores:
+    expected, found = set(tags_to_spans(gold, scheme)), set(tags_to_spans(predicted, scheme))
+    counts = [
+        Counter(label for _, _, label in spans) for spans in (expected & found, found, expected)
+    ]
     return SpanScores(
         by_label={
             label: LabelScores(

@@ -1,7 +1,7 @@
-"""How good word vectors are: analogies, and similarities that people judged.
+"""Metrics of word vectors: accuracy on analogies, correlation with human similarity ratings.
 
-Counted as gensim counts them: of the first 300,000 words, without regard to case, and what has a
-word that is not among them is left out and told.  q questions, v words, d width.
+Computed as in gensim: with the first 300,000 words, case-insensitive, and without the questions and
+pairs that contain other words, whose number is reported.  q questions, v words, d width.
 """
 
 import csv
@@ -19,11 +19,11 @@ from cloze.models.word2vec import WordVectors
 
 RESTRICT = 300_000
 _BATCH = 256  # questions scored at once
-_FOUR, _PAIR = 4, 3
+_QUESTION_WORDS, _PAIR_COLUMNS = 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class AnalogyQuestion:
     """a is to b as c is to d."""
 
     section: str
@@ -32,32 +32,32 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogyScores:
-    """Which questions were answered rightly, of those whose words are all known."""
+    """The questions whose words are all known, and which of them were answered correctly."""
 
-    questions: Sequence[Question]
+    questions: Sequence[AnalogyQuestion]
     correct: NDArray[np.float64]  # q; 1 or 0
-    unknown: int  # questions left out
+    unknown: int  # number of questions with unknown words
 
     @property
     def accuracy(self) -> float:
         return float(self.correct.mean()) if len(self.correct) else float("nan")
 
-    def sections(self) -> dict[str, tuple[int, int]]:
-        """Right, and asked, of each section."""
+    def count_by_section(self) -> dict[str, tuple[int, int]]:
+        """The numbers of correct answers and of questions in each section."""
         found: dict[str, tuple[int, int]] = {}
-        for question, right in zip(self.questions, self.correct, strict=True):
-            good, all_ = found.get(question.section, (0, 0))
-            found[question.section] = good + int(right), all_ + 1
+        for question, is_correct in zip(self.questions, self.correct, strict=True):
+            correct, total = found.get(question.section, (0, 0))
+            found[question.section] = correct + int(is_correct), total + 1
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityScores:
-    """Judged and computed similarities of the pairs whose words are both known."""
+    """Human ratings and cosines of the pairs whose words are both known."""
 
     ratings: NDArray[np.float64]
     cosines: NDArray[np.float64]
-    unknown: int
+    unknown: int  # number of pairs with unknown words
 
     @property
     def spearman(self) -> float:
@@ -67,108 +67,113 @@ class SimilarityScores:
     def pearson(self) -> float:
         return pearson(self.ratings, self.cosines)
 
-    def metric(self, chosen: NDArray[np.int64]) -> float:
-        """Spearman's correlation of the pairs with these numbers, for the bootstrap."""
-        return spearman(self.ratings[chosen], self.cosines[chosen])
+    def score_subset(self, indices: NDArray[np.int64]) -> float:
+        """The Spearman correlation of the pairs with these indices, for the bootstrap."""
+        return spearman(self.ratings[indices], self.cosines[indices])
 
 
-def read_questions(path: PathLike) -> list[Question]:
-    """A file as questions-words.txt: `: section`, then four words a line."""
+def read_questions(path: PathLike) -> list[AnalogyQuestion]:
+    """Read a file like questions-words.txt: `: section`, then four words per line."""
     questions, section = [], ""
-    for at, line in _rows(path):
+    for number, line in _read_rows(path):
         if line.startswith(":"):
             section = line[1:].strip()
             continue
         words = line.split()
-        if len(words) != _FOUR:
-            raise InputError(f"{path}:{at}: {len(words)} words, not four", fix="mend the line")
+        if len(words) != _QUESTION_WORDS:
+            raise InputError(
+                f"{path}:{number}: {len(words)} words instead of 4", fix="correct the line"
+            )
         a, b, c, d = words
-        questions.append(Question(section=section, words=(a, b, c, d)))
+        questions.append(AnalogyQuestion(section=section, words=(a, b, c, d)))
     return questions
 
 
 def read_pairs(path: PathLike) -> list[tuple[str, str, float]]:
-    """Two words and a number in the last columns of a table with tabs or commas."""
+    """Read a table with tabs or commas whose last columns are two words and a rating."""
     found: list[tuple[str, str, float]] = []
-    for at, line in _rows(path):
+    for number, line in _read_rows(path):
         if line.startswith("#"):
             continue
         cells = line.split("\t") if "\t" in line else next(csv.reader([line]))
-        if len(cells) < _PAIR:
-            raise InputError(f"{path}:{at}: {len(cells)} columns, not three", fix="mend the line")
-        *_, first, second, number = (cell.strip() for cell in cells)
-        if not (first or second or number):  # a blank row of a table
+        if len(cells) < _PAIR_COLUMNS:
+            raise InputError(
+                f"{path}:{number}: {len(cells)} columns instead of 3", fix="correct the line"
+            )
+        *_, first, second, rating = (cell.strip() for cell in cells)
+        if not (first or second or rating):  # an empty row
             continue
         try:
-            found.append((first, second, float(number)))
+            found.append((first, second, float(rating)))
         except ValueError:
-            if at > 1:  # else it is the header
-                raise InputError(f"{path}:{at}: {number!r} is no number", fix="mend it") from None
+            if number > 1:  # line 1 may be a header
+                raise InputError(
+                    f"{path}:{number}: {rating!r} is not a number", fix="correct the line"
+                ) from None
     return found
 
 
 def score_analogies(
-    model: WordVectors, questions: Sequence[Question], *, restrict: int = RESTRICT
+    model: WordVectors, questions: Sequence[AnalogyQuestion], *, restrict: int = RESTRICT
 ) -> AnalogyScores:
-    """3CosAdd (Mikolov et al. 2013): d is the word nearest to b − a + c, itself none of them."""
-    unit = model.unit[:restrict]
-    rows, same = _folded(model, restrict)
+    """3CosAdd (Mikolov et al. 2013): d is the word nearest to b − a + c, other than a, b and c."""
+    unit = model.unit_vectors[:restrict]
+    rows, same_word = _index_words(model, restrict)
     known = [q for q in questions if all(word.upper() in rows for word in q.words)]
-    right = np.zeros(len(known))
-    for first in range(0, len(known), _BATCH):
-        part = known[first : first + _BATCH]
-        ids = np.array([[rows[word.upper()] for word in q.words] for q in part])  # q 4
-        a, b, c = (unit[ids[:, at]] for at in range(3))
+    correct = np.zeros(len(known))
+    for start in range(0, len(known), _BATCH):
+        batch = known[start : start + _BATCH]
+        ids = np.array([[rows[word.upper()] for word in q.words] for q in batch])  # q 4
+        a, b, c = (unit[ids[:, column]] for column in range(3))
         scores = (b - a + c) @ unit.T  # q v
-        for number, (*asked, answer) in enumerate(ids):
-            for row in asked:
-                scores[number, same[row]] = -np.inf
-            right[first + number] = rows[_folded_name(model, scores[number])] == answer
-    return AnalogyScores(questions=known, correct=right, unknown=len(questions) - len(known))
+        for number, (*given, answer) in enumerate(ids):
+            for row in given:
+                scores[number, same_word[row]] = -np.inf
+            predicted = model.words[int(scores[number].argmax())]
+            correct[start + number] = rows[predicted.upper()] == answer
+    return AnalogyScores(questions=known, correct=correct, unknown=len(questions) - len(known))
 
 
 def score_similarities(
     model: WordVectors, pairs: Sequence[tuple[str, str, float]], *, restrict: int = RESTRICT
 ) -> SimilarityScores:
-    """The cosine of each pair beside what people judged."""
-    rows, _ = _folded(model, restrict)
+    """The cosine and the human rating of each pair."""
+    rows, _ = _index_words(model, restrict)
     known = [
-        (rows[a.upper()], rows[b.upper()], number)
-        for a, b, number in pairs
+        (rows[a.upper()], rows[b.upper()], rating)
+        for a, b, rating in pairs
         if a.upper() in rows and b.upper() in rows
     ]
     if len(known) < 2:  # noqa: PLR2004
         raise InputError(
-            f"{len(known)} of {len(pairs)} pairs have both words among these vectors",
-            fix="a correlation needs two: are they of the same language?",
+            f"only {len(known)} of {len(pairs)} pairs have both words in the vocabulary",
+            fix="use pairs in the language of the vectors; a correlation needs at least two",
         )
-    first, second, judged = zip(*known, strict=True)
-    cosines = np.einsum("nd,nd->n", model.unit[list(first)], model.unit[list(second)])
+    first, second, ratings = zip(*known, strict=True)
+    cosines = np.einsum(
+        "nd,nd->n", model.unit_vectors[list(first)], model.unit_vectors[list(second)]
+    )
     return SimilarityScores(
-        ratings=np.array(judged, np.float64),
+        ratings=np.array(ratings, np.float64),
         cosines=cosines.astype(np.float64),
         unknown=len(pairs) - len(known),
     )
 
 
-def known_words(model: WordVectors, restrict: int = RESTRICT) -> frozenset[str]:
-    """The words that may be asked about, in upper case."""
+def list_known_words(model: WordVectors, restrict: int = RESTRICT) -> frozenset[str]:
+    """The words that questions and pairs may contain, in upper case."""
     return frozenset(word.upper() for word in model.words[:restrict])
 
 
-def _folded(model: WordVectors, restrict: int) -> tuple[dict[str, int], dict[int, list[int]]]:
-    """Rows by word in upper case, the most frequent of several; and all rows of one spelling."""
+def _index_words(model: WordVectors, restrict: int) -> tuple[dict[str, int], dict[int, list[int]]]:
+    """The first row of each upper-cased word; and for each such row all rows of the same word."""
     rows: dict[str, int] = {}
-    same: dict[int, list[int]] = {}
+    same_word: dict[int, list[int]] = {}
     for row, word in enumerate(model.words[:restrict]):
         first = rows.setdefault(word.upper(), row)
-        same.setdefault(first, []).append(row)
-    return rows, same
+        same_word.setdefault(first, []).append(row)
+    return rows, same_word
 
 
-def _folded_name(model: WordVectors, scores: NDArray[np.float32]) -> str:
-    return model.words[int(scores.argmax())].upper()
-
-
-def _rows(path: PathLike) -> Iterator[tuple[int, str]]:
+def _read_rows(path: PathLike) -> Iterator[tuple[int, str]]:
     return ((row.line, row.text) for row in read_all_lines(path) if row.text.strip())

@@ -2,9 +2,9 @@
 
 v vocabulary, c n-grams of one order, t tokens, n order.
 
-An n-gram is the number of its context among the (n−1)-grams and its last word, packed into one
-integer. Tables are sorted by it, so what follows a context lies together, a rank is a place, and
-a whole corpus is looked up at once.
+An n-gram is stored as one integer, its key: the rank of its context among the (n−1)-grams, and its
+last word. Tables are sorted by key, so the continuations of a context are adjacent, the rank of an
+n-gram is its row, and the n-grams of a whole corpus are found in one search.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ class Level:
 
     keys: Ints  # c, ascending: rank of the context << bits | last word
     log_p: Floats  # c
-    backoff: Floats  # c; log weights, 0 where nothing follows; not asked at the highest order
+    backoff: Floats  # c; log weights, 0 without continuations; not used at the highest order
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """A context that was asked on the way to a probability."""
+class BackoffStep:
+    """One step of the computation of a probability."""
 
     context: tuple[int, ...]
-    log_weight: float  # p of the word if it was seen here, else the back-off weight
+    log_weight: float  # log p of the word if it follows the context, else the log back-off weight
 
 
 class NGram:
-    """p(w | h) = p*(w | h) if hw was seen, else γ(h)·p(w | h′), h′ being h less its first word.
+    """p(w | h) = p*(w | h) if hw was seen, else γ(h)·p(w | h′); h′ is h without its first word.
 
-    Katz 1987, eq. 4; the p* and γ of interpolated Kneser–Ney are made in `cloze.train.ngram`.
+    Katz 1987, eq. 4. `cloze.train.ngram` computes the p* and γ of interpolated Kneser–Ney.
     """
 
     def __init__(self, config: NGramConfig, levels: Sequence[Level]) -> None:
@@ -57,35 +57,37 @@ class NGram:
     def log_probs(self, ids: Ints) -> Floats:
         """Log p of every token given those before it, back to the nearest <s>; 0 at <s>."""
         found = np.empty(len(ids), dtype=np.float32)  # t
-        reach = self.config.order - 1
+        context_size = self.config.order - 1
         for start in range(0, len(ids), _CHUNK):
-            first = max(0, start - reach)  # what the first tokens look back to
+            first = max(0, start - context_size)  # with the context of the first tokens
             end = min(start + _CHUNK, len(ids))
-            found[start:end] = self._scored(np.asarray(ids[first:end]))[start - first :]
+            found[start:end] = self._score_tokens(np.asarray(ids[first:end]))[start - first :]
         return found
 
-    def _scored(self, ids: Ints) -> Floats:
+    def _score_tokens(self, ids: Ints) -> Floats:
         bits = self.config.bits
-        ranks = ids.astype(np.int64)  # of the n-gram that ends at each token; -1: never seen
+        ranks = ids.astype(np.int64)  # of the n-gram that ends at each token; −1: not seen
         found = self.levels[0].log_p[ranks].astype(np.float64)
-        inside = ids != BOS
-        for before, level in zip(self.levels, self.levels[1:], strict=False):
+        is_predicted = ids != BOS
+        for lower, level in zip(self.levels, self.levels[1:], strict=False):
             context = np.concatenate(([-1], ranks[:-1]))
-            known = np.flatnonzero(inside & (context >= 0))
-            found[known] += before.backoff[context[known]]
+            known = np.flatnonzero(is_predicted & (context >= 0))
+            found[known] += lower.backoff[context[known]]
             ranks = np.full(len(ids), -1, dtype=np.int64)
-            ranks[known] = find(level.keys, context[known] << bits | ids[known])
+            ranks[known] = find_ranks(level.keys, context[known] << bits | ids[known])
             seen = known[ranks[known] >= 0]
             found[seen] = level.log_p[ranks[seen]]
-        found[~inside] = 0.0
+        found[~is_predicted] = 0.0
         return found
 
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every word; −∞ for <s>."""
         bits = self.config.bits
-        found = np.full(1 << bits, -np.inf)  # room for any word a key can name
+        found = np.full(1 << bits, -np.inf)  # an element for every value of the last word's bits
         found[: self.config.vocab_size] = self.levels[0].log_p
-        for order, rank in enumerate(self._ranks(context), 1):  # from short contexts to long
+        for order, rank in enumerate(
+            self._find_context_ranks(context), 1
+        ):  # from short contexts to long
             if rank >= 0:
                 found += self.levels[order - 1].backoff[rank]
                 level = self.levels[order]
@@ -93,50 +95,50 @@ class NGram:
                 found[level.keys[first:last] & ((1 << bits) - 1)] = level.log_p[first:last]
         return found[: self.config.vocab_size]  # v
 
-    def backoff_path(self, context: Sequence[int], word: int) -> tuple[Step, ...]:
-        """How p(word | context) comes about: back-off weights, then what the last context says.
+    def backoff_path(self, context: Sequence[int], word: int) -> tuple[BackoffStep, ...]:
+        """The steps to p(word | context): back-off weights, then the probability.
 
-        Contexts that were never seen have the weight 1 and are left out.
+        Contexts that were never seen have the weight 1 and are omitted.
         """
-        steps: list[Step] = []
-        ranks = self._ranks(context)
+        steps: list[BackoffStep] = []
+        ranks = self._find_context_ranks(context)
         for order in range(len(ranks), 0, -1):
             rank = ranks[order - 1]
             if rank < 0:
                 continue
-            asked = tuple(context[-order:])
-            at = self._rank(self.levels[order], rank, word)
-            if at >= 0:
-                said = float(self.levels[order].log_p[at])
-                return (*steps, Step(context=asked, log_weight=said))
+            shortened = tuple(context[-order:])
+            row = self._find_rank(self.levels[order], rank, word)
+            if row >= 0:
+                log_p = float(self.levels[order].log_p[row])
+                return (*steps, BackoffStep(context=shortened, log_weight=log_p))
             weight = float(self.levels[order - 1].backoff[rank])
-            steps.append(Step(context=asked, log_weight=weight))
-        return (*steps, Step(context=(), log_weight=float(self.levels[0].log_p[word])))
+            steps.append(BackoffStep(context=shortened, log_weight=weight))
+        return (*steps, BackoffStep(context=(), log_weight=float(self.levels[0].log_p[word])))
 
-    def _ranks(self, context: Sequence[int]) -> list[int]:
-        """The ranks of the last 1, 2, … words of a context; −1 for those never seen."""
-        longest = min(len(context), self.config.order - 1)
+    def _find_context_ranks(self, context: Sequence[int]) -> list[int]:
+        """The ranks of the last 1, 2, … words of a context; −1 if not seen."""
+        max_length = min(len(context), self.config.order - 1)
         found: list[int] = []
-        for length in range(1, longest + 1):
+        for length in range(1, max_length + 1):
             rank, *words = context[-length:]
             for level, word in zip(self.levels[1:], words, strict=False):
-                rank = self._rank(level, rank, word)
+                rank = self._find_rank(level, rank, word)
             found.append(rank)
         return found
 
-    def _rank(self, level: Level, context: int, word: int) -> int:
+    def _find_rank(self, level: Level, context: int, word: int) -> int:
         if context < 0:
             return -1
-        return int(find(level.keys, np.array([context << self.config.bits | word]))[0])
+        return int(find_ranks(level.keys, np.array([context << self.config.bits | word]))[0])
 
 
-def find(keys: Ints, wanted: Ints) -> Ints:
-    """Where each of `wanted` is among ascending `keys`; −1 where it is not."""
+def find_ranks(keys: Ints, wanted: Ints) -> Ints:
+    """The index of each of `wanted` in ascending `keys`; −1 if it is not there."""
     if not len(keys):
         return np.full(len(wanted), -1, dtype=np.int64)
-    order = np.argsort(wanted)  # near keys in turn: the search then stays in the cache
-    sorted_ = wanted[order]
-    places = np.minimum(np.searchsorted(keys, sorted_), len(keys) - 1)
+    order = np.argsort(wanted)  # searching in order makes better use of the cache
+    ordered = wanted[order]
+    indices = np.minimum(np.searchsorted(keys, ordered), len(keys) - 1)
     found = np.empty(len(wanted), dtype=np.int64)
-    found[order] = np.where(keys[places] == sorted_, places, -1)
+    found[order] = np.where(keys[indices] == ordered, indices, -1)
     return found

@@ -27,7 +27,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a folder holds, as far as it decides what the model can do."""
+    """The contents of a folder that decide which functions the model supports."""
 
     task_heads: tuple[str, ...] = ()
     is_causal: bool = False
@@ -48,16 +48,16 @@ class Family:
     module: str
     layout: str  # a `cloze.interop.layout.Layout`: names of settings and weights in a folder
     capabilities: Capabilities
-    # whose ids the model uses: the tokenizer's; those of the tokenizer's words after <unk>, <s>
-    # and </s> (`cloze.models.language.Vocabulary`); its own, without a tokenizer
+    # the ids of the model: those of the tokenizer ("tokens"); <unk>, <s>, </s> and the words of the
+    # tokenizer (`cloze.models.language.Vocabulary`, "words"); its own, without a tokenizer ("none")
     vocabulary: Literal["tokens", "words", "none"] = "tokens"
     recipe: str | None = None  # the recipe that trains it by default
-    language_model: str | None = None  # makes a `LanguageModel` of a loaded model
-    # Of models that are not torch modules: `open(contents)` returns the module of a folder, and
+    language_model: str | None = None  # function from a loaded model to a `LanguageModel`
+    # For models that are not torch modules: `open(contents)` returns the module of a folder, and
     # `write(model, folder)` writes it.
     open: str | None = None
     write: str | None = None
-    # Formats of other programs: suffix of the file -> function from its path to a `Model`
+    # Files of other programs: suffix of the file -> function from its path to a `Model`
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -82,16 +82,31 @@ _NEXT_TOKENS = {"suggest": "the most probable next words", "generate": "continua
 
 
 def encoder_capabilities(contents: Contents) -> dict[str, str]:
-    """What an encoder can do: embed, and what its task heads are for."""
+    """The functions of an encoder: those of its task heads, and those of every encoder."""
     found: dict[str, str] = {}
     for head in contents.task_heads:
         found |= _HEADS.get(head, {})
     if contents.is_causal and found.pop("fill", ""):
         found |= _NEXT_TOKENS
-    return found | {"embed": "embeddings of texts or tokens"} | _TEXT
+    return {
+        **found,
+        "embed": "embeddings of texts or tokens",
+        "evaluate": _describe_encoder_scores(contents),
+        "compare": "several encoders in one table",
+        "export": "a folder in the Hugging Face layout",
+        **_TEXT,
+    }
 
 
-def _fixed(**functions: str) -> Capabilities:
+def _describe_encoder_scores(contents: Contents) -> str:
+    if set(contents.task_heads) - {"mlm", "nsp"}:
+        return "the metrics of its task on labelled data"
+    if "mlm" not in contents.task_heads:
+        return "correlation of text similarities with ratings"
+    return "perplexity and bits per byte" if contents.is_causal else "MLM and NSP accuracy on text"
+
+
+def _make_fixed_capabilities(**functions: str) -> Capabilities:
     return lambda _: dict(functions)
 
 
@@ -101,7 +116,7 @@ _LANGUAGE_MODEL = {
     "compare": "several language models in one table",
     **_TEXT,
 }
-_translator = _fixed(
+_translator = _make_fixed_capabilities(
     translate="translations of sentences",
     evaluate="BLEU, overall and by length",
     compare="several translators in one table",
@@ -109,20 +124,20 @@ _translator = _fixed(
 )
 
 FAMILIES: dict[str, Family] = {}
-"""By name. Use `get_family` or `list_families`, which include the plugins' families."""
+"""By name. Use `get_family` or `list_families`, which include the families of plugins."""
 
 
 def register(family: Family) -> None:
-    """Add a family; a name that is taken is an error."""
+    """Add a family; raise if the name is already in use."""
     if family.name in FAMILIES:
         raise ConfigError(
-            f"there is a family {family.name} already", fix="give the new family another name"
+            f"the family {family.name} already exists", fix="give the new family another name"
         )
     FAMILIES[family.name] = family
 
 
 def get_family(name: str) -> Family:
-    """The family of a name, built in or from a plugin."""
+    """The family with this name, built-in or from a plugin."""
     found = find_family(name)
     if found is None:
         raise ConfigError(f"the family {name!r} is unknown", fix=suggest(name, list_families()))
@@ -130,14 +145,14 @@ def get_family(name: str) -> Family:
 
 
 def find_family(name: object) -> Family | None:
-    """The same, or None; a name from a file may be anything."""
+    """Like `get_family`, but None if there is none; the name, from a file, may be any value."""
     if not isinstance(name, str):
         return None
     return FAMILIES.get(name) or list_families().get(name)
 
 
 def list_families() -> dict[str, Family]:
-    """All families by name, those of plugins last."""
+    """All families by name; those of plugins are last."""
     _load_plugins()
     return dict(FAMILIES)
 
@@ -200,35 +215,13 @@ for _family in (
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
-        name="roberta",
-        description="a RoBERTa",
-        kind="encoder",
-        config="cloze.models.configs.roberta:RobertaConfig",
-        module="cloze.models.roberta:Roberta",
-        layout="cloze.interop.roberta:ROBERTA",
-        capabilities=encoder_capabilities,
-        recipe="laptop",
-        language_model="cloze.decode.causal_encoder:make_causal_encoder",
-    ),
-    Family(
-        name="xlm-roberta",
-        description="an XLM-R",
-        kind="encoder",
-        config="cloze.models.configs.roberta:XLMRobertaConfig",
-        module="cloze.models.roberta:Roberta",
-        layout="cloze.interop.roberta:XLM_ROBERTA",
-        capabilities=encoder_capabilities,
-        recipe="laptop",
-        language_model="cloze.decode.causal_encoder:make_causal_encoder",
-    ),
-    Family(
         name="ngram",
         description="an n-gram model",
         kind="language_model",
         config="cloze.models.configs.ngram:NGramConfig",
         module="cloze.models.ngram:NGram",
         layout="cloze.interop.own:NGRAM",
-        capabilities=_fixed(**_LANGUAGE_MODEL, export="an ARPA file"),
+        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL, export="an ARPA file"),
         vocabulary="words",
         recipe="ngram",
         language_model="cloze.decode.language:NGramLanguageModel",
@@ -243,7 +236,7 @@ for _family in (
         config="cloze.models.configs.nnlm:NNLMConfig",
         module="cloze.models.nnlm:NNLM",
         layout="cloze.interop.own:NNLM",
-        capabilities=_fixed(**_LANGUAGE_MODEL),
+        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL),
         vocabulary="words",
         recipe="nnlm",
         language_model="cloze.decode.neural:NNLMLanguageModel",
@@ -255,7 +248,7 @@ for _family in (
         config="cloze.models.configs.lstm:LSTMConfig",
         module="cloze.models.lstm:LSTM",
         layout="cloze.interop.own:LSTM",
-        capabilities=_fixed(**_LANGUAGE_MODEL),
+        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL),
         vocabulary="words",
         recipe="lstm",
         language_model="cloze.decode.neural:LSTMLanguageModel",
@@ -267,7 +260,7 @@ for _family in (
         config="cloze.models.configs.word2vec:Word2VecConfig",
         module="cloze.models.word2vec:WordVectors",
         layout="cloze.interop.own:WORD2VEC",
-        capabilities=_fixed(
+        capabilities=_make_fixed_capabilities(
             similar="nearest words, analogies, the odd one out",
             evaluate="accuracy on analogies, correlation with human similarity ratings",
             compare="several sets of word vectors in one table",

@@ -1,7 +1,7 @@
-"""word2vec (Mikolov et al. 2013): one vector per word.  v words, d width, b buckets.
+"""Word vectors: word2vec (Mikolov et al. 2013), GloVe, fastText.  v words, d width, b buckets.
 
-Vectors of other origin (GloVe, Google's) are the same thing. With character n-grams (fastText,
-Bojanowski et al. 2017) a word that was never seen has a vector too: the mean of its n-grams'.
+With character n-grams (fastText, Bojanowski et al. 2017) words outside the vocabulary have vectors,
+too: the mean of the vectors of their n-grams.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,37 +14,37 @@ from numpy.typing import NDArray
 
 from cloze.config import suggest
 from cloze.errors import InputError
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 
 Floats: TypeAlias = NDArray[np.float32]
 
-_NEAR = 20_000  # words among which a mistyped one is looked for
+_SUGGESTED = 20_000  # the most frequent words, among which similar spellings are searched
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WordVectors:
-    """Words and their vectors, the most frequent first where that is known."""
+    """Words and their vectors, the most frequent words first if their counts are known."""
 
     words: Sequence[str]
     vectors: Floats  # v d
     counts: NDArray[np.int64] | None = None  # v
-    grams: Grams | None = None
-    gram_vectors: Floats | None = None  # b d, with `grams`
+    char_ngrams: CharNGrams | None = None
+    ngram_vectors: Floats | None = None  # b d, with `char_ngrams`
     lowercase: bool = False  # words are looked up in lower case
 
     def __repr__(self) -> str:
-        grams = "" if self.grams is None else f", grams={self.grams}"
-        return f"{type(self).__name__}(words={len(self)}, width={self.width}{grams})"
+        ngrams = "" if self.char_ngrams is None else f", char_ngrams={self.char_ngrams}"
+        return f"{type(self).__name__}(words={len(self)}, hidden_size={self.hidden_size}{ngrams})"
 
     @property
-    def width(self) -> int:
+    def hidden_size(self) -> int:
         return int(self.vectors.shape[1])
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the vectors have."""
-        grams = 0 if self.gram_vectors is None else self.gram_vectors.size
-        return int(self.vectors.size + grams)
+        """The number of elements of all vectors."""
+        ngrams = 0 if self.ngram_vectors is None else self.ngram_vectors.size
+        return int(self.vectors.size + ngrams)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -53,47 +53,47 @@ class WordVectors:
         return iter(self.words)
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and self.find(word) is not None
+        return isinstance(word, str) and self.find_row(word) is not None
 
     def __getitem__(self, word: str) -> Floats:
-        """The vector of a word: its own, or that of its n-grams."""
-        row = self.find(word)
+        """The vector of a word: its own, or the mean of its n-grams'."""
+        row = self.find_row(word)
         if row is not None:
             return self.vectors[row]
-        if self.grams is not None and self.gram_vectors is not None:
-            rows = self.grams.of(self._spelled(word))
+        if self.char_ngrams is not None and self.ngram_vectors is not None:
+            rows = self.char_ngrams.hash_ngrams(self._normalize_case(word))
             if rows:
-                return self.gram_vectors[rows].mean(0)
+                return self.ngram_vectors[rows].mean(0)
         raise InputError(
-            f"there is no word {word!r} among these {len(self.words):,}",
-            fix=suggest(word, self.words[:_NEAR])
-            if self._near(word)
-            else "choose another word, or train with character n-grams, which spell any",
+            f"the word {word!r} is not in the vocabulary of {len(self.words):,} words",
+            fix=suggest(word, self.words[:_SUGGESTED])
+            if self._has_similar_word(word)
+            else "use another word, or train with character n-grams",
         )
 
-    def find(self, word: str) -> int | None:
-        """The row of a word, if it has one: as it is written, else in lower case."""
+    def find_row(self, word: str) -> int | None:
+        """The row of a word: as it is written, or in lower case if the vocabulary is; else None."""
         row = self.rows.get(word)
-        return self.rows.get(self._spelled(word)) if row is None else row
+        return self.rows.get(self._normalize_case(word)) if row is None else row
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """Where each word's vector is; of two alike, the first."""
+        """The row of each word; the first one of duplicates."""
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     @cached_property
-    def unit(self) -> Floats:
-        """All vectors with length 1, so that a product of two is their cosine."""
-        return normalised(self.vectors)
+    def unit_vectors(self) -> Floats:
+        """All vectors, normalized to length 1: a dot product of two is their cosine."""
+        return normalize_vectors(self.vectors)
 
-    def _spelled(self, word: str) -> str:
+    def _normalize_case(self, word: str) -> str:
         return word.lower() if self.lowercase else word
 
-    def _near(self, word: str) -> bool:
-        return suggest(word, self.words[:_NEAR]).startswith("did you mean")
+    def _has_similar_word(self, word: str) -> bool:
+        return suggest(word, self.words[:_SUGGESTED]).startswith("did you mean")
 
 
-def normalised(vectors: Floats) -> Floats:
-    """Each with length 1; a vector of zeros stays one."""
+def normalize_vectors(vectors: Floats) -> Floats:
+    """Scale each vector to length 1; zero vectors stay as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)

@@ -103,57 +103,43 @@ class LinearHead(nn.Module):
         return self.dense(self.dropout(vectors))  # t c
 
 
-class ClassificationHead(nn.Module):
-    """RoBERTa's head for labels of sequences: a hidden layer at the first token, then a linear one.
-
-    out(dropout(activation(dense(dropout(x))))).
-    """
-
-    uses_pooler = True  # it reads one vector of each sequence
-
-    def __init__(
-        self, hidden_size: int, outputs: int, activation: Activation, *, dropout: float
-    ) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout)
-        self.dense = nn.Linear(hidden_size, hidden_size)
-        self.activation = activation
-        self.out = nn.Linear(hidden_size, outputs)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        hidden = self.activation(self.dense(self.dropout(vectors)))  # b d
-        return self.out(self.dropout(hidden))  # b c
-
-
-TaskHead = LMHead | LinearHead | ClassificationHead
+TaskHead = LMHead | LinearHead
 
 
 class LinearReader(nn.Module):
     """One linear layer over frozen features: a logistic or a ridge regression."""
 
-    def __init__(self, width: int, outputs: int) -> None:
+    def __init__(self, input_size: int, outputs: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, outputs)
+        self.dense = nn.Linear(input_size, outputs)
 
     def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Logits of each vector, n c; `sizes`, the vectors of each row, are not used."""
         return self.dense(vectors)
 
 
-class BiLstmReader(nn.Module):
+class BiLSTMReader(nn.Module):
     """A bidirectional LSTM over the words of a row of frozen features, then one linear layer.
 
     The model on top of frozen BERT features in Devlin et al. 2018, §5.3.
     """
 
     def __init__(
-        self, width: int, outputs: int, *, hidden: int, depth: int, dropout: float = 0.5
+        self,
+        input_size: int,
+        outputs: int,
+        *,
+        hidden_size: int,
+        num_layers: int,
+        dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        between = dropout if depth > 1 else 0.0
-        self.lstm = nn.LSTM(width, hidden, depth, bidirectional=True, dropout=between)
+        between = dropout if num_layers > 1 else 0.0
+        self.lstm = nn.LSTM(
+            input_size, hidden_size, num_layers, bidirectional=True, dropout=between
+        )
         self.dropout = Dropout(dropout)
-        self.dense = nn.Linear(2 * hidden, outputs)
+        self.dense = nn.Linear(2 * hidden_size, outputs)
 
     def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:
         """Logits of each vector, n c, from all of its row."""
@@ -162,4 +148,4 @@ class BiLstmReader(nn.Module):
         return self.dense(self.dropout(torch.cat(unpack_sequence(packed))))
 
 
-READERS: dict[str, Callable[..., nn.Module]] = {"linear": LinearReader, "bilstm": BiLstmReader}
+READERS: dict[str, Callable[..., nn.Module]] = {"linear": LinearReader, "bilstm": BiLSTMReader}

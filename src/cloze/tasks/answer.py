@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.task import Task, override_truncation
 from cloze.config import in_range
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
@@ -136,7 +136,7 @@ def answer(
         progress: called with the number of sequences done.
     """
     model = open_model(model, "answer")
-    task = with_policy(resolve_task("answer", model), truncation, overlap)
+    task = override_truncation(resolve_task("answer", model), truncation, overlap)
     questions, contexts = check_texts(question, "question"), check_texts(context, "context")
     if isinstance(context, str):
         contexts *= len(questions)
@@ -192,7 +192,7 @@ def encode_examples(
             zip(chunk, questions, lost, whole, strict=True), first
         ):
             windows = [encoding]
-            if len(encoding) > model.limit:
+            if len(encoding) > model.max_length:
                 _check_truncation(task)
                 windows = encode_long(
                     model, question, example.context, task=task, name=example.origin
@@ -208,7 +208,7 @@ def encode_examples(
 
 
 def _check_truncation(task: Task) -> None:
-    if task.policy == "head+tail":
+    if task.truncation == "head+tail":
         raise InputError(
             "an answer could span the gap that head+tail leaves",
             fix="use the truncation window, head or tail",
@@ -217,7 +217,7 @@ def _check_truncation(task: Task) -> None:
 
 def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
     """The questions, and how many tokens of each were left out."""
-    room = model.limit - model.tokenizer.num_special_tokens(pair=True)
+    room = model.max_length - model.tokenizer.num_special_tokens(pair=True)
     most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
     kept, lost = list(questions), [0] * len(questions)
     for number, ids in enumerate(model.tokenizer.encode_ids(questions, add_special_tokens=False)):
@@ -320,7 +320,7 @@ def postprocess(
 ) -> list[AnswerResult]:
     """The answer of each example from the logits of its items, t 2 each."""
     task = resolve_task("answer", model, task)
-    allowed = task.none if allow_no_answer is None else allow_no_answer
+    allowed = task.allow_no_answer if allow_no_answer is None else allow_no_answer
     search = _Search(
         top=top,
         max_answer_tokens=max_answer_tokens,

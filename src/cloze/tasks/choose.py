@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.task import Task, override_truncation
 from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -105,7 +105,7 @@ def choose(
         progress: called with the number of sequences done.
     """
     model = open_model(model, "choose")
-    task = with_policy(resolve_task("choose", model), truncation, None)
+    task = override_truncation(resolve_task("choose", model), truncation, None)
     if isinstance(text, str):
         examples = [_example(text, options, question, 1)]
     else:
@@ -153,7 +153,7 @@ def encode_examples(
         group: list[TextItem] = []
         for index, second in enumerate(_second_texts(example)):
             (ids, type_ids), truncated = next(sequences), 0
-            if len(ids) > model.limit:
+            if len(ids) > model.max_length:
                 encoding = _truncate(model, example, second, task, len(ids))
                 ids, type_ids, truncated = (
                     encoding.ids,
@@ -231,13 +231,13 @@ def _second_texts(example: ChoiceExample) -> list[str]:
 def _truncate(
     model: Model, example: ChoiceExample, second: str, task: Task, count: int
 ) -> TokenAlignment:
-    if task.policy is None and not model.pooling:
+    if task.truncation is None and not model.pooling:
         raise InputError(
             f"{example.origin}: the text has {count:,} tokens, an option and special tokens "
-            f"included; the limit is {model.limit:,}",
+            f"included; the limit is {model.max_length:,}",
             fix="shorten it, or choose a truncation: head, tail, head+tail",
         )
-    if task.policy == "window":
+    if task.truncation == "window":
         raise InputError(
             "multiple choice needs the text in one sequence and cannot use windows",
             fix="use the truncation head, tail or head+tail",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import NSP_LABELS, Task, with_policy
+from cloze.checkpoint.task import NSP_LABELS, Task, override_truncation
 from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -100,7 +100,7 @@ def classify(
         progress: called with the number of sequences done.
     """
     model = open_model(model, "classify")
-    task = with_policy(resolve_task("classify", model), truncation, overlap)
+    task = override_truncation(resolve_task("classify", model), truncation, overlap)
     texts, pairs = check_pairs(text, pair)
     seconds: Sequence[str | None] = pairs or [None] * len(texts)
     examples = [
@@ -122,7 +122,7 @@ def encode_examples(
     sequences = model.tokenizer.encode_ids_and_types(texts, pairs)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
         targets = _targets(model, example)
-        if len(ids) <= model.limit:
+        if len(ids) <= model.max_length:
             parts = [TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number)]
         else:
             encodings = encode_long(

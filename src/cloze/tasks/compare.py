@@ -14,7 +14,7 @@ from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.metrics.bootstrap import RESAMPLES
-from cloze.metrics.perplexity import LanguageScore, score_language
+from cloze.metrics.perplexity import LanguageModelScores, score_language_model
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
 from cloze.tasks.comparison import (
@@ -141,14 +141,14 @@ def compare(
 def split_models_and_data(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Models and data of one list: the last is data, and files before it that are no models."""
     from cloze.checkpoint.load import find_file_family
-    from cloze.checkpoint.word2vec import begins_vectors
+    from cloze.checkpoint.word2vec import is_vector_file
     from cloze.data.sources import is_stream
 
     def is_data(name: str) -> bool:
         if is_stream(name):
             return True
         family = find_file_family(name)
-        is_model = family is not None and (family.name != "word2vec" or begins_vectors(name))
+        is_model = family is not None and (family.name != "word2vec" or is_vector_file(name))
         return Path(name).is_file() and not is_model
 
     first = len(names) - 1
@@ -317,7 +317,7 @@ def _compare_language(
         model = open_language_model(one, "compare")
         known = known or set(model.vocabulary)
         since = time.perf_counter()
-        score = score_language(model, texts)
+        score = score_language_model(model, texts)
         # one vocabulary may be used with two ways of splitting: an ARPA file splits at white space
         same = not entries or _token_counts(score) == _token_counts(entries[0].score)
         entries.append(
@@ -340,7 +340,7 @@ def _describe_kind(model: LanguageModel) -> str:
     return str(getattr(model, "kind", ""))
 
 
-def _token_counts(score: LanguageScore) -> tuple[int, int]:
+def _token_counts(score: LanguageModelScores) -> tuple[int, int]:
     return score.tokens, score.unknown
 
 

@@ -17,7 +17,7 @@ from cloze.metrics.bootstrap import (
     bootstrap_interval,
 )
 from cloze.metrics.names import metric_label
-from cloze.metrics.perplexity import LanguageScore
+from cloze.metrics.perplexity import LanguageModelScores
 from cloze.plot.format import format_percent
 from cloze.plot.page import Cell, Page, Section, Table
 
@@ -159,7 +159,7 @@ class LanguageEntry:
     parameters: int  # of an n-gram model, its n-grams
     vocabulary: int
     same_tokens: bool  # as the first model: the vocabulary, and how it splits the text
-    score: LanguageScore
+    score: LanguageModelScores
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from cloze.checkpoint.model import Model, check_capability
-from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.task import Task, override_truncation
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import (
     ChoiceExample,
@@ -117,7 +117,7 @@ def evaluate_labelled(
     **columns: Unpack[Columns],
 ) -> Evaluation:
     """Score a fine-tuned model on labelled examples; options as in `evaluate`."""
-    task = with_policy(require_task(model), truncation, overlap)
+    task = override_truncation(require_task(model), truncation, overlap)
     skipped: list[InputError] = []
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
     if skip_bad:

@@ -16,7 +16,7 @@ from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
-from cloze.metrics.perplexity import perplexity, score_language
+from cloze.metrics.perplexity import perplexity, score_language_model
 from cloze.metrics.pretraining import (
     EVALUATION_MLM_PROBABILITY,
     EVALUATION_SEED,
@@ -52,7 +52,9 @@ def evaluate_language_model(
     lines = read_rows(
         as_list(data), column=text_column, on_error=skipped.append if skip_bad else "raise"
     )
-    found = score_language(open_language_model(model, "evaluate"), (row.text for row in lines))
+    found = score_language_model(
+        open_language_model(model, "evaluate"), (row.text for row in lines)
+    )
     return CorpusEvaluation(
         kind="language",
         scores={name: getattr(found, name) for name in SCORES},
@@ -79,8 +81,8 @@ def evaluate_masked(
     prediction is evaluated if the model has a head for it and the text more than one document.
     """
     since = time.perf_counter()
-    size = model.limit if max_length is None else max_length
-    in_range("max_length", size, MIN_LENGTH, model.limit)
+    size = model.max_length if max_length is None else max_length
+    in_range("max_length", size, MIN_LENGTH, model.max_length)
     masking = make_evaluation_masking(Masking.from_tokenizer(model.tokenizer))
     skipped: list[InputError] = []
     options = CorpusOptions(hold_out=0.0, text_column=text_column, skip_bad=skip_bad)

@@ -13,7 +13,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import ParallelText, load_parallel_text
 from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
-from cloze.metrics.bleu import bleu_by_length, bleu_from_counts, count_ngrams
+from cloze.metrics.bleu import compute_bleu_by_length, compute_bleu_from_counts, count_ngrams
 from cloze.metrics.bootstrap import Metric
 from cloze.plot.line_chart import LineChart, Series
 from cloze.progress import ProgressCallback
@@ -49,7 +49,7 @@ class TranslatorScores:
 
     def score_subset(self, chosen: NDArray[np.intp]) -> float:
         """BLEU of the lines with these indices."""
-        return bleu_from_counts(self.counts[chosen], tokenize=self.tokenize).score
+        return compute_bleu_from_counts(self.counts[chosen], tokenize=self.tokenize).score
 
 
 def evaluate_translator(
@@ -66,9 +66,9 @@ def evaluate_translator(
     made = score_translator(
         model, pairs, beam=beam, bleu=bleu, truncation=truncation, progress=progress
     )
-    found = bleu_from_counts(made.counts, tokenize=bleu)
+    found = compute_bleu_from_counts(made.counts, tokenize=bleu)
     lengths = [len(source.split()) for source in pairs.source]
-    by_length = bleu_by_length(made.counts, lengths, LENGTH_EDGES, tokenize=bleu)
+    by_length = compute_bleu_by_length(made.counts, lengths, LENGTH_EDGES, tokenize=bleu)
     middles = [
         (sum(some) / len(some), one.score)
         for (low, high), one in zip(pairwise(LENGTH_EDGES), by_length, strict=True)

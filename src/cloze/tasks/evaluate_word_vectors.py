@@ -14,8 +14,8 @@ from cloze.data.sources import as_list, store_streams
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.word_vectors import (
-    Question,
-    known_words,
+    AnalogyQuestion,
+    list_known_words,
     read_pairs,
     read_questions,
     score_analogies,
@@ -46,7 +46,7 @@ def _evaluate_files(model: WordVectors, files: Sequence[Any]) -> CorpusEvaluatio
         if questions is not None:
             analogies = score_analogies(model, questions)
             scores[f"{name} accuracy"] = analogies.accuracy
-            sections = analogies.sections()
+            sections = analogies.count_by_section()
             if len(sections) > 1:
                 scores |= {f"{name}: {part}": good / of for part, (good, of) in sections.items()}
             scored, unknown = len(analogies.questions), analogies.unknown
@@ -66,7 +66,7 @@ def _evaluate_files(model: WordVectors, files: Sequence[Any]) -> CorpusEvaluatio
 
 def read_word_questions(
     path: object,
-) -> tuple[str, list[Question] | None, list[tuple[str, str, float]]]:
+) -> tuple[str, list[AnalogyQuestion] | None, list[tuple[str, str, float]]]:
     """A file's name, and its analogies, or else its rated pairs."""
     if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
         raise InputError(f"{path}: there is no such file", fix="name files, not folders")
@@ -104,14 +104,14 @@ class WordVectorScores:
 class _CommonQuestions:
     """The questions, or else pairs, of a file whose words all models know."""
 
-    questions: Sequence[Question]
+    questions: Sequence[AnalogyQuestion]
     pairs: Sequence[tuple[str, str, float]]
     unknown: int
 
     def score(self, model: WordVectors) -> tuple[Metric, int]:
         if self.questions:
             return score_analogies(model, self.questions).correct, len(self.questions)
-        return score_similarities(model, self.pairs).metric, len(self.pairs)
+        return score_similarities(model, self.pairs).score_subset, len(self.pairs)
 
 
 def score_word_vectors(
@@ -121,7 +121,7 @@ def score_word_vectors(
 
     A question with a word that one of the models lacks is left out for all of them.
     """
-    common = frozenset.intersection(*(known_words(model) for model in models.values()))
+    common = frozenset.intersection(*(list_known_words(model) for model in models.values()))
     files: dict[str, _CommonQuestions] = {}
     for path in data:
         metric, questions = _common_questions(path, common)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloze.checkpoint.model import Model, not_a_model
+from cloze.checkpoint.model import Model, not_a_model_error
 from cloze.checkpoint.ngram import save_arpa
 from cloze.checkpoint.word2vec import export_vectors
 from cloze.config import one_of
@@ -57,7 +57,7 @@ def export(
     wanted = FORMATS[one_of("format", format, FORMATS)]
     model = resolve_model(model)
     if not isinstance(model, Model):
-        raise not_a_model(model)
+        raise not_a_model_error(model)
     own = {model.family.name, model.family.kind}
     if own.isdisjoint(wanted.models):
         able = [name for name, one in FORMATS.items() if not own.isdisjoint(one.models)]

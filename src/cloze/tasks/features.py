@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Features
+from cloze.checkpoint.task import FeatureSettings
 from cloze.config import one_of
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
@@ -128,7 +128,7 @@ def check_pooling(model: Model, modes: Sequence[str]) -> None:
 def extract_features(
     model: Model,
     items: Sequence[EncodedExample],
-    spec: Features,
+    spec: FeatureSettings,
     *,
     pooled: bool,
     batch_tokens: int,

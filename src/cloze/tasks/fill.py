@@ -187,7 +187,7 @@ def _encode_masked(model: Model, text: str, longest: int) -> _Masked:
             f"there is no {mask or '[MASK]'} in {_shorten(text)!r}",
             fix=f"write {mask or '[MASK]'} where the word is missing",
         )
-    ids, before = _crop_around(encoding, positions, model.limit - (longest - 1))
+    ids, before = _crop_around(encoding, positions, model.max_length - (longest - 1))
     return _Masked(
         ids=ids,
         positions=[position - before for position in positions],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.model import Model, check_capability
-from cloze.checkpoint.task import TASK_HEADS, Task, task_of_head
+from cloze.checkpoint.task import TASK_HEADS, Task, infer_task
 from cloze.config import in_range, one_of
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
@@ -70,7 +70,7 @@ def encode_texts(
     encoded: dict[int, EncodedText] = {}
     for number, ids in enumerate(model.tokenizer.encode_ids(texts)):
         try:
-            if len(ids) > model.limit:
+            if len(ids) > model.max_length:
                 encoded[number] = _encode_truncated(model, texts[number], truncation, overlap)
             elif aligned:
                 encoding = model.tokenizer.encode(texts[number])
@@ -100,11 +100,11 @@ def _encode_truncated(
 ) -> EncodedText:
     tokenizer = model.tokenizer
     if truncation != "window":
-        encoding = tokenizer.encode(text, max_length=model.limit, truncation=truncation)
+        encoding = tokenizer.encode(text, max_length=model.max_length, truncation=truncation)
         return EncodedText(sequences=(encoding.ids,), encoding=encoding)
     # a quarter of the window is shared with the one before, so that no token lacks context
-    shared = model.limit // 4 if overlap is None else overlap
-    windows = tuple(tokenizer.encode_windows(text, max_length=model.limit, overlap=shared))
+    shared = model.max_length // 4 if overlap is None else overlap
+    windows = tuple(tokenizer.encode_windows(text, max_length=model.max_length, overlap=shared))
     return EncodedText(
         sequences=tuple(window.ids for window in windows),
         encoding=tokenizer.encode(text),
@@ -117,21 +117,23 @@ def encode_long(
 ) -> list[TokenAlignment]:
     """A text or pair that is too long, as its task truncates it: one sequence, or windows.
 
-    Windows overlap by `task.stride` tokens, or by a quarter of what they show of the text. The
+    Windows overlap by `task.overlap` tokens, or by a quarter of what they show of the text. The
     first text of a pair is in every window. As in `encode_texts`, a sentence-transformers folder
     truncates by default.
     """
     tokenizer = model.tokenizer
-    truncation = "head" if task.policy is None and model.pooling else task.policy
+    truncation = "head" if task.truncation is None and model.pooling else task.truncation
     try:
         if truncation != "window":
-            return [tokenizer.encode(text, pair, max_length=model.limit, truncation=truncation)]
-        overlap = task.stride
+            return [
+                tokenizer.encode(text, pair, max_length=model.max_length, truncation=truncation)
+            ]
+        overlap = task.overlap
         if overlap is None:
             fixed = 0 if pair is None else len(tokenizer.encode(text, add_special_tokens=False))
-            room = model.limit - fixed - tokenizer.num_special_tokens(pair=pair is not None)
+            room = model.max_length - fixed - tokenizer.num_special_tokens(pair=pair is not None)
             overlap = max(0, room // 4)
-        return tokenizer.encode_windows(text, pair, max_length=model.limit, overlap=overlap)
+        return tokenizer.encode_windows(text, pair, max_length=model.max_length, overlap=overlap)
     except InputError as error:
         raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
 
@@ -244,7 +246,7 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     reads = model.reader is not None and model.task is not None and model.task.name == function
     predicts_next = function == "classify" and predicts_next_sentence(model)
     if head not in model.task_heads and not reads and not predicts_next:
-        able = model.task or task_of_head(model.head)
+        able = model.task or infer_task(model.head)
         raise InputError(
             f"this model cannot {function}: its head is {model.head or 'missing'}",
             fix=f"use it with `{able.name}`"
@@ -254,9 +256,9 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
         )
     if task is not None:
         return task
-    own = model.task or task_of_head(head)
+    own = model.task or infer_task(head)
     if own is None or own.name != function:  # of several heads, the folder describes the first
-        own = task_of_head(head)
+        own = infer_task(head)
     assert own is not None
     return own
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, load
-from cloze.checkpoint.model import token_limit
+from cloze.checkpoint.model import compute_max_length
 from cloze.checkpoint.task import NSP_LABELS
-from cloze.checkpoint.weights import WEIGHT_KINDS, Stored
+from cloze.checkpoint.weights import WEIGHT_DTYPES, StoredTensor
 from cloze.config import to_mapping
 from cloze.data.input_files import split_endings
 from cloze.errors import InputError
@@ -84,7 +84,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
     config, tokenizer = contents.config, contents.tokenizer
     max_length = None
     if encoder and tokenizer is not None:
-        max_length = token_limit(config, tokenizer, contents.pooling)
+        max_length = compute_max_length(config, tokenizer, contents.pooling)
     elif getattr(config, "position_encoding", "") == "learned":
         max_length = config.max_positions
     architecture = contents.layout.describe_architecture(contents.task_heads)
@@ -193,14 +193,14 @@ def _vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # 
     return VocabularyInfo.of(tokenizer)
 
 
-def _kinds(stored: Mapping[str, Stored]) -> dict[str, int]:
+def _kinds(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
     """Numbers by precision."""
     found: Counter[str] = Counter()
     for tensor in stored.values():
-        if tensor.kind in WEIGHT_KINDS:
-            found[tensor.kind] += prod(tensor.shape)
+        if tensor.dtype in WEIGHT_DTYPES:
+            found[tensor.dtype] += prod(tensor.shape)
     return dict(found)
 
 
-def _bytes(stored: Mapping[str, Stored]) -> int:
+def _bytes(stored: Mapping[str, StoredTensor]) -> int:
     return sum(file.stat().st_size for file in {one.file for one in stored.values()})

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, not_a_model, unsupported_function_error
+from cloze.checkpoint.model import Model, not_a_model_error, unsupported_function_error
 from cloze.errors import InputError
 from cloze.models.registry import Kind
 
@@ -30,22 +30,22 @@ def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's L
         return load(model)
     if isinstance(model, Model):
         return model
-    from cloze.checkpoint.word2vec import make_model
+    from cloze.checkpoint.word2vec import make_vector_model
     from cloze.decode.language import is_language_model
     from cloze.models.word2vec import WordVectors
 
     if isinstance(model, WordVectors):
-        return make_model(model)
+        return make_vector_model(model)
     if is_language_model(model):
         return model
-    raise not_a_model(model)
+    raise not_a_model_error(model)
 
 
 def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
     """The same, for a function that works with one kind of model."""
     found = resolve_model(model)
     if not isinstance(found, Model):
-        raise not_a_model(model)
+        raise not_a_model_error(model)
     if found.family.kind != kind:
         raise unsupported_function_error(found, function)
     return found

@@ -14,7 +14,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.models.word2vec import Floats, WordVectors, normalised
+from cloze.models.word2vec import Floats, WordVectors, normalize_vectors
 from cloze.plot.format import format_percent
 from cloze.plot.scatter import Point, Scatter
 from cloze.plot.vector_heatmap import VectorHeatmap
@@ -87,9 +87,9 @@ def similar(
     near: dict[int, tuple[Neighbor, ...]] = {}
     for begin in range(0, len(known), some):
         numbers = known[begin : begin + some]
-        queries = normalised(np.stack([vectors[number] for number in numbers]))
-        for number, scores in zip(numbers, queries @ model.unit.T, strict=True):  # q v
-            row = model.find(words[number])
+        queries = normalize_vectors(np.stack([vectors[number] for number in numbers]))
+        for number, scores in zip(numbers, queries @ model.unit_vectors.T, strict=True):  # q v
+            row = model.find_row(words[number])
             near[number] = _best(model, scores, top, [] if row is None else [row])
     found = [Similar(query=each, words=near.get(n, ())) for n, each in enumerate(words)]
     return found[0] if isinstance(word, str) else found
@@ -113,13 +113,13 @@ def combine(
     words = [*plus, *minus]
     vectors = _vectors(model, words)
     if product:
-        shares = (1 + vectors @ model.unit.T) / 2
+        shares = (1 + vectors @ model.unit_vectors.T) / 2
         above, below = shares[: len(plus)].prod(0), shares[len(plus) :].prod(0)
         scores = above / (below + _EPSILON) if minus else above
     else:
         signs = np.array([1.0] * len(plus) + [-1.0] * len(minus), np.float32)
-        scores = model.unit @ normalised(signs @ vectors)
-    rows = [row for word in words if (row := model.find(word)) is not None]
+        scores = model.unit_vectors @ normalize_vectors(signs @ vectors)
+    rows = [row for word in words if (row := model.find_row(word)) is not None]
     query = " + ".join(plus) + "".join(f" − {word}" for word in minus)
     return Similar(query=query, words=_best(model, scores, top, rows))
 
@@ -151,7 +151,7 @@ def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> 
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(f"{len(words)} words have no odd one", fix="give three or more")
     vectors = _vectors(model, words)
-    cosines = vectors @ normalised(vectors.mean(0))
+    cosines = vectors @ normalize_vectors(vectors.mean(0))
     order = np.argsort(cosines, kind="stable")
     fits = tuple(Neighbor(word=words[at], score=float(cosines[at])) for at in order)
     return OddOneOut(query=", ".join(words), word=fits[0].word, fits=fits)
@@ -175,7 +175,9 @@ def plot_words(
         Point(name=name, x=float(x), y=float(y), color=colour, bold=number < asked)
         for number, ((name, colour), (x, y)) in enumerate(zip(colours.items(), places, strict=True))
     ]
-    detail = f"two of {model.width} directions: {format_percent(explained, 0)} of the variance"
+    detail = (
+        f"two of {model.hidden_size} directions: {format_percent(explained, 0)} of the variance"
+    )
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, points=dots)
 
 
@@ -216,7 +218,7 @@ def _known(model: WordVectors, words: Sequence[str], on_error: OnError | None) -
 
 def _vectors(model: WordVectors, words: Sequence[str]) -> Floats:
     """Of length 1 each (q d)."""
-    return normalised(np.stack(list(_known(model, words, None).values())))
+    return normalize_vectors(np.stack(list(_known(model, words, None).values())))
 
 
 def _best(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Task, with_policy
+from cloze.checkpoint.task import Task, override_truncation
 from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, TaggedExample, label_index
@@ -111,7 +111,7 @@ def tag(
         progress: called with the number of sequences done.
     """
     model = open_model(model, "tag")
-    task = with_policy(resolve_task("tag", model), truncation, overlap)
+    task = override_truncation(resolve_task("tag", model), truncation, overlap)
     found = predict(
         model,
         make_examples(model, check_texts(text)),
@@ -160,7 +160,7 @@ def encode_words(
         whole = model.tokenizer.encode_batch([example.text for example in chunk])
         for number, (example, encoding) in enumerate(zip(chunk, whole, strict=True), first):
             parts = [encoding]
-            if len(encoding) > model.limit:
+            if len(encoding) > model.max_length:
                 parts = encode_long(model, example.text, task=task, name=example.origin)
             groups.append(list(_window_items(model, example, number, encoding, parts, every_token)))
     return _add_context(model, examples, groups) if task.context else groups
@@ -336,7 +336,7 @@ def _add_context(
         start = 0
         for _, group, ids in rows:
             stop = start + len(ids)
-            room = model.limit - len(group[0].ids)
+            room = model.max_length - len(group[0].ids)
             if len(group) == 1 and room > 0:  # else it fills the model by itself
                 left = min(start, max(room // 2, room - (len(flat) - stop)))
                 around = flat[start - left : start], flat[stop : stop + room - left]

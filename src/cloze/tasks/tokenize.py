@@ -4,8 +4,8 @@ from os import PathLike
 from typing import overload
 
 from cloze.checkpoint.contents import find_body
-from cloze.checkpoint.model import Model, check_capability, not_a_model
-from cloze.checkpoint.source import builtin, existing, model_in
+from cloze.checkpoint.model import Model, check_capability, not_a_model_error
+from cloze.checkpoint.source import builtin, find_path, find_saved_model
 from cloze.tasks.inputs import check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
@@ -40,13 +40,13 @@ def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        place = existing(model)
+        place = find_path(model)
         if place is None:
             return Tokenizer.load(builtin().get(str(model), model))
-        return Tokenizer.load(find_body(model_in(place)) if place.is_dir() else place)
+        return Tokenizer.load(find_body(find_saved_model(place)) if place.is_dir() else place)
     if isinstance(model, Model):
         check_capability(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):
-        raise not_a_model(model)
+        raise not_a_model_error(model)
     return tokenizer

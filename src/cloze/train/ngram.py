@@ -23,7 +23,7 @@ import numpy as np
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.models.configs.ngram import BOS, EOS, MAX_ORDER, NGramConfig
-from cloze.models.ngram import Floats, Ints, Level, NGram, find
+from cloze.models.ngram import Floats, Ints, Level, NGram, find_ranks
 from cloze.progress import ProgressCallback
 from cloze.train.external_counting import KeyCounts, ScratchFolder, add_grouped, count_keys
 
@@ -125,7 +125,7 @@ def _count(
         if order < config.order:
             found = scratch.zeros(np.int32 if len(ids) < 1 << 31 else np.int64, len(ids))
             for span in spans:
-                found[span] = find(table.keys, keys(span))
+                found[span] = find_ranks(table.keys, keys(span))
             ranks = found
     return tables
 
@@ -195,7 +195,7 @@ def _suffixes(table: KeyCounts, below: list[_Order], bits: int, scratch: Scratch
     for span in scratch.chunks(len(found)):
         keys = table.keys[span]
         context = below[-1].suffix[keys >> bits]  # of a single word: 0, the empty context
-        found[span] = find(below[-1].table.keys, context << bits | keys & last)
+        found[span] = find_ranks(below[-1].table.keys, context << bits | keys & last)
     return found
 
 

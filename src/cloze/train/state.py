@@ -14,11 +14,11 @@ from torch.optim import Optimizer
 
 from cloze.checkpoint.state import (
     SavedState,
-    newest_state,
+    find_newest_state,
+    format_state_name,
+    parse_state_name,
     read_state,
     save_state,
-    state_name,
-    state_number,
 )
 from cloze.errors import FolderError
 from cloze.files import replace_non_finite
@@ -113,7 +113,7 @@ def resume_training_state(
 
     def choose() -> None:
         nonlocal found
-        found = newest_state(folder)
+        found = find_newest_state(folder)
         if found is None and any(folder.glob("[0-9]*-step-*")):
             raise FolderError(
                 f"all training states in {folder} are damaged",
@@ -122,10 +122,12 @@ def resume_training_state(
 
     # the first process chooses the state, and all read the same files
     state.distributed.run_on_first(choose)
-    serial, step = state.distributed.max_over_processes(state_number(found) if found else (0, 0))
+    serial, step = state.distributed.max_over_processes(
+        parse_state_name(found) if found else (0, 0)
+    )
     if not serial:
         return None
-    path = folder / state_name(int(serial), int(step))
+    path = folder / format_state_name(int(serial), int(step))
     restore(state, read_state(path), fingerprint)
     return path
 
@@ -156,7 +158,7 @@ def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | 
     return SavedState(
         step=state.progress.step,
         tensors=tensors,
-        facts={
+        metadata={
             "run": _as_json(fingerprint),
             "progress": asdict(state.progress),
             "skipped": state.skipped,
@@ -170,18 +172,18 @@ def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | 
 @torch.no_grad()
 def restore(state: TrainState, saved: SavedState, fingerprint: Mapping[str, Any]) -> None:
     """Restore a saved state exactly; refuse that of another run."""
-    _check_same_run(saved.facts["run"], fingerprint)
+    _check_same_run(saved.metadata["run"], fingerprint)
     ours, theirs = _weights(state.model), saved.tensors["model"]
     _check_same_weights(ours, theirs)
     for name, weight in ours.items():
         weight.copy_(distribute_like(theirs[name], weight))
     _restore_optimizer(state, saved)
     state.recent_norms.copy_(saved.tensors["guard"]["norms"])
-    state.progress = Progress(**saved.facts["progress"])
-    state.skipped = saved.facts["skipped"]
+    state.progress = Progress(**saved.metadata["progress"])
+    state.skipped = saved.metadata["skipped"]
     state.bad_in_a_row.fill_(state.skipped)
-    state.max_micro_tokens = saved.facts["limit"]
-    state.notes = dict(saved.facts["notes"])
+    state.max_micro_tokens = saved.metadata["limit"]
+    state.notes = dict(saved.metadata["notes"])
     extra = saved.tensors.get("extra", {})
     state.extra = {name: tensor.to(state.device) for name, tensor in extra.items()}
 
@@ -202,7 +204,7 @@ def _restore_optimizer(state: TrainState, saved: SavedState) -> None:
         for index, (name, weight) in enumerate(trained.items())
         if name in moments
     }
-    for group, options in zip(whole_state["param_groups"], saved.facts["groups"], strict=True):
+    for group, options in zip(whole_state["param_groups"], saved.metadata["groups"], strict=True):
         for key, value in options.items():
             group[key] = tuple(value) if isinstance(group[key], tuple) else value
     state.optimizer.load_state_dict(whole_state)

@@ -8,7 +8,7 @@ import pytest
 from safetensors import SafetensorError
 
 from cloze.checkpoint import atomic
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import atomic_folder
 from cloze.checkpoint.state import save_state
 from cloze.errors import FolderError
 from cloze.make.float8 import save_float8
@@ -26,7 +26,7 @@ def old(tmp_path):
 
 
 def overwrite(target, *, fail=False):
-    with whole_folder(target, overwrite=True) as work:
+    with atomic_folder(target, overwrite=True) as work:
         (work / "new").write_text("")
         if fail:
             raise OSError(28, "No space left on device")
@@ -133,7 +133,7 @@ def test_what_a_killed_process_left_goes_and_what_others_do_stays(old):
     others = {".m.0123abcd.new.old", ".m.cafe", ".n.0123abcd.new", ".m.notahexa.new"}
     for name in others:
         old.with_name(name).mkdir()
-    with whole_folder(old.with_name("m"), overwrite=True) as living:
+    with atomic_folder(old.with_name("m"), overwrite=True) as living:
         overwrite(old)
         assert living.exists()
     assert {path.name for path in old.parent.iterdir()} == {"m", *others}
@@ -141,7 +141,7 @@ def test_what_a_killed_process_left_goes_and_what_others_do_stays(old):
 
 def test_a_failure_names_the_folder_and_not_its_hidden_place(old):
     def fails(error):
-        with whole_folder(old, overwrite=True) as work:
+        with atomic_folder(old, overwrite=True) as work:
             raise error(work)
 
     for error in (

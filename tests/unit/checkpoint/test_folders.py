@@ -248,7 +248,7 @@ def test_saving_does_not_overwrite_unless_told(folder):
 
 
 def test_heads_that_no_published_class_has_together(tmp_path):
-    with raises(ConfigError, "mlm", "sequence", fix=("separate", "folders")):
+    with raises(ConfigError, "mlm", "sequence", fix="separate"):
         model_with(("mlm", "sequence")).save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 

@@ -13,8 +13,8 @@ import torch
 
 import cloze
 from cloze.checkpoint import state as states
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.checkpoint.word2vec import load_vectors
 from cloze.errors import ClozeError, FolderError
 from grams import text_model
@@ -95,9 +95,9 @@ def test_under_the_names_of_settings(hostile, tmp_path, name):
 
 
 def test_in_the_place_of_a_reader(hostile, tmp_path):
-    features = Features(width=16)
+    features = FeatureSettings(input_size=16)
     body = tiny_model("mlm", task=Task(name="classify", features=features))
-    folder = replace(body, reader=new_reader(features, 2)).save(tmp_path / "m")
+    folder = replace(body, reader=build_reader(features, 2)).save(tmp_path / "m")
     assert cloze.load(folder).reader is not None
     refused(folder, hostile, "reader.safetensors")
 
@@ -122,10 +122,10 @@ def test_in_a_training_state_whose_manifest_agrees(hostile, tmp_path):
     path = states.save_state(tmp_path / "state", numbered(1))
     (path / "model.safetensors").write_bytes(hostile)
     listed = {
-        file.name: [file.stat().st_size, states._sha256(file)]
+        file.name: [file.stat().st_size, states._compute_sha256(file)]
         for file in path.iterdir()
         if file.name != states.MANIFEST
     }
-    (path / states.MANIFEST).write_bytes(states._text(states._manifest(listed)))
+    (path / states.MANIFEST).write_bytes(states._encode_json(states._make_manifest(listed)))
     with raises(FolderError, "damaged"):
         states.read_state(path)

@@ -35,14 +35,14 @@ def test_pooling_goes_round(tmp_path):
     pooling = Pooling(
         modes=("cls", "mean"),
         normalize=True,
-        limit=9,
+        max_seq_length=9,
         prompts={"query": "query: ", "document": "passage: "},
         default_prompt="query",
         similarity="dot",
     )
     folder = model_with((), pooling).save(tmp_path / "m")
     assert cloze.load(folder).pooling == pooling
-    assert cloze.load(folder).limit == 9
+    assert cloze.load(folder).max_length == 9
     assert (pooling.prompt, Pooling().prompt) == ("query: ", "")
 
 
@@ -78,7 +78,7 @@ def test_pooling_is_written_in_both_spellings(modes, named, tmp_path):
 
 
 def test_prompts_that_do_not_fit_are_no_default(tmp_path):
-    pooling = Pooling(prompts={"query": "q: ", "empty": ""}, include_prompt=False, limit=9)
+    pooling = Pooling(prompts={"query": "q: ", "empty": ""}, include_prompt=False, max_seq_length=9)
     folder = model_with((), pooling).save(tmp_path / "m")
     assert cloze.load(folder).pooling == pooling
     file = folder / "config_sentence_transformers.json"
@@ -95,10 +95,15 @@ def test_prompts_that_do_not_fit_are_no_default(tmp_path):
 
 def test_the_folders_limit_wins_over_the_tokenizers(tmp_path):
     for limit, told, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
-        model = model_with((), Pooling(limit=told))
+        model = model_with((), Pooling(max_seq_length=told))
         short = replace(model, tokenizer=model.tokenizer.with_max_length(limit))
         folder = short.save(tmp_path / f"{limit}-{told}")
-        assert short.limit == cloze.load(folder).limit == cloze.info(folder).max_length == most
+        assert (
+            short.max_length
+            == cloze.load(folder).max_length
+            == cloze.info(folder).max_length
+            == most
+        )
 
 
 def moved(folder, path="0_Transformer"):
@@ -122,7 +127,7 @@ def point(folder, path):
 
 
 def test_a_body_in_a_folder_of_its_own(tmp_path):
-    model = model_with((), Pooling(limit=7, normalize=True))
+    model = model_with((), Pooling(max_seq_length=7, normalize=True))
     folder = moved(model.save(tmp_path / "m"))
     assert files_of(folder) >= {"0_Transformer/config.json", "0_Transformer/vocab.txt"}
     opened = cloze.load(folder)

@@ -12,10 +12,10 @@ from cloze.checkpoint import state as room
 from cloze.checkpoint.state import (
     MANIFEST,
     DamagedStateWarning,
-    newest_state,
+    find_newest_state,
     read_state,
     save_state,
-    verify,
+    verify_state,
 )
 from cloze.errors import FolderError
 from helpers import files_of, raises
@@ -30,13 +30,18 @@ def names(folder: Path) -> list[str]:
 def test_a_state_comes_back_as_it_was(tmp_path):
     path = save_state(tmp_path / "state", numbered(12))
     assert path.name == "000001-step-12"
-    assert files_of(path) == {"model.safetensors", "optimizer.safetensors", "facts.json", MANIFEST}
+    assert files_of(path) == {
+        "model.safetensors",
+        "optimizer.safetensors",
+        "metadata.json",
+        MANIFEST,
+    }
     assert step_of(tmp_path / "state") == 12
 
 
 def test_a_state_without_tensors_of_a_kind(tmp_path):
     """As before the first step, when the optimiser has no moments yet."""
-    empty = room.SavedState(step=0, tensors={"model": {}, "optimiser": {}}, facts={})
+    empty = room.SavedState(step=0, tensors={"model": {}, "optimiser": {}}, metadata={})
     read = read_state(save_state(tmp_path, empty))
     assert read == empty
 
@@ -52,9 +57,9 @@ def test_only_the_newest_are_kept_and_none_replaces_another(tmp_path):
 
 
 def test_no_state_at_all(tmp_path):
-    assert newest_state(tmp_path / "absent") is None
+    assert find_newest_state(tmp_path / "absent") is None
     (tmp_path / "notes").mkdir()
-    assert newest_state(tmp_path) is None
+    assert find_newest_state(tmp_path) is None
 
 
 def flipped(content: bytes, place: int, bit: int) -> bytes:
@@ -62,7 +67,7 @@ def flipped(content: bytes, place: int, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", "optimizer.safetensors", "facts.json", MANIFEST]
+    "name", ["model.safetensors", "optimizer.safetensors", "metadata.json", MANIFEST]
 )
 def test_any_damage_to_any_file_is_found(tmp_path, name):
     old, new = (save_state(tmp_path, numbered(step)) for step in (1, 2))
@@ -80,14 +85,14 @@ def test_any_damage_to_any_file_is_found(tmp_path, name):
     for content in damaged:
         file.write_bytes(content)
         with raises(FolderError, name):
-            verify(new)
+            verify_state(new)
         with pytest.warns(DamagedStateWarning, match=name):
-            assert newest_state(tmp_path) == old
+            assert find_newest_state(tmp_path) == old
     file.unlink()
     with raises(FolderError, name, name):
         read_state(new)
     file.write_bytes(sound)
-    assert newest_state(tmp_path) == new
+    assert find_newest_state(tmp_path) == new
 
 
 def test_every_bit_of_the_manifest_counts(tmp_path):
@@ -97,17 +102,19 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
         for bit in range(8):
             (path / MANIFEST).write_bytes(flipped(sound, place, bit))
             with pytest.raises(FolderError):
-                verify(path)
+                verify_state(path)
     (path / MANIFEST).write_bytes(sound)
-    assert newest_state(tmp_path) == path
+    assert find_newest_state(tmp_path) == path
 
 
-@pytest.mark.parametrize("files", [{"facts.json": 3}, {"../../x": [1, "a"]}, {"facts.json": [1]}])
+@pytest.mark.parametrize(
+    "files", [{"metadata.json": 3}, {"../../x": [1, "a"]}, {"metadata.json": [1]}]
+)
 def test_a_manifest_of_another_make_is_refused(tmp_path, files):
     path = save_state(tmp_path, numbered(1))
-    (path / MANIFEST).write_bytes(room._text(room._manifest(files)))
+    (path / MANIFEST).write_bytes(room._encode_json(room._make_manifest(files)))
     with raises(FolderError, MANIFEST):
-        verify(path)
+        verify_state(path)
 
 
 def test_a_state_of_a_later_version_says_so(tmp_path):
@@ -122,7 +129,7 @@ def test_when_all_are_damaged_nothing_is_taken_and_nothing_removed(tmp_path):
     for step in (1, 2):
         (save_state(tmp_path, numbered(step)) / "model.safetensors").write_bytes(b"")
     with pytest.warns(DamagedStateWarning):
-        assert newest_state(tmp_path) is None
+        assert find_newest_state(tmp_path) is None
     assert len(names(tmp_path)) == 2
 
 
@@ -139,7 +146,7 @@ def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_pat
     with raises(FolderError, "model.safetensors", "14"):
         save_state(tmp_path, numbered(2), keep=1)
     with pytest.warns(DamagedStateWarning):
-        assert newest_state(tmp_path) == good
+        assert find_newest_state(tmp_path) == good
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
@@ -235,7 +242,7 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path):
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
     (tmp_path / ".keep").write_text("not ours")
-    assert newest_state(tmp_path) is None
+    assert find_newest_state(tmp_path) is None
     save_state(tmp_path, numbered(1))
     assert names(tmp_path) == [".keep", "000001-step-1"]
 

@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.word2vec import begins_vectors, export_vectors, import_vectors, load_vectors
+from cloze.checkpoint.word2vec import export_vectors, import_vectors, is_vector_file, load_vectors
 from cloze.errors import FolderError, InputError
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from helpers import files_of, raises, word_model
 
 WORDS = ("the", "café", "北京")
@@ -27,11 +27,11 @@ def folder(tmp_path):
 
 
 def test_a_folder_gives_back_what_was_saved(tmp_path):
-    grams = Grams(buckets=5)
+    grams = CharNGrams(buckets=5)
     before = model(
         counts=np.array([9, 5, 5]),
-        grams=grams,
-        gram_vectors=np.ones((5, 4), np.float32),
+        char_ngrams=grams,
+        ngram_vectors=np.ones((5, 4), np.float32),
         lowercase=True,
         training={"settings": {"width": 4}},
     )
@@ -41,10 +41,10 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
     assert isinstance(after, Model)
     assert after.config == before.config
     assert (after.module.vectors == before.module.vectors).all()
-    assert (after.module.gram_vectors == before.module.gram_vectors).all()
+    assert (after.module.ngram_vectors == before.module.ngram_vectors).all()
     assert after.module.words == WORDS
     assert after.module.counts.tolist() == [9, 5, 5]
-    assert (after.config.grams, after.config.lowercase) == (grams, True)
+    assert (after.config.char_ngrams, after.config.lowercase) == (grams, True)
     assert after.config.training == {"settings": {"width": 4}}
     again = after.save(tmp_path / "again")
     for name in files_of(folder):
@@ -62,7 +62,7 @@ def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
     if name.endswith(".gz"):
         (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
         plain.unlink()
-    assert begins_vectors(tmp_path / name)
+    assert is_vector_file(tmp_path / name)
     opened = cloze.load(str(tmp_path / name))
     assert list(opened.module.words) == list(WORDS)
     assert (opened.module.vectors == model().module.vectors).all()
@@ -75,7 +75,7 @@ def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
 def test_a_text_is_no_file_of_vectors(text, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(text)
-    assert not begins_vectors(path)
+    assert not is_vector_file(path)
     for verb in (cloze.load, cloze.info, load_vectors):
         with raises(InputError, "a.txt:1", fix="GloVe"):
             verb(path)
@@ -109,9 +109,9 @@ def change(folder, **changes):
         ({"hidden_size": 1 << 40}, ("config.json", "hidden_size")),
         ({"vocab_size": 4}, ("vocabulary.tsv", "3", "config.json", "4")),
         ({"hidden_size": 5}, ("vectors", "3", "4", "model.safetensors", "config.json", "5")),
-        ({"grams": {"buckets": 5}}, "model.safetensors"),
-        ({"grams": {"buckets": 0}}, ("config.json", "buckets", "0")),
-        ({"grams": [1]}, "config.json"),
+        ({"char_ngrams": {"buckets": 5}}, "model.safetensors"),
+        ({"char_ngrams": {"buckets": 0}}, ("config.json", "buckets", "0")),
+        ({"char_ngrams": [1]}, "config.json"),
     ],
 )
 def test_a_config_that_does_not_fit_is_told(folder, changes, wrong):
@@ -186,7 +186,7 @@ def test_files_of_others(tmp_path, name):
     after = load_vectors(path).module
     assert tuple(after.words) == WORDS
     assert (after.vectors == before.vectors).all()
-    assert len(load_vectors(path, limit=2).module) == 2
+    assert len(load_vectors(path, max_words=2).module) == 2
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert (import_vectors(packed).module.vectors == before.vectors).all()
@@ -207,4 +207,4 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 
 def test_a_folder_opens_where_a_file_may_stand(folder):
     assert tuple(load_vectors(folder).module.words) == WORDS
-    assert len(load_vectors(folder, limit=2).module) == 2
+    assert len(load_vectors(folder, max_words=2).module) == 2

@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from cloze.checkpoint.modules import _read, _split, write_module
-from cloze.checkpoint.weights import file_weights
+from cloze.checkpoint.modules import _make_stored_tensors, _read_weights, write_module
+from cloze.checkpoint.weights import read_header
 from cloze.interop.huggingface import HuggingFaceLayout
 from cloze.interop.layout import Rule, make_rule
 from cloze.models.configs.bert import BertConfig
@@ -56,7 +56,7 @@ SHAPES = {
 
 def test_there_and_back(tmp_path):
     ours = {name: torch.randn(shape) for name, shape in SHAPES.items()}
-    stored = _split(RULES, ours)
+    stored = _make_stored_tensors(RULES, ours)
     assert torch.equal(stored["k"], ours["qkv"][2:4])
     assert torch.equal(stored["c_attn"], ours["fused"].T)
     assert torch.equal(stored["c_attn.bias"], ours["fused.bias"])
@@ -68,8 +68,8 @@ def test_there_and_back(tmp_path):
     from safetensors.torch import save_file
 
     save_file(stored, tmp_path / "model.safetensors")
-    found = file_weights(tmp_path / "model.safetensors")
-    again = _read(RULES, {name: name for name in stored}, found)
+    found = read_header(tmp_path / "model.safetensors")
+    again = _read_weights(RULES, {name: name for name in stored}, found)
     assert all(torch.equal(again[name], ours[name]) for name in ours)
     assert all(one.is_contiguous() for one in again.values())
 
@@ -113,7 +113,7 @@ def test_a_layout_like_gpt2_is_one_table(tmp_path):
     wanted = {name for rule in rules.values() for name in rule.names}
     names = layout.find_names(None, stored, wanted)
     assert names["transformer.h.0.attn.c_attn.weight"] == "h.0.attn.c_attn.weight"
-    read = _read(rules, names, file_weights(tmp_path / "model.safetensors"))
+    read = _read_weights(rules, names, read_header(tmp_path / "model.safetensors"))
     assert all(torch.equal(read[name], one) for name, one in module.state_dict().items())
 
 

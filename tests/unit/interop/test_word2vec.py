@@ -46,14 +46,14 @@ def test_numbers_for_a_word_are_no_header_if_told_so():
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}, {"header": False}])
 def test_a_limit_reads_the_first_words(how):
-    words, table = read(written(**how), limit=2, **how)
+    words, table = read(written(**how), max_words=2, **how)
     assert words == WORDS[:2]
     assert (table == TABLE[:2]).all()
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
 def test_a_limit_may_be_larger_than_the_file(how):
-    assert read(written(**how), limit=99, **how)[0] == WORDS
+    assert read(written(**how), max_words=99, **how)[0] == WORDS
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
@@ -115,8 +115,8 @@ def test_bad_files_are_told(data, how, wrong):
 
 
 def test_a_limit_of_none_is_told():
-    with raises(ConfigError, "limit", "0"):
-        read(written(), limit=0)
+    with raises(ConfigError, "max_words", "0"):
+        read(written(), max_words=0)
 
 
 @pytest.mark.parametrize("word", ["", "new york", " a", "a\n"])

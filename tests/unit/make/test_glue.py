@@ -71,7 +71,7 @@ def base(tmp_path_factory):
         "init_std": 0.1,
     }
     config = BertConfig(vocab_size=tokenizer.vocab_size, **shape)
-    model = Model.new(config, tokenizer, rng=torch.Generator().manual_seed(0))
+    model = Model.from_config(config, tokenizer, rng=torch.Generator().manual_seed(0))
     return model.save(tmp_path_factory.mktemp("models") / "bert")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import cloze
 from cloze.errors import InputError
-from cloze.models.configs.word2vec import Grams, Word2VecConfig
+from cloze.models.configs.word2vec import CharNGrams, Word2VecConfig
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from helpers import raises
 
@@ -50,12 +50,14 @@ def test_text_to_a_folder(source, tmp_path):
 
 
 def test_unseen_words_have_vectors_with_n_grams(source, tmp_path):
-    how = SMALL | {"config": Word2VecConfig(hidden_size=8, grams=Grams(buckets=100))}
+    how = SMALL | {"config": Word2VecConfig(hidden_size=8, char_ngrams=CharNGrams(buckets=100))}
     made = train_word2vec(source, tmp_path / "words", **how, text=ALL)
     made, opened = made.module, cloze.load(tmp_path / "words").module
     assert (opened["doggy"] == made["doggy"]).all()
     # a known word's vector is the mean of its own row and its n-grams', which is not theirs alone
-    assert not np.allclose(made["dog"], made.gram_vectors[made.grams.of("dog")].mean(0))
+    assert not np.allclose(
+        made["dog"], made.ngram_vectors[made.char_ngrams.hash_ngrams("dog")].mean(0)
+    )
 
 
 def test_texts_in_memory_are_rows(tmp_path):

@@ -6,9 +6,9 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.metrics.bleu import (
-    bleu_by_length,
-    bleu_from_counts,
     compute_bleu,
+    compute_bleu_by_length,
+    compute_bleu_from_counts,
     count_ngrams,
     tokenize_13a,
     tokenize_zh,
@@ -47,13 +47,13 @@ def test_the_counts_of_lines_add_up():
     found, told = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
     counts = count_ngrams(found, told)
     assert counts.shape == (3, 10)
-    assert bleu_from_counts(counts) == compute_bleu(found, told)
-    assert bleu_from_counts(counts[:1]) == compute_bleu(found[:1], told[:1])
+    assert compute_bleu_from_counts(counts) == compute_bleu(found, told)
+    assert compute_bleu_from_counts(counts[:1]) == compute_bleu(found[:1], told[:1])
 
 
 def test_scores_by_length():
     found, told = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
-    short, middle, none = bleu_by_length(count_ngrams(found, told), [1, 5, 2], [0, 3, 6, 9])
+    short, middle, none = compute_bleu_by_length(count_ngrams(found, told), [1, 5, 2], [0, 3, 6, 9])
     assert short == compute_bleu([found[0], found[2]], [told[0], told[2]])
     assert middle == compute_bleu(found[1:2], told[1:2])
     assert none is None

@@ -19,7 +19,7 @@ def test_values_and_a_function_of_them_give_the_same(monkeypatch):
     one_by_one = bootstrap_interval(lambda chosen: float(values[chosen].mean()), 37, rng=rng())
     assert at_once.value == pytest.approx(values.mean())
     assert (one_by_one.low, one_by_one.high) == pytest.approx((at_once.low, at_once.high))
-    monkeypatch.setattr(bootstrap, "_ROOM", 100)  # two resamples at once
+    monkeypatch.setattr(bootstrap, "_MAX_DRAWS", 100)  # two resamples at once
     assert bootstrap_interval(values, 37, rng=rng()) == at_once
 
 

@@ -20,7 +20,7 @@ def test_a_confusion_matrix_shows_counts_and_shades_rows():
         "0.500",
         "0.500",
     ]
-    assert "92 examples, 91 of them right" in str(made.element())
+    assert "92 examples, 91 of them correct" in str(made.element())
     assert "actual: eel, predicted: cat – 1 (50.0\xa0% of its row)" in str(made.svg())
 
 

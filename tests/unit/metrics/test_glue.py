@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.metrics.glue import GLUE, find_glue_files, mean_score
+from cloze.metrics.glue import GLUE, compute_mean_score, find_glue_files
 from cloze.metrics.scorer import METRICS
 
 
@@ -15,7 +15,7 @@ def test_every_metric_is_one_that_its_task_is_scored_by():
 def test_scores_are_means():
     assert GLUE["MRPC"].score([{"f1": 0.9, "accuracy": 0.8, "f1_macro": 0}]) == pytest.approx(0.85)
     assert GLUE["MNLI"].score([{"accuracy": 0.8}, {"accuracy": 0.6}]) == pytest.approx(0.7)
-    assert mean_score({"RTE": 0.5, "CoLA": 0.25}) == 0.375
+    assert compute_mean_score({"RTE": 0.5, "CoLA": 0.25}) == 0.375
 
 
 def test_files_are_found_in_any_case_and_packing(tmp_path: Path):

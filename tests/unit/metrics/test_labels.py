@@ -82,7 +82,7 @@ def test_who_is_right_as_often_as_it_claims_has_no_error():
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
 def test_a_confidence_is_a_probability(bad):
-    with raises(InputError, "0 to 1", fix="probabilities"):
+    with raises(InputError, "between 0 and 1", fix="probabilities"):
         compute_calibration([0.5, bad], [True, True])
     with raises(ConfigError, "bins", "0"):
         compute_calibration([0.5], [True], bins=0)

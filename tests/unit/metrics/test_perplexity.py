@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloze.decode.language import language_model
 from cloze.errors import InputError
-from cloze.metrics.perplexity import LanguageScore, perplexity, score_language
+from cloze.metrics.perplexity import LanguageModelScores, perplexity, score_language_model
 from grams import text_model
 from helpers import raises
 
@@ -27,7 +27,7 @@ class Coin:
 
 
 def test_what_is_counted():
-    found = score_language(Coin(), ["é b", "", "  ", "? c d"])
+    found = score_language_model(Coin(), ["é b", "", "  ", "? c d"])
     assert (found.texts, found.tokens, found.words, found.unknown) == (2, 7, 7, 1)
     assert found.bytes == len("é b\n? c d\n".encode())
     assert found.perplexity == pytest.approx(2)
@@ -36,11 +36,13 @@ def test_what_is_counted():
 
 def test_lines_of_a_file_are_texts():
     texts = ["a b", "", "c"]
-    assert score_language(Coin(), [text + "\n" for text in texts]) == score_language(Coin(), texts)
+    assert score_language_model(Coin(), [text + "\n" for text in texts]) == score_language_model(
+        Coin(), texts
+    )
 
 
 def test_words_and_pieces_are_told_apart():
-    found = LanguageScore(
+    found = LanguageModelScores(
         texts=1, tokens=10, words=5, bytes=20, unknown=0, log_p=10 * math.log(0.5)
     )
     assert found.perplexity == pytest.approx(2)
@@ -50,8 +52,8 @@ def test_words_and_pieces_are_told_apart():
 
 def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
     model = language_model(text_model(3))
-    seen = score_language(model, ["the cat sat on the mat"])
-    other = score_language(model, ["mat the on sat cat the"])
+    seen = score_language_model(model, ["the cat sat on the mat"])
+    other = score_language_model(model, ["mat the on sat cat the"])
     assert seen.perplexity < other.perplexity
     assert seen.bytes == other.bytes
 
@@ -59,18 +61,18 @@ def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
 def test_many_texts_are_scored_as_one_by_one():
     model = language_model(text_model(3))
     lines = ["the cat sat", "a dog"] * 700  # more than one batch
-    one, two = (score_language(model, [line]).log_p for line in lines[:2])
-    assert score_language(model, lines).log_p == pytest.approx(700 * (one + two))
+    one, two = (score_language_model(model, [line]).log_p for line in lines[:2])
+    assert score_language_model(model, lines).log_p == pytest.approx(700 * (one + two))
 
 
 def test_what_is_impossible_is_infinite():
-    found = LanguageScore(texts=1, tokens=1, words=1, bytes=1, unknown=0, log_p=-1e9)
+    found = LanguageModelScores(texts=1, tokens=1, words=1, bytes=1, unknown=0, log_p=-1e9)
     assert found.perplexity == math.inf
 
 
 def test_no_text():
-    with raises(InputError, "text", fix="blank"):
-        score_language(Coin(), ["", " "])
+    with raises(InputError, "text", fix="empty"):
+        score_language_model(Coin(), ["", " "])
 
 
 @given(st.floats(max_value=709.0), st.floats(min_value=709.0))

@@ -11,14 +11,14 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.metrics.squad import (
-    best_threshold,
     chinese_exact,
     chinese_f1,
     english_f1,
+    find_best_threshold,
     normalize_answer,
     score_answer,
     score_answers,
-    split_segments,
+    segment_text,
 )
 from helpers import raises
 
@@ -119,7 +119,7 @@ def test_every_question_has_its_score():
     ],
 )
 def test_segments_of_chinese(text, parts):
-    assert split_segments(text) == parts
+    assert segment_text(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_best_threshold_is_the_best_of_all():
         count = int(rng.integers(1, 9))
         leads = rng.integers(-3, 4, count).astype(float)  # many are equal
         spoken, silent = rng.random(count), rng.integers(0, 2, count).astype(float)
-        found = best_threshold(leads, spoken, silent)
+        found = find_best_threshold(leads, spoken, silent)
         tried = [*leads, leads.min() - 1, leads.max() + 1]
         assert found.score == pytest.approx(max(mean_at(t, leads, spoken, silent) for t in tried))
         assert mean_at(found.threshold, leads, spoken, silent) == pytest.approx(found.score)
@@ -168,13 +168,13 @@ def test_the_best_threshold_is_the_best_of_all():
 
 
 def test_always_silent_can_be_best():
-    found = best_threshold([2.0, 1.0], [0.0, 0.0], [1.0, 1.0])
+    found = find_best_threshold([2.0, 1.0], [0.0, 0.0], [1.0, 1.0])
     assert found.score == 1
     assert found.threshold < 1
 
 
 def test_a_lead_is_a_number():
     with raises(InputError, "NaN"):
-        best_threshold([math.nan], [1.0], [0.0])
+        find_best_threshold([math.nan], [1.0], [0.0])
     with raises(InputError, "1 example", "2 predictions"):
-        best_threshold([1.0], [1.0], [0.0, 1.0])
+        find_best_threshold([1.0], [1.0], [0.0, 1.0])

@@ -3,7 +3,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.metrics.word_vectors import (
-    Question,
+    AnalogyQuestion,
     read_pairs,
     read_questions,
     score_analogies,
@@ -21,8 +21,8 @@ def model(names=PLACES) -> WordVectors:
     return WordVectors(words=list(names), vectors=table)
 
 
-def question(*words, section="family") -> Question:
-    return Question(section=section, words=words)
+def question(*words, section="family") -> AnalogyQuestion:
+    return AnalogyQuestion(section=section, words=words)
 
 
 def test_analogies_are_answered_without_their_own_words():
@@ -35,7 +35,7 @@ def test_analogies_are_answered_without_their_own_words():
     assert found.correct.tolist() == [1, 0]
     assert found.unknown == 1
     assert found.accuracy == 0.5
-    assert found.sections() == {"family": (1, 1), "wrong": (0, 1)}
+    assert found.count_by_section() == {"family": (1, 1), "wrong": (0, 1)}
 
 
 def test_case_does_not_count():
@@ -70,7 +70,7 @@ def test_similarities_beside_what_people_judged():
     pairs = [("king", "queen", 9.0), ("Man", "woman", 5.0), ("king", "cabbage", 0.1), ("a", "b", 3)]
     found = score_similarities(model(), pairs)
     assert found.unknown == 1
-    unit = model().unit
+    unit = model().unit_vectors
     assert found.cosines[0] == pytest.approx(float(unit[2] @ unit[3]))
     assert found.spearman == pytest.approx(0.5)
     assert -1 <= found.pearson <= 1

@@ -7,7 +7,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.task import Features
+from cloze.checkpoint.task import FeatureSettings
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.explain.capture import capture
@@ -138,12 +138,14 @@ def test_its_first_token_is_no_vector_of_a_text():
     items = [EncodedExample(ids=(2, 6, 3), type_ids=(0, 0, 0), positions=(0,))]
     for ask in (
         lambda: cloze.embed(built(), ["a b"], pooling="cls"),
-        lambda: extract_features(built(), items, Features(width=16), pooled=True, batch_tokens=64),
+        lambda: extract_features(
+            built(), items, FeatureSettings(input_size=16), pooled=True, batch_tokens=64
+        ),
     ):
         with raises(InputError, "causal", fix=("mean", "max")):
             ask()
     (vector,) = extract_features(
-        built(), items, Features(width=16, pooling="mean"), pooled=True, batch_tokens=64
+        built(), items, FeatureSettings(input_size=16, pooling="mean"), pooled=True, batch_tokens=64
     )
     assert vector.shape == (1, 16)
     assert cloze.embed(built(), ["a b"]).shape == (1, 16)

@@ -7,7 +7,7 @@ from cloze.decode.language import language_model
 from cloze.errors import ConfigError
 from cloze.models import ngram
 from cloze.models.configs.ngram import BOS, EOS, NGramConfig
-from cloze.models.ngram import Level, NGram, find
+from cloze.models.ngram import Level, NGram, find_ranks
 from grams import text_model
 from helpers import raises
 
@@ -85,8 +85,8 @@ def test_nothing_reaches_over_the_start_of_a_sentence():
 
 def test_find():
     keys = np.array([2, 5, 9])
-    assert find(keys, np.array([9, 0, 5, 10, 2, 3])).tolist() == [2, -1, 1, -1, 0, -1]
-    assert find(keys[:0], np.array([1])).tolist() == [-1]
+    assert find_ranks(keys, np.array([9, 0, 5, 10, 2, 3])).tolist() == [2, -1, 1, -1, 0, -1]
+    assert find_ranks(keys[:0], np.array([1])).tolist() == [-1]
 
 
 @pytest.mark.parametrize("order", [0, 6])

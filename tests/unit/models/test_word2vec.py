@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError
-from cloze.models.configs.word2vec import Grams
-from cloze.models.word2vec import WordVectors, normalised
+from cloze.models.configs.word2vec import CharNGrams
+from cloze.models.word2vec import WordVectors, normalize_vectors
 from helpers import raises
 
 WORDS = ("king", "queen", "man", "woman")
@@ -22,12 +22,12 @@ def test_words_are_found_as_written_and_in_lower_case_where_that_is_how_they_wer
     assert 7 not in model
     assert len(model) == 4
     assert list(model) == list(WORDS)
-    assert model.width == 3
+    assert model.hidden_size == 3
 
 
 def test_of_two_words_alike_the_first_counts():
     model = WordVectors(words=["a", "b", "a"], vectors=np.eye(3, dtype=np.float32))
-    assert model.find("a") == 0
+    assert model.find_row("a") == 0
 
 
 def test_an_unknown_word_names_the_nearest():
@@ -38,36 +38,38 @@ def test_an_unknown_word_names_the_nearest():
 
 
 def test_with_n_grams_an_unseen_word_has_the_mean_of_theirs():
-    grams = Grams(buckets=11)
+    grams = CharNGrams(buckets=11)
     table = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
-    model = vectors(grams=grams, gram_vectors=table, lowercase=True)
-    rows = grams.of("kings")
+    model = vectors(char_ngrams=grams, ngram_vectors=table, lowercase=True)
+    rows = grams.hash_ngrams("kings")
     np.testing.assert_allclose(model["Kings"], table[rows].mean(0))
     assert "kings" not in model
     assert (model["king"] == model.vectors[0]).all()
 
 
 def test_a_word_too_short_for_any_n_gram_is_unknown():
-    grams = Grams(shortest=6, longest=6, buckets=2)
-    model = vectors(grams=grams, gram_vectors=np.zeros((2, 3), np.float32))
+    grams = CharNGrams(min_n=6, max_n=6, buckets=2)
+    model = vectors(char_ngrams=grams, ngram_vectors=np.zeros((2, 3), np.float32))
     with raises(InputError, "it"):
         model["it"]
 
 
 def test_n_grams_of_where():
     # Bojanowski et al. 2017: <wh, whe, her, ere, re>
-    grams = Grams(shortest=3, longest=3, buckets=1 << 31)
-    assert len(grams.of("where")) == 5
-    assert len(set(grams.of("where")) & set(grams.of("her"))) == 1  # her, not <her>
+    grams = CharNGrams(min_n=3, max_n=3, buckets=1 << 31)
+    assert len(grams.hash_ngrams("where")) == 5
+    assert (
+        len(set(grams.hash_ngrams("where")) & set(grams.hash_ngrams("her"))) == 1
+    )  # her, not <her>
 
 
-@pytest.mark.parametrize("wrong", [{"shortest": 0}, {"longest": 2}, {"buckets": 0}])
+@pytest.mark.parametrize("wrong", [{"min_n": 0}, {"max_n": 2}, {"buckets": 0}])
 def test_n_grams_that_cannot_be(wrong):
     with pytest.raises(ConfigError):
-        Grams(**wrong)
+        CharNGrams(**wrong)
 
 
 def test_unit_vectors_have_length_one_or_none():
-    unit = normalised(np.array([[3, 4], [0, 0]], np.float32))
+    unit = normalize_vectors(np.array([[3, 4], [0, 0]], np.float32))
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0]])
-    assert vectors().unit.dtype == np.float32
+    assert vectors().unit_vectors.dtype == np.float32

@@ -11,7 +11,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.tasks.answer import encode_examples, expand_to_words, predict
 from helpers import raises, tiny_model
 
-WINDOW = Task(name="answer", policy="window")
+WINDOW = Task(name="answer", truncation="window")
 SHORT = "the cat sat. a b c"
 LONG = "a b c d e the cats sat, f g h i j abc " * 3
 
@@ -37,7 +37,7 @@ def scores_of(model, encoding):
 def brute_force(model, question, context, stride, longest, whole_words):
     """Every span of every window, the slow way: text -> (score, start, end), and the null score."""
     windows = model.tokenizer.encode_windows(
-        question, context, max_length=model.limit, overlap=stride
+        question, context, max_length=model.max_length, overlap=stride
     )
     everything = model.tokenizer.encode(context, add_special_tokens=False)
     words = everything.word_spans()
@@ -134,7 +134,10 @@ def test_none_is_the_answer_when_it_leads_by_more_than_the_threshold(model):
     assert best.text
     for shift, text in ((-0.01, ""), (0.01, best.text)):
         task = Task(
-            name="answer", policy="window", none=True, threshold=best.no_answer_margin + shift
+            name="answer",
+            truncation="window",
+            allow_no_answer=True,
+            threshold=best.no_answer_margin + shift,
         )
         (found,) = predict(model, [asked(SHORT)], task=task, top=30)
         assert found.text == text

@@ -66,7 +66,7 @@ def test_long_texts(model):
     found = cloze.choose(model, LONG, ["the cat", "sat"], truncation="tail")
     assert found.truncated == 21 + 20
     example = ChoiceExample(text=LONG, options=("the cat", "sat"))
-    ((first, _),) = encode_examples(model, [example], Task(name="choose", policy="tail"))
+    ((first, _),) = encode_examples(model, [example], Task(name="choose", truncation="tail"))
     assert (
         first.ids == model.tokenizer.encode(LONG, "the cat", max_length=24, truncation="tail").ids
     )

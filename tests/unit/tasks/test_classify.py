@@ -89,13 +89,13 @@ def test_long_texts_are_cut_and_it_is_said(model, policy):
     found = cloze.classify(model, ["a", LONG], truncation=policy)
     assert [one.truncated for one in found] == [0, 18]
     (item,) = encode_examples(
-        model, [TextExample(text=LONG)], Task(name="classify", policy=policy)
+        model, [TextExample(text=LONG)], Task(name="classify", truncation=policy)
     )[0]
     assert item.ids == model.tokenizer.encode(LONG, max_length=24, truncation=policy).ids
 
 
 def test_windows_count_by_their_mean_score(model):
-    task = Task(name="classify", policy="window", stride=4)
+    task = Task(name="classify", truncation="window", overlap=4)
     (group,) = encode_examples(model, [TextExample(text=LONG, label="fair")], task)
     windows = model.tokenizer.encode_windows(LONG, max_length=24, overlap=4)
     assert [item.ids for item in group] == [window.ids for window in windows]
@@ -108,7 +108,7 @@ def test_windows_count_by_their_mean_score(model):
 
 def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
     (group,) = encode_examples(
-        model, [TextExample(text="the cat", pair=LONG)], Task(name="classify", policy="window")
+        model, [TextExample(text="the cat", pair=LONG)], Task(name="classify", truncation="window")
     )
     windows = model.tokenizer.encode_windows(
         "the cat", LONG, max_length=24, overlap=(24 - 2 - 3) // 4
@@ -119,7 +119,7 @@ def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
 def test_too_long_without_a_policy(model):
     with raises(InputError, "example 2", "42", "24"):
         cloze.classify(model, ["a", LONG])
-    own = tiny_model("sequence", task=Task(name="classify", policy="head"))
+    own = tiny_model("sequence", task=Task(name="classify", truncation="head"))
     assert cloze.classify(own, LONG).truncated == 18  # the folder's own policy
     with raises(ConfigError, "cut", "head+tail"):
         cloze.classify(model, "a", truncation="cut")
@@ -127,12 +127,12 @@ def test_too_long_without_a_policy(model):
         predict(
             model,
             [TextExample(text=LONG, origin=Origin(file="x", line=3))],
-            task=Task(name="classify", policy="window", stride=30),
+            task=Task(name="classify", truncation="window", overlap=30),
         )
 
 
 def test_a_folder_that_sets_a_limit_cuts_by_itself(model):
-    limited = replace(model, pooling=Pooling(modes=("mean",), limit=10))
+    limited = replace(model, pooling=Pooling(modes=("mean",), max_seq_length=10))
     found = cloze.classify(limited, LONG)
     assert found.truncated == 42 - 10
     start = cloze.classify(model, "a b c d e f g h")

@@ -101,7 +101,7 @@ def test_normalising(model):
 
 
 def test_the_folder_s_own_ways_are_the_default():
-    own = model_with(Pooling(modes=("cls", "max"), normalize=True, limit=5))
+    own = model_with(Pooling(modes=("cls", "max"), normalize=True, max_seq_length=5))
     np.testing.assert_allclose(np.linalg.norm(cloze.embed(own, TEXTS), axis=1), 1, atol=1e-6)
     asked = [cloze.embed(own, TEXTS, pooling=mode, normalize=False) for mode in ("cls", "max")]
     both = cloze.embed(own, TEXTS, normalize=False)
@@ -181,7 +181,7 @@ def test_what_was_cut_is_told_where_someone_asks(model):
     cuts.clear()
     cloze.embed(model, texts, truncation="window", on_truncated=cuts.__setitem__)
     assert cuts == {}
-    own = model_with(Pooling(modes=("mean",), limit=6))
+    own = model_with(Pooling(modes=("mean",), max_seq_length=6))
     cloze.embed(own, texts, on_truncated=cuts.__setitem__)
     assert cuts == {1: 16, 3: 17}
 

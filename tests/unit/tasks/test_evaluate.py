@@ -232,7 +232,7 @@ def answered(text, probability):
 
 
 def test_answers_that_share_nothing_come_first():
-    model = tiny_model("span", task=Task(name="answer", policy="window", none=True))
+    model = tiny_model("span", task=Task(name="answer", truncation="window", allow_no_answer=True))
     examples = [
         question("a", ["cat"], 1),
         question("b", ["the cat", "cat"], 2),
@@ -355,7 +355,7 @@ def test_what_changes_nothing_is_refused(options, problem):
 
 
 def test_chinese_contexts_are_scored_by_their_own_rules():
-    model = tiny_model("span", task=Task(name="answer", policy="window"))
+    model = tiny_model("span", task=Task(name="answer", truncation="window"))
     chinese = [question("猫", ["猫"], context="猫猫猫猫 a")]
     assert evaluate(model, chinese).chinese
     assert not evaluate(model, chinese, chinese=False).chinese

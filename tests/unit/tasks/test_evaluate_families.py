@@ -13,7 +13,7 @@ from cloze.checkpoint.word2vec import import_vectors
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.ngram import train_ngram
-from cloze.metrics.perplexity import score_language
+from cloze.metrics.perplexity import score_language_model
 from cloze.plot.format import format_percent
 from grams import TEXT, text_model
 from helpers import raises, tiny_model, word_model
@@ -36,7 +36,7 @@ def text(tmp_path):
 def test_a_language_model(text, tmp_path):
     model = neural_model("nnlm")
     made = cloze.evaluate(model, text)
-    wanted = score_language(language_model(model), TEXT)
+    wanted = score_language_model(language_model(model), TEXT)
     assert made.scores == {
         "perplexity": wanted.perplexity,
         "word_perplexity": wanted.word_perplexity,
@@ -209,7 +209,10 @@ def test_the_table_of_language_models(text, tmp_path):
     assert made.entries[0].same_tokens
     rows = list(made.rows())
     assert len(rows[0]) == len(made.columns)
-    assert rows[0][5] == f"{score_language(language_model(models['count']), TEXT).perplexity:.2f}"
+    assert (
+        rows[0][5]
+        == f"{score_language_model(language_model(models['count']), TEXT).perplexity:.2f}"
+    )
     assert "An LSTM reads the lines as one text" in made.note
     assert json.loads(json.dumps(made.to_dict()))["models"][1]["kind"] == "lstm"
     assert made.save(tmp_path / "page.html").is_file()

@@ -5,8 +5,8 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin
 from cloze.errors import ConfigError, InputError
@@ -69,10 +69,10 @@ def test_in_the_midst_of_training_nothing_is_dropped_and_training_goes_on():
 
 
 def test_a_reader_in_place_of_a_head():
-    spec = Features(width=32, layers="1,2", pooling="mean")
+    spec = FeatureSettings(input_size=32, layers="1,2", pooling="mean")
     task = Task(name="classify", features=spec)
     model = tiny_model(task=task)
-    reader = new_reader(spec, 2).train()
+    reader = build_reader(spec, 2).train()
     model = type(model)(
         module=model.module,
         tokenizer=model.tokenizer,
@@ -99,12 +99,12 @@ def test_batch_tokens_out_of_range():
 
 
 def test_the_task_of_a_model():
-    own = Task(name="classify", policy="tail")
+    own = Task(name="classify", truncation="tail")
     assert resolve_task("classify", tiny_model("sequence", task=own)) == own
     assert resolve_task("classify", tiny_model("sequence")) == Task(name="classify")
-    assert resolve_task("answer", tiny_model("span")).policy == "window"
+    assert resolve_task("answer", tiny_model("span")).truncation == "window"
     assert resolve_task("tag", tiny_model("sequence", "token", task=own)) == Task(name="tag")
-    given = Task(name="classify", policy="head")
+    given = Task(name="classify", truncation="head")
     assert resolve_task("classify", tiny_model("sequence", task=own), given) == given
 
 
@@ -165,7 +165,7 @@ def test_a_pair_for_a_model_of_one_segment(head, verb):
         "type_vocab_size": 1,
     }
     config = BertConfig(vocab_size=len(PIECES), **shape)
-    model = Model.new(config, tiny_tokenizer(), [head], rng=torch.Generator())
+    model = Model.from_config(config, tiny_tokenizer(), [head], rng=torch.Generator())
     with raises(ConfigError, "1", "pair", fix="type_vocab_size"):
         verb(model)
     if head == "sequence":

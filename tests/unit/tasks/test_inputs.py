@@ -12,7 +12,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ClozeError, ConfigError, InputError
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from grams import text_model
 from helpers import check_mentions, raises, tiny_model, tiny_tokenizer, word_model
 from languages import neural_model
@@ -179,8 +179,8 @@ def test_what_the_line_says():
     shape = ("num_layers=2", "hidden_size=16", "intermediate_size=32")
     check_mentions(repr(tiny_model("mlm", "nsp")), "'bert'", *shape, "('mlm', 'nsp')", "25")
     check_mentions(repr(text_model(2)), "ngram", "order=2")
-    grams = word_model(words=["a"], vectors=np.eye(1, dtype=np.float32), grams=Grams())
-    check_mentions(repr(grams.module), "words=1", "Grams(")
+    grams = word_model(words=["a"], vectors=np.eye(1, dtype=np.float32), char_ngrams=CharNGrams())
+    check_mentions(repr(grams.module), "words=1", "CharNGrams(")
 
 
 def test_results_are_short_to_see_and_can_be_kept():

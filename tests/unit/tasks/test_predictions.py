@@ -41,7 +41,7 @@ def of_pairs():
 
 
 def of_questions(**changes):
-    model = tiny_model("span", task=Task(name="answer", policy="window", none=True))
+    model = tiny_model("span", task=Task(name="answer", truncation="window", allow_no_answer=True))
     return evaluate(model, questions(**changes))
 
 
@@ -101,12 +101,14 @@ def test_tags_go_word_by_word(tmp_path):
 
 
 def test_a_word_that_was_not_read_has_no_score(tmp_path):
-    model = tiny_model("token", labels=("O", "B-X", "I-X"), task=Task(name="tag", policy="head"))
-    count = 2 * model.limit
+    model = tiny_model(
+        "token", labels=("O", "B-X", "I-X"), task=Task(name="tag", truncation="head")
+    )
+    count = 2 * model.max_length
     words = tuple((2 * n, 2 * n + 1) for n in range(count))
     made = evaluate(model, [TaggedExample(text="a " * count, words=words, tags=("O",) * count)])
     (row,) = _rows(write_predictions(made, tmp_path / "p.jsonl"))
-    read = model.limit - 2  # special tokens
+    read = model.max_length - 2  # special tokens
     assert None not in row["predicted"]["scores"][:read]
     assert row["predicted"]["scores"][read:] == [None] * (count - read)
     assert row["predicted"]["untagged"] == count - read

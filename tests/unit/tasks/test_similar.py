@@ -4,7 +4,7 @@ import pytest
 import cloze
 from cloze import analogy, combine, odd_one_out, plot_vectors, plot_words, similar
 from cloze.errors import ConfigError, InputError
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.similar import principal_components
 from helpers import Mentions, raises, tiny_model
@@ -31,7 +31,7 @@ def test_neighbours_are_by_cosine_and_without_the_word(model):
     found = cloze.similar(model, "king", top=4)
     assert names(found) == ["queen", "man", "cabbage", "woman"]
     assert found.query == "king"
-    unit = model.unit
+    unit = model.unit_vectors
     assert found.words[0].score == pytest.approx(float(unit[2] @ unit[3]), abs=1e-6)
 
 
@@ -63,7 +63,7 @@ def test_king_less_man_and_woman_is_queen(model, product):
 
 
 def test_a_product_is_that_of_levy_and_goldberg(model):
-    unit = model.unit.astype(float)
+    unit = model.unit_vectors.astype(float)
     shares = (1 + unit[[2, 1, 0]] @ unit[3]) / 2
     expected = shares[0] * shares[1] / (shares[2] + 0.001)
     found = analogy(model, "man", "king", "woman", top=1, product=True)
@@ -133,11 +133,11 @@ def test_of_several_an_unknown_word_is_reported_and_the_others_go_on(model, monk
 
 
 def test_an_unseen_word_has_neighbours_by_its_n_grams():
-    grams = Grams(buckets=97)
+    grams = CharNGrams(buckets=97)
     table = np.random.default_rng(0).normal(size=(97, 8)).astype(np.float32)
     words = ["walking", "cabbage", "king"]
-    vectors = np.stack([table[grams.of(word)].mean(0) for word in words])
-    model = WordVectors(words=words, vectors=vectors, grams=grams, gram_vectors=table)
+    vectors = np.stack([table[grams.hash_ngrams(word)].mean(0) for word in words])
+    model = WordVectors(words=words, vectors=vectors, char_ngrams=grams, ngram_vectors=table)
     assert names(similar(model, "walkings", top=1)) == ["walking"]
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import ConfigError, InputError
@@ -78,7 +78,7 @@ def test_a_word_without_pieces_keeps_its_tag_o(model):
 
 def test_windows_read_each_word_once_where_it_has_most_context(model):
     given = example(LONG, tags=("O",) * len(words_of(LONG)))
-    (group,) = encode_examples(model, [given], Task(name="tag", policy="window"))
+    (group,) = encode_examples(model, [given], Task(name="tag", truncation="window"))
     windows = model.tokenizer.encode_windows(LONG, max_length=24, overlap=5)  # a quarter of 22
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [w for item in group for w in item.words] == list(range(len(given.words)))
@@ -90,7 +90,7 @@ def test_windows_read_each_word_once_where_it_has_most_context(model):
             first = whole.tokens_in_span(*given.words[word])[0] - 1
             assert owners[first] == n
             assert windows[n].offsets[place][0] == given.words[word][0]
-    (found,) = predict(model, [given], task=Task(name="tag", policy="window"))
+    (found,) = predict(model, [given], task=Task(name="tag", truncation="window"))
     assert found.untagged == 0
 
 
@@ -98,8 +98,8 @@ def test_windows_read_each_word_once_where_it_has_most_context(model):
 def test_words_that_a_policy_cuts_are_o_and_counted(model, policy):
     text = LONG[: LONG.rindex("the")] + "a b c"
     given = example(text)
-    (found,) = predict(model, [given], task=Task(name="tag", policy=policy))
-    ((item,),) = encode_examples(model, [given], Task(name="tag", policy=policy))
+    (found,) = predict(model, [given], task=Task(name="tag", truncation=policy))
+    ((item,),) = encode_examples(model, [given], Task(name="tag", truncation=policy))
     assert len(found.tags) == len(given.words)
     read = [n for n, score in enumerate(found.scores) if score]
     assert read == list(item.words)
@@ -140,11 +140,11 @@ def test_context_ends_with_the_document_and_the_file(model):
         one("g h", 1, "y"),
         one("the " * 40, 1, "y"),
     ]
-    made = encode_examples(model, given, Task(name="tag", context=True, policy="window"))
+    made = encode_examples(model, given, Task(name="tag", context=True, truncation="window"))
     decoded = [model.tokenizer.decode(group[0].ids) for group in made]
     assert decoded[:3] == ["a b c d", "a b c d", "e f"]
     assert decoded[3] == "g h" + " the" * 20
-    plain = encode_examples(model, given[4:], Task(name="tag", policy="window"))
+    plain = encode_examples(model, given[4:], Task(name="tag", truncation="window"))
     assert [i.ids for i in made[4]] == [i.ids for i in plain[0]]  # it fills the model by itself
 
 
@@ -204,7 +204,7 @@ def test_mistakes(model):
 
 
 def test_a_reader_of_words():
-    spec = Features(width=16, kind="bilstm", hidden=4, depth=1)
+    spec = FeatureSettings(input_size=16, kind="bilstm", hidden_size=4, num_layers=1)
     task = Task(name="tag", features=spec)
     body = tiny_model(labels=LABELS, task=task)
     model = type(body)(
@@ -212,7 +212,7 @@ def test_a_reader_of_words():
         tokenizer=body.tokenizer,
         config=body.config,
         task=task,
-        reader=new_reader(spec, len(LABELS)),
+        reader=build_reader(spec, len(LABELS)),
     )
     found = cloze.tag(model, ["the cat", "", "cats"])
     assert [len(one.tags) for one in found] == [2, 0, 1]
@@ -227,7 +227,9 @@ def test_every_word_of_real_sentences_is_read_once(data_dir, context):
     examples = list(read_tagged_examples(data_dir / "conll2003/eng.testa.xz"))[:800]
     labels = sorted({tag for one in examples for tag in one.tags})
     model = tiny_model("token", labels=labels, positions=48, tokenizer=tokenizer)
-    groups = encode_examples(model, examples, Task(name="tag", policy="window", context=context))
+    groups = encode_examples(
+        model, examples, Task(name="tag", truncation="window", context=context)
+    )
     assert max(map(len, groups)) > 1
     for one, group in zip(examples, groups, strict=True):
         assert [word for item in group for word in item.words] == list(range(len(one.words)))

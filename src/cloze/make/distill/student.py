@@ -10,13 +10,12 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.weights import LoadReport
-from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
-from cloze.models.build import build_on_meta, pooler_option
+from cloze.models.build import build_on_meta
 from cloze.models.configs.distilbert import NORM_EPS
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.models.registry import get_family, list_families
+from cloze.models.registry import FAMILIES
 from cloze.nn.encoder import Encoder
 
 SEGMENTS = "embeddings.token_type.weight"
@@ -36,14 +35,14 @@ class StudentPlan:
 def build_student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
     """A student with half of the teacher's layers, or `layers` of them.
 
-    The default family is distilbert for a BERT and the teacher's for any other. The pooling is
+    The default family is modernbert for such a teacher and distilbert for any other. The pooling is
     kept; the next-sentence head is dropped. A DistilBERT has no token types: the vector of type 0
     is added to the positions, not to the words, because the masked-LM head shares the word
     embeddings. With all layers, the student computes the same as the teacher.
     """
     plan = plan_student(teacher.config, teacher.task_heads, layers=layers, family=family)
     # no head uses the pooler, and raw text does not train it
-    parts = pooler_option(plan.config, has_pooler=False)
+    parts = {"pooler": False} if plan.config.family == "bert" else {}
     module = build_on_meta(plan.config, plan.heads, **parts)
     theirs = teacher.module.state_dict()
     weights = {name: theirs[_source(name, plan.kept)].clone() for name in module.state_dict()}
@@ -69,8 +68,9 @@ def plan_student(
             "does not train that head",
             fix="distill the model it was fine-tuned from, then fine-tune the student",
         )
-    default = "distilbert" if teacher.family == "bert" else teacher.family
-    every = teacher.global_attention_every if isinstance(teacher, ModernBertConfig) else 1
+    every, default = 1, "distilbert"
+    if isinstance(teacher, ModernBertConfig):
+        every, default = teacher.global_attention_every, teacher.family
     kept = choose_layers(teacher.num_layers, layers, every=every)
     return StudentPlan(
         config=_config(teacher, family or default, len(kept)),
@@ -132,8 +132,11 @@ def weights_digest(module: Encoder) -> str:
 
 
 def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
-    encoders = [one.name for one in list_families().values() if one.kind == "encoder"]
-    one_of("distill.family", family, encoders)
+    if family != teacher.family and "modernbert" in (family, teacher.family):
+        raise ConfigError(
+            f"a {teacher.family} teacher cannot have a {family} student: their positions differ",
+            fix="leave --family out",
+        )
     if getattr(teacher, "is_causal", False):
         raise ConfigError(
             "the teacher is causal, but distillation needs a masked-language model",
@@ -141,10 +144,10 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
         )
     if family == teacher.family:
         return replace(teacher, num_layers=layers)
-    if (teacher.family, family) != ("bert", "distilbert"):
+    if family == "bert":
         raise ConfigError(
-            f"a {teacher.family} teacher cannot have a {family} student: the networks differ",
-            fix="leave --family out",
+            f"a {teacher.family} teacher has no token types for a BERT student",
+            fix="leave --family out: the student is a distilbert too",
         )
     if teacher.norm_eps != NORM_EPS:
         raise ConfigError(
@@ -152,7 +155,7 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             fix="use the family of the teacher: --family bert",
         )
     plan = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
-    return get_family(family).config_class(**{**plan, "num_layers": layers})
+    return FAMILIES[family].config_class(**{**plan, "num_layers": layers})
 
 
 def _source(name: str, kept: Sequence[int]) -> str:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
 from cloze.device import resolve_device
@@ -100,13 +100,13 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
     table = recipe.transfer
     width = select_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
     words = recipe.task == "tag"
-    spec = Features(
-        width=width,
+    spec = FeatureSettings(
+        input_size=width,
         layers=table.layers,
         pooling=table.pooling,
         kind="bilstm" if words else "linear",
-        hidden=table.hidden_size if words else 0,
-        depth=table.num_layers if words else 0,
+        hidden_size=table.hidden_size if words else 0,
+        num_layers=table.num_layers if words else 0,
     )
     length = recipe.data.max_length
     tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
@@ -116,7 +116,7 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
     device = resolve_device(recipe.run.device)
     move_to_device(body.module, device)
     with seed_rng(torch.device("cpu"), recipe.run.seed):
-        reader = new_reader(spec, len(data.labels)).to(device)
+        reader = build_reader(spec, len(data.labels)).to(device)
     return replace(body, task=replace(data.task, features=spec), reader=reader.eval())
 
 

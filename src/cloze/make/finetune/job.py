@@ -76,7 +76,7 @@ def finetune_model(
         ),
     )
     # a run that was asked to stop ends at once; when it is resumed, the threshold is chosen
-    if result.score is not None and data.task.none and not result.stopped:
+    if result.score is not None and data.task.allow_no_answer and not result.stopped:
         result = _set_threshold(result, data, out, recipe)
     write_outputs(out, data, truncated)
     return replace(result, truncated=truncated)
@@ -170,5 +170,5 @@ def choose_threshold(model: Model, dev: Sequence[QuestionExample], *, batch_toke
     chinese = squad.is_chinese(example.context for example in dev)
     answered = [score.f1 for score in squad.score_answers(gold, texts, chinese=chinese)]
     unanswered = [float(not answers) for answers in gold]
-    found = squad.best_threshold(leads, answered, unanswered)
+    found = squad.find_best_threshold(leads, answered, unanswered)
     return replace(model, task=replace(model.task, threshold=found.threshold))

@@ -138,10 +138,11 @@ def read_labelled_data(
     policy = table.truncation or ("window" if recipe.task in ("answer", "tag") else "head")
     task = Task(
         name=recipe.task,
-        policy=policy,
-        stride=table.overlap,
+        truncation=policy,
+        overlap=table.overlap,
         context=table.context,
-        none=recipe.task == "answer" and any(one.answers == () for one in train_examples),
+        allow_no_answer=recipe.task == "answer"
+        and any(one.answers == () for one in train_examples),
     )
     return Labelled(
         task=task,
@@ -199,7 +200,9 @@ def count_truncated(
     """How many training sequences are too long, which is logged."""
     truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
     if truncated:
-        callbacks.log(f"{truncated:,} sequences are too long and truncated ({data.task.policy})")
+        callbacks.log(
+            f"{truncated:,} sequences are too long and truncated ({data.task.truncation})"
+        )
     return truncated
 
 

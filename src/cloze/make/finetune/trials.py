@@ -11,7 +11,7 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.atomic import model_told, whole_files
+from cloze.checkpoint.atomic import atomic_files, translate_write_errors
 from cloze.errors import ConfigError, FolderError
 from cloze.files import LOCK_FILE, read_json, read_text, write_json, write_text
 from cloze.make.recipe.finetune import (
@@ -53,7 +53,7 @@ def run_trials(
     name = str(shown.name)
     others = shutil.ignore_patterns(RECIPE, STATE, LOCK_FILE)
     # renamed into the folder, not overwritten: a model that was opened from there stays intact
-    with model_told(folder), whole_files(folder) as work:
+    with translate_write_errors(folder), atomic_files(folder) as work:
         shutil.copytree(folder / name, work, dirs_exist_ok=True, ignore=others)
     if interrupted is None:
         for trial in trials:

@@ -285,7 +285,7 @@ def _prepare_corpus(
         assert not isinstance(recipe, DistillRecipe)
         max_length = recipe.model.new_config.max_positions
     else:
-        max_length = base.limit
+        max_length = base.max_length
     tokenizer = prepare_tokenizer(
         sources,
         out,
@@ -339,7 +339,7 @@ def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)
     config = replace(recipe.model.new_config, vocab_size=tokenizer.vocab_size)
-    model = Model.new(config, tokenizer, heads, rng=rng)
+    model = Model.from_config(config, tokenizer, heads, rng=rng)
     if recipe.model.position_init == "sinusoidal":
         _init_sinusoidal_positions(model)
     return model

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.atomic import whole_folder
+from cloze.checkpoint.atomic import atomic_folder
 from cloze.config import to_mapping
 from cloze.data.sources import OnError, Source, fingerprint_files, read_rows
 from cloze.errors import FolderError
@@ -56,7 +56,7 @@ def prepare_tokenizer(
         )
     is_trained = base is None and vocabulary.folder is None
     origin = _origin(sources, vocabulary, data) if is_trained else None
-    with whole_folder(place) as folder:
+    with atomic_folder(place) as folder:
         tokenizer.with_max_length(max_length).save(folder)
         write_json(folder / TOKENIZER_ORIGIN, origin, indent=None)
     return tokenizer

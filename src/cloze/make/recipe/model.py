@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from cloze.checkpoint.source import builtin, existing, model_in
+from cloze.checkpoint.source import builtin, find_path, find_saved_model
 from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping
 from cloze.errors import ConfigError
 from cloze.files import read_json
@@ -103,10 +103,10 @@ def detect_family(init_from: object) -> Family | None:
     """The family of a model folder or a built-in model; None where that is not known here."""
     if not isinstance(init_from, str | os.PathLike):
         return None
-    folder = existing(init_from) or builtin().get(str(init_from))
+    folder = find_path(init_from) or builtin().get(str(init_from))
     if folder is None or not folder.is_dir():
         return None
-    path = model_in(folder) / "config.json"
+    path = find_saved_model(folder) / "config.json"
     values = read_json(path) if path.is_file() else None
     return find_family(values.get("model_type")) if isinstance(values, dict) else None
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.models.configs.word2vec import Grams
+from cloze.models.configs.word2vec import CharNGrams
 
 Counts: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -87,11 +87,11 @@ def build_huffman_paths(counts: Counts) -> tuple[Starts, Rows, NDArray[np.float3
     return np.array(starts, np.int64), np.array(nodes, np.int32), np.array(labels, np.float32)
 
 
-def ngram_rows(words: Sequence[str], grams: Grams | None) -> tuple[Starts, Rows]:
+def ngram_rows(words: Sequence[str], grams: CharNGrams | None) -> tuple[Starts, Rows]:
     """The rows of each word's character n-grams, which follow the rows of the words."""
     if grams is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
-    found = [grams.of(word) for word in words]
+    found = [grams.hash_ngrams(word) for word in words]
     starts = np.cumsum([0, *map(len, found)], dtype=np.int64)
     rows = np.fromiter((len(words) + row for each in found for row in each), np.int32)
     return starts, rows

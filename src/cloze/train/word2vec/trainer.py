@@ -62,10 +62,10 @@ def train_vectors(
     table = run.tables.inputs
     if not np.isfinite(table).all():
         raise InputError("training diverged: the vectors are not finite", fix="use a lower --lr")
-    vectors = _compose_vectors(table, run.rules) if config.grams else table
+    vectors = _compose_vectors(table, run.rules) if config.char_ngrams else table
     return TrainedVectors(
         vectors=vectors,
-        gram_vectors=table[rows:] if config.grams else None,
+        gram_vectors=table[rows:] if config.char_ngrams else None,
         trained=run.trained,
     )
 
@@ -168,7 +168,7 @@ def build_rules(
         starts,
         nodes,
         labels,
-        *ngram_rows(words, config.grams),
+        *ngram_rows(words, config.char_ngrams),
     )
     shape = Shape(
         window=settings.window,
@@ -189,7 +189,7 @@ def init_tables(corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecCo
     from cloze.train.word2vec.kernel import Tables
 
     counts = corpus.vocabulary.counts
-    rows = len(counts) + (config.grams.buckets if config.grams else 0)
+    rows = len(counts) + (config.char_ngrams.buckets if config.char_ngrams else 0)
     inputs = np.empty((rows, config.hidden_size), np.float32)
     np.random.default_rng(settings.seed).random(out=inputs, dtype=np.float32)
     inputs -= 0.5

@@ -29,7 +29,7 @@ SHAPE = {
 
 
 def teacher_of(heads=("mlm", "nsp"), config=BertConfig, **changes):
-    made = Model.new(
+    made = Model.from_config(
         config(**SHAPE | changes), tiny_tokenizer(), heads, rng=torch.Generator().manual_seed(0)
     )
     scramble(made.module)
@@ -151,10 +151,10 @@ def test_places_are_read_in_one_way(config, heads, family):
 
 @pytest.mark.parametrize("family", ["distilbert", "bert"])
 def test_an_embedder_keeps_how_it_pools(family):
-    pooling = Pooling(modes=("mean",), normalize=True, limit=12)
+    pooling = Pooling(modes=("mean",), normalize=True, max_seq_length=12)
     teacher = replace(teacher_of(()), pooling=pooling)
     made = build_student(teacher, family=family)
-    assert (made.task_heads, made.pooling, made.limit) == ((), pooling, 12)
+    assert (made.task_heads, made.pooling, made.max_length) == ((), pooling, 12)
     assert made.module.pooler is None  # nothing would teach it
 
 

@@ -13,7 +13,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.language_models import LanguageModelRun
 from cloze.make.resume import resume
-from cloze.metrics.perplexity import score_language
+from cloze.metrics.perplexity import score_language_model
 from cloze.train.fit import Callbacks
 from grams import TEXT
 from helpers import raises
@@ -57,7 +57,7 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     assert "tokens, 13 words" in said[0]
     model = cloze.load(tmp_path / "run", device="cpu")
     assert model.config.family == kind
-    found = score_language(language_model(model), TEXT * 4)
+    found = score_language_model(language_model(model), TEXT * 4)
     assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-4)
     assert found.perplexity < 7  # of twelve words, by their frequency alone 9
     metrics = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     judged.write_text("\n".join(lines), encoding="utf-8")
     dev = f'data.dev=["{judged}"]'
     ended = trained([TEXT], tmp_path / "run", "lstm", "run.steps=2", dev)
-    found = score_language(language_model(cloze.load(tmp_path / "run", device="cpu")), lines)
+    found = score_language_model(language_model(cloze.load(tmp_path / "run", device="cpu")), lines)
     assert found.texts == len(lines) > 1000
     assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-6)
 
@@ -132,7 +132,7 @@ def test_half_precision_and_a_vocabulary_that_is_there(text, tmp_path):
 def test_subwords(text, tmp_path):
     settings = ("vocabulary.kind=bpe", "vocabulary.size=270", "run.steps=2")
     trained(text, tmp_path / "run", "nnlm", *settings)
-    found = score_language(language_model(cloze.load(tmp_path / "run")), ["a new zebra"])
+    found = score_language_model(language_model(cloze.load(tmp_path / "run")), ["a new zebra"])
     assert found.unknown == 0
     assert found.tokens > found.words
 

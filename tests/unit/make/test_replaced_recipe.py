@@ -3,7 +3,7 @@
 import pytest
 
 import cloze
-from cloze.checkpoint.state import newest_state, read_state
+from cloze.checkpoint.state import find_newest_state, read_state
 from cloze.data.config import Batching
 from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
@@ -51,7 +51,7 @@ def test_the_folder_holds_the_model_alone_and_the_state_all(both):
     assert (model.task_heads, model.config.num_layers) == (("mlm",), 2)
     guesses = cloze.fill(model, "the [MASK] sat.", top=3).masks[0].predictions
     assert len(guesses) == 3
-    names = read_state(newest_state(both / "state")).tensors["model"].keys()
+    names = read_state(find_newest_state(both / "state")).tensors["model"].keys()
     assert {"head.weight", "generator.blocks.0.attention.qkv.weight"} <= names
     kept = {name.removeprefix("model.") for name in names if name.startswith("model.")}
     assert kept == {name for name, _ in model.module.named_parameters()}

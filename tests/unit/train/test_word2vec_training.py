@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import ConfigError, InputError, MissingExtraError
-from cloze.models.configs.word2vec import Grams, Word2VecConfig
+from cloze.models.configs.word2vec import CharNGrams, Word2VecConfig
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.corpus import encode_corpus
 from cloze.train.word2vec.rules import (
@@ -143,10 +143,10 @@ def test_huffman_gives_frequent_words_short_paths():
 
 
 def test_rows_of_n_grams_lie_behind_the_words():
-    grams = Grams(shortest=3, longest=3, buckets=7)
+    grams = CharNGrams(min_n=3, max_n=3, buckets=7)
     starts, rows = ngram_rows(["ab", "c"], grams)
     assert starts.tolist() == [0, 2, 3]
-    assert rows.tolist() == [2 + row for row in [*grams.of("ab"), *grams.of("c")]]
+    assert rows.tolist() == [2 + row for row in [*grams.hash_ngrams("ab"), *grams.hash_ngrams("c")]]
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,15 @@ def test_rates_by_kind():
 
 @pytest.mark.parametrize("objective", ["negative", "hierarchical", "nce"])
 @pytest.mark.parametrize("kind", ["skip-gram", "cbow"])
-@pytest.mark.parametrize("grams", [None, Grams(buckets=50)])
+@pytest.mark.parametrize("grams", [None, CharNGrams(buckets=50)])
 def test_one_thread_learns_the_same_bit_for_bit(corpus, kind, objective, grams):
     pytest.importorskip("numba")
     from cloze.train.word2vec.trainer import train_vectors
 
-    settings, config = replace(SMALL, kind=kind, objective=objective), replace(SIZE, grams=grams)
+    settings, config = (
+        replace(SMALL, kind=kind, objective=objective),
+        replace(SIZE, char_ngrams=grams),
+    )
     first, second = train_vectors(corpus, settings, config), train_vectors(corpus, settings, config)
     assert (first.vectors == second.vectors).all()
     assert np.isfinite(first.vectors).all()

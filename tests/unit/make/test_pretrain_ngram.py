@@ -7,7 +7,7 @@ from cloze.data.sources import read_rows
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from cloze.make.ngram import train_ngram
-from cloze.metrics.perplexity import score_language
+from cloze.metrics.perplexity import score_language_model
 from grams import TEXT
 from helpers import files_of, raises
 
@@ -27,7 +27,7 @@ def test_every_kind_of_vocabulary(corpus, tmp_path, kind):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "text.txt"]  # nothing left over
     found = cloze.suggest(model, "the cat", top=3)
     assert found == cloze.suggest(cloze.load(tmp_path / "out"), "the cat", top=3)
-    assert score_language(language_model(model), TEXT).perplexity < 12
+    assert score_language_model(language_model(model), TEXT).perplexity < 12
 
 
 def test_rare_words_are_counted_as_unknown(corpus, tmp_path):
@@ -84,6 +84,6 @@ def test_penn_treebank_has_its_published_perplexity(data_dir, tmp_path):
     train = ptb / "ptb.train.txt.xz"
     model = train_ngram(train, tmp_path / "a", kind="spaced", min_count=1, memory=16)
     valid = (row.text for row in read_rows(ptb / "ptb.valid.txt.xz"))
-    found = score_language(language_model(model), valid)
+    found = score_language_model(language_model(model), valid)
     assert (found.tokens, found.words) == (73_760, 73_760)
     assert found.perplexity == pytest.approx(148.008, abs=0.01)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import cloze
-from cloze.checkpoint.modules import new_reader
-from cloze.checkpoint.task import Features, Task
+from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.dispatch import finetune
@@ -116,7 +116,7 @@ def embedder(folder):
     pooling = Pooling(
         modes=("mean",),
         normalize=True,
-        limit=9,
+        max_seq_length=9,
         prompts={"query": "query: "},
         default_prompt="query",
     )
@@ -127,9 +127,9 @@ def embedder(folder):
 
 def reader(folder):
     """A folder with a reader beside its body."""
-    spec = Features(width=16)
-    task = Task(name="classify", policy="head", features=spec)
-    replace(tiny_model(task=task), reader=new_reader(spec, 2)).save(folder)
+    spec = FeatureSettings(input_size=16)
+    task = Task(name="classify", truncation="head", features=spec)
+    replace(tiny_model(task=task), reader=build_reader(spec, 2)).save(folder)
     return folder
 
 
@@ -141,7 +141,7 @@ SAVED = {
     "embedder": embedder,
     "reader": reader,
     "answers": lambda folder: tiny_model(
-        "span", task=Task(name="answer", none=True, threshold=1.5)
+        "span", task=Task(name="answer", allow_no_answer=True, threshold=1.5)
     ).save(folder),
     "lstm": lambda folder: neural_model("lstm").save(folder),
     "transformer": lambda folder: translator("transformer").save(folder),
@@ -167,7 +167,7 @@ def test_nothing_of_a_run_before_is_left(tmp_path):
     ours = [
         *("recipe.toml", "metrics.jsonl", "report.html", "corpus.json", "data.json"),
         *("fills.json", "neighbours.json", "samples.json", "trials.json"),
-        *("state/000001-step-1/facts.json", "state/.000002-step-2.ab12/facts.json"),
+        *("state/000001-step-1/metadata.json", "state/.000002-step-2.ab12/metadata.json"),
         *("vocabulary/vocab.txt", "tokenizer/tokenizer.json", "tokenizer/origin.json"),
         *("seed-0/recipe.toml", "seed-0/config.json", "lr-5e-05-batch-16-epochs-3/recipe.toml"),
         *("tensorboard/events.out.tfevents.1", "model.safetensors.index.json"),
@@ -213,7 +213,7 @@ def test_a_forced_run_has_nothing_of_another_model(kind, files, tmp_path):
     assert ours == {*theirs, "notes.md"}
     made = cloze.load(out, device="cpu")
     assert made.pooling is None
-    assert made.limit > 9
+    assert made.max_length > 9
 
 
 @pytest.mark.parametrize("kind", STEPPED)

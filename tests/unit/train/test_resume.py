@@ -121,7 +121,7 @@ def test_states_of_which_none_is_whole_are_not_begun_over(tmp_path):
     state = new_state()
     for _ in range(2):
         path = save_training_state(state, tmp_path, RUN)
-        (path / "facts.json").write_text("{}")
+        (path / "metadata.json").write_text("{}")
     with (
         pytest.warns(DamagedStateWarning),
         raises(FolderError, "state", fix="folder"),
@@ -171,7 +171,7 @@ def test_100_steps_are_37_and_63_in_several_processes(tmp_path, world, way, tota
     again = read_state(tmp_path / "resumed" / f"000001-step-{total}")
     for kind in straight.tensors:
         same(straight.tensors[kind], again.tensors[kind])
-    assert straight.facts["progress"]["tokens"] == again.facts["progress"]["tokens"]
+    assert straight.metadata["progress"]["tokens"] == again.metadata["progress"]["tokens"]
 
     alone = new_state()  # and a run may go on with fewer processes
     resume_training_state(alone, tmp_path / "stopped", RUN)

@@ -72,9 +72,9 @@ def embedder(teacher, tmp_path_factory):
         num_heads=2,
         intermediate_size=32,
     )
-    made = Model.new(config, base.tokenizer, rng=torch.Generator().manual_seed(5))
+    made = Model.from_config(config, base.tokenizer, rng=torch.Generator().manual_seed(5))
     scramble(made.module)
-    pooling = Pooling(modes=("mean",), normalize=True, limit=20)
+    pooling = Pooling(modes=("mean",), normalize=True, max_seq_length=20)
     return Model(module=made.module, tokenizer=made.tokenizer, config=config, pooling=pooling).save(
         tmp_path_factory.mktemp("models") / "embedder"
     )
@@ -154,7 +154,7 @@ def modern(teacher, tmp_path_factory):
         max_positions=32,
         window_size=8,
     )
-    made = Model.new(config, words, ("mlm",), rng=torch.Generator().manual_seed(5))
+    made = Model.from_config(config, words, ("mlm",), rng=torch.Generator().manual_seed(5))
     scramble(made.module)
     return made.save(tmp_path_factory.mktemp("models") / "modern")
 
@@ -281,7 +281,7 @@ def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
     model, base = cloze.load(tmp_path / "m"), cloze.load(embedder)
-    assert (model.pooling, model.limit, model.task_heads) == (base.pooling, 20, ())
+    assert (model.pooling, model.max_length, model.task_heads) == (base.pooling, 20, ())
     texts = ["the cat sat on the mat.", "a dog ran from a tree."]
     ours, theirs = cloze.embed(model, texts), cloze.embed(base, texts)
     assert np.linalg.norm(ours, axis=1) == pytest.approx(1, abs=1e-5)

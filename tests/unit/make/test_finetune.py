@@ -140,7 +140,7 @@ def test_answers_are_learned(base, tmp_path):
     assert ended.metric == "f1"
     assert ended.score > 0.9
     model = cloze.load(tmp_path / "m")
-    assert model.task.none
+    assert model.task.allow_no_answer
     assert model.task.threshold != 0.0  # chosen on the dev data
     assert cloze.answer(model, "c", "b c d e f g").text == "c"
     assert cloze.answer(model, "h", "b c d e f g").text == ""
