@@ -12,6 +12,7 @@ from torch import nn
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.word2vec import make_vector_model
 from cloze.errors import ClozeError
+from cloze.metrics.names import METRICS
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.models.word2vec import WordVectors
@@ -60,6 +61,14 @@ def check_mentions(text: str, *names) -> None:
     plain = " ".join(text.replace("│", " ").split())
     for name in _flat(names):
         assert mentions(plain, name), f"{name!r} is not mentioned in: {plain}"
+
+
+def check_scores(output: str, *metrics: str) -> None:
+    """The table that a run prints has a row with a number for each of these metrics."""
+    rows = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
+    for name in metrics:
+        label = METRICS[name].result or METRICS[name].label
+        assert re.match(r"\d", rows.get(label, "")), f"no value of {label!r} in {rows}"
 
 
 class Mentions:

@@ -130,11 +130,6 @@ def check_fields(config: "DataclassInstance") -> None:
         _check(name, hint, getattr(config, name), ())
 
 
-def check_choices(config: "DataclassInstance") -> None:
-    """The same, for classes that do not inherit from `Config` yet."""
-    check_fields(config)
-
-
 def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
     """What the fields of a configuration declare, by name."""
     hints, found = _hints(cls), {}

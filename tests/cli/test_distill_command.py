@@ -8,7 +8,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.models.configs.bert import BertConfig
-from helpers import check_mentions, scramble
+from helpers import check_mentions, check_scores, scramble
 
 SMALL = ["--max-length=16", "--batch-tokens=128", "--threads=1", "--workers=1", "--device=cpu"]
 SMALL += ["--set=data.hold_out=0.2", "--set=run.log_every=1"]
@@ -46,7 +46,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     flags = ["--num-layers", "2", "--temperature", "3", "--lr", "0.001"]
     ran = run("distill", teacher, text, "--out", out, "--steps", "4", *flags, *SMALL)
     assert ran.returncode == 0, ran.stderr
-    check_mentions(ran.stdout, "teacher", "cosine")
+    check_scores(ran.stdout, "mlm_accuracy", "unigram_accuracy", "teacher_accuracy", "cosine_loss")
     made = cloze.recipe(out / "recipe.toml")
     assert made.distill is not None
     assert (made.distill.num_layers, made.distill.temperature) == (2, 3.0)

@@ -2,7 +2,8 @@
 
 import json
 
-from helpers import check_mentions
+from cloze.metrics.names import METRICS
+from helpers import check_mentions, check_scores
 
 ASKED = [
     *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--max-length=32", "--steps=6"),
@@ -24,7 +25,8 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     text.write_text("\n\n".join(stories))
     ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
     assert ran.returncode == 0, ran.stderr
-    check_mentions(ran.stdout, "loss", "perplexity")
+    check_scores(ran.stdout, "loss", "perplexity", "lm_accuracy", "unigram_accuracy")
+    check_mentions(ran.stderr, METRICS["lm_accuracy"].label)
     assert json.loads((out / "config.json").read_text())["is_decoder"] is True
 
     ran = run("fill", out, "the [MASK] sat.")

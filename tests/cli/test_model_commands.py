@@ -15,7 +15,7 @@ from cloze.checkpoint.model import Model
 from cloze.cli.app import app
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import PIECES, check_mentions, scramble, tiny_tokenizer
+from helpers import PIECES, check_mentions, check_scores, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -280,7 +280,14 @@ def test_a_broken_file(run, folder, tmp_path):
 def test_info(run, folder):
     ran = run("info", folder)
     assert ran.returncode == 0, ran.stderr
-    for fact in ("BertForPreTraining", "wordpiece", "mlm, nsp", "fill"):
+    for fact in (
+        "BertForPreTraining",
+        "num_layers 4",
+        "25 tokens",
+        "wordpiece",
+        "mlm, nsp",
+        "fill",
+    ):
         assert fact in ran.stdout
     found = json.loads(run("info", folder, "--json").stdout)
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
@@ -305,7 +312,8 @@ def test_demo(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = run("demo", "--minutes", "0.05", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
-    for fact in ("cosine", "cloze fill"):
+    check_scores(ran.stdout, "mlm_accuracy", "unigram_accuracy", "nsp_accuracy")
+    for fact in ("sentence\t", "\tbefore\tafter", "cosine", "cloze fill"):
         assert fact in ran.stdout
     assert cloze.load(tmp_path / "cloze-demo").task_heads == ("mlm", "nsp")
     page = (tmp_path / "cloze-demo" / "report.html").read_text()

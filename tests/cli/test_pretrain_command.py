@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cloze
-from helpers import check_mentions
+from helpers import check_mentions, check_scores
 
 CLOZE = [sys.executable, "-m", "cloze"]
 SMALL = [
@@ -46,7 +46,9 @@ def assert_same(one, other):
 def test_from_text_to_a_fill(run, text, tmp_path):
     ran = run("pretrain", text, "--out", tmp_path / "m", "--steps", "5", *SMALL)
     assert ran.returncode == 0, ran.stderr
-    check_mentions(ran.stderr, "tokenizer")
+    check_mentions(ran.stderr, "tokenizer", "MLM accuracy")
+    check_scores(ran.stdout, "mlm_loss", "mlm_accuracy", "unigram_accuracy")
+    check_scores(ran.stdout, "nsp_accuracy", "majority_accuracy")
     assert (tmp_path / "m" / "report.html").is_file()
     ran = run("fill", tmp_path / "m", "the [MASK] sat.", "--json")
     assert ran.returncode == 0, ran.stderr

@@ -4,6 +4,8 @@ import json
 import shutil
 
 import cloze
+from cloze.metrics.names import METRICS
+from helpers import check_mentions, check_scores
 
 ASKED = [
     *("--pairs=none", "--preset=tiny", "--vocabulary-size=120", "--max-length=32", "--steps=6"),
@@ -30,6 +32,8 @@ def test_the_pair_of_tasks_is_learned_resumed_and_filled_with(run, tmp_path):
     text.write_text("\n\n".join(stories))
     ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
     assert ran.returncode == 0, ran.stderr
+    check_scores(ran.stdout, "mlm_accuracy", "detection_accuracy", "original_accuracy")
+    check_mentions(ran.stderr, METRICS["detection_accuracy"].label)
     said = json.loads((out / "config.json").read_text())
     assert said["architectures"] == ["ModernBertForMaskedLM"]
     assert not cloze.load(out).report

@@ -28,7 +28,8 @@ def test_every_kind_is_learned_and_opens_again(
 
 
 def test_options_reach_the_verb(run, corpus: Path, tmp_path: Path) -> None:
-    options = ["--size", "900", "--cased", "--byte-fallback", "--min-count", "1", "--strip-accents"]
+    options = ["--size", "900", "--keep-case", "--byte-fallback", "--strip-accents"]
+    options += ["--min-count", "1"]
     done = run("vocabulary", corpus, "--out", tmp_path / "v", *options)
     assert done.returncode == 0, done.stderr
     assert "kind\twordpiece\n" in done.stdout
@@ -86,7 +87,7 @@ def test_bad_rows_end_it_or_are_counted(run, corpus: Path, tmp_path: Path) -> No
         (["--kind", "unigram"], 2, "unigram"),
         (["--size", "3"], 1, ("error: ", "size", "3")),
         (
-            ["--column", "x", "--kind", "word", "--byte-fallback"],
+            ["--text-column", "x", "--kind", "word", "--byte-fallback"],
             1,
             ("byte_fallback", "wordpiece"),
         ),

@@ -11,6 +11,7 @@ from cloze.checkpoint.model import Model
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
+from cloze.models.configs.roberta import RobertaConfig, XLMRobertaConfig
 from cloze.models.registry import get_family, resolve
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed
@@ -29,10 +30,17 @@ BERT_CLASSES = {
     ("span",): "BertForQuestionAnswering",
     ("choice",): "BertForMultipleChoice",
 }
-DISTIL_CLASSES = {
-    heads: name.replace("Bert", "DistilBert", 1)
-    for heads, name in BERT_CLASSES.items()
-    if "nsp" not in heads
+CLASSES = {"bert": BERT_CLASSES} | {
+    family: {
+        heads: name.replace("Bert", theirs, 1)
+        for heads, name in BERT_CLASSES.items()
+        if "nsp" not in heads
+    }
+    for family, theirs in (
+        ("distilbert", "DistilBert"),
+        ("roberta", "Roberta"),
+        ("xlm-roberta", "XLMRoberta"),
+    )
 }
 
 
@@ -54,11 +62,9 @@ def generated(number):
 
 
 CONFIGURATIONS = [
-    pytest.param("bert", number, heads, id=f"bert-{number}-{'+'.join(heads) or 'body'}")
-    for number, heads in enumerate(list(BERT_CLASSES) * 3)
-] + [
-    pytest.param("distilbert", number, heads, id=f"distilbert-{number}-{'+'.join(heads) or 'body'}")
-    for number, heads in enumerate(list(DISTIL_CLASSES) * 2)
+    pytest.param(family, number, heads, id=f"{family}-{number}-{'+'.join(heads) or 'body'}")
+    for family, times in (("bert", 3), ("distilbert", 2), ("roberta", 2), ("xlm-roberta", 1))
+    for number, heads in enumerate(list(CLASSES[family]) * times)
 ]
 
 
@@ -70,6 +76,10 @@ def our_config(family, number, heads):
         return BertConfig(
             **shape, type_vocab_size=rng.randint(1, 4), norm_eps=rng.choice([1e-12, 1e-5])
         )
+    if family == "roberta":
+        return RobertaConfig(**shape, pad_id=rng.randint(0, 3), norm_eps=rng.choice([1e-5, 1e-12]))
+    if family == "xlm-roberta":
+        return XLMRobertaConfig(**shape)
     return DistilBertConfig(**shape, sinusoidal_positions=bool(number % 2))
 
 
@@ -79,6 +89,8 @@ def batch(config, rows=3):
     lengths = [config.max_positions, 3, 1][:rows]
     ids = torch.randint(0, config.vocab_size, (rows, max(lengths)), generator=rng)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    if isinstance(config, RobertaConfig):  # the peer counts positions without padding tokens
+        ids = torch.where(ids == config.pad_id, ids + 1, ids)
     segments = getattr(config, "type_vocab_size", 0)
     types = torch.randint(0, segments, ids.shape, generator=rng) if segments else None
     return ids, mask, types
@@ -134,13 +146,12 @@ def assert_same(ours, theirs):
 
 
 def peer_class(family, heads):
-    classes = BERT_CLASSES if family == "bert" else DISTIL_CLASSES
-    return getattr(transformers, classes[heads])
+    return getattr(transformers, CLASSES[family][heads])
 
 
 def with_pooler(family, number, heads):
-    """The bare BERT comes with and without its pooler, turn by turn."""
-    return {} if family != "bert" or heads else {"pooler": number % 2 == 0}
+    """A bare body comes with and without its pooler, turn by turn."""
+    return {} if family == "distilbert" or heads else {"pooler": number % 2 == 0}
 
 
 @pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS)
@@ -177,7 +188,7 @@ def test_what_they_write_we_read(family, number, heads, tmp_path):
     assert_same(our_outputs(model.module, heads, config), their_outputs(peer, heads, config))
 
 
-@pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS[:8])
+@pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS[:8] + CONFIGURATIONS[-6:])
 def test_packed_equals_padded(family, number, heads):
     config = our_config(family, number, heads)
     module = build(config, heads, rng=torch.Generator().manual_seed(number)).eval()

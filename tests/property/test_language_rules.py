@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
+from cloze.decode.config import SamplingOptions
 from cloze.decode.language import language_model
-from cloze.decode.sampling import Sampling, filter_probabilities
+from cloze.decode.sampling import filter_probabilities
 from languages import VARIETIES, neural_model
 
 MODELS = {name: language_model(neural_model(name)) for name in VARIETIES}
@@ -32,7 +33,7 @@ def test_probabilities_sum_to_one(variety, words):
 )
 def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_p):
     scores = torch.tensor([logs]).log_softmax(-1)
-    how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    how = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
     found, ids = filter_probabilities(scores, how)
     assert found.sum().item() == pytest.approx(1, abs=1e-9)
     assert found[0, 0] > 0

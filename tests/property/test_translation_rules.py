@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.parallel_text import TranslationBatches
-from cloze.decode.beam import BeamConfig, beam_search
+from cloze.decode.beam import beam_search
+from cloze.decode.config import BeamConfig
 from cloze.metrics.bleu import TOKENIZERS, compute_bleu
 from cloze.tasks.translate import join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
@@ -76,7 +77,7 @@ class Table:
 def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
     table, search = (
         Table(seed, vocabulary, limit),
-        BeamConfig(size=100, n_best=1, length_penalty=alpha),
+        BeamConfig(beam=100, n_best=1, length_penalty=alpha),
     )
     ((found,),) = beam_search(table, 0, torch.tensor([1]), search, eos_id=0, max_lengths=[limit])
     best = max(

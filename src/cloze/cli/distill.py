@@ -10,7 +10,6 @@ from cloze.cli.training import (
     Out,
     Settings,
     Sources,
-    keep_given,
     report_usage,
     settings_to_resume,
     show_progress,
@@ -47,10 +46,10 @@ def distill(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Train a student with half of a model's layers to reproduce the model, on raw text."""
-    texts, given = inputs or [], keep_given(options)
+    texts = inputs or []
     if resume:
         moved = {} if teacher is None else {"distill.teacher": teacher}
-        changed = settings_to_resume(out, given, settings, recipe, moved=moved)
+        changed = settings_to_resume(out, options, settings, recipe, moved=moved)
         import cloze
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
@@ -63,7 +62,7 @@ def distill(
 
     with report_usage():
         made = complete_distillation(
-            recipe, teacher=teacher, options=given, settings=settings or []
+            recipe, teacher=teacher, options=options, settings=settings or []
         )
     if not texts and not made.data.sources:
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")

@@ -11,7 +11,6 @@ from cloze.cli.training import (
     Out,
     Resume,
     Settings,
-    keep_given,
     report_usage,
     settings_to_resume,
     show_progress,
@@ -68,9 +67,8 @@ def finetune(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Fine-tune a model for a task with labelled data."""
-    given = keep_given(options)
     if resume:
-        changed = settings_to_resume(out, given, settings, task, model, train, dev, recipe)
+        changed = settings_to_resume(out, options, settings, task, model, train, dev, recipe)
         import cloze
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
@@ -81,7 +79,7 @@ def finetune(
 
     with report_usage():
         made = complete_finetuning(
-            recipe, task=task, model=model, options=given, settings=settings or []
+            recipe, task=task, model=model, options=options, settings=settings or []
         )
     import cloze
 

@@ -1,4 +1,4 @@
-"""Command-line options generated from the fields of recipes.
+"""Command-line options generated from the fields of recipes and other configurations.
 
 A field's `Flag` names its option, its annotation gives the type, its `Help` the text, and the
 default recipe of the command the default. Recipes are imported when such a command is run or its
@@ -8,7 +8,7 @@ help is shown, not when the command line starts, and none of this imports torch.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -44,6 +44,12 @@ _GLUE = frozenset(
         "patience",
     ]
 )
+# The commands whose options are the fields of one configuration, not of recipes.
+CONFIGS = {
+    "vocabulary": "cloze.make.recipe.data:TokenizerOptions",
+    "translate": "cloze.decode.config:BeamConfig",
+    "generate": "cloze.decode.config:SamplingOptions",
+}
 _EXCLUDED = {"distill": frozenset({"pairs"})}  # a student learns no pairs
 _MODEL, _DATA, _TRAINING = _PANELS = ("Model", "Data", "Training")
 _PANEL_OF = {
@@ -59,7 +65,7 @@ _SHARED = frozenset({"threads"})  # declared by every command
 
 
 def add_flags(function: Callable[..., None], command: str) -> Callable[..., None]:
-    """A function whose `**options` are explicit parameters: the options of a command's recipes."""
+    """A function whose `**options` are explicit parameters; it gets those that are given."""
     signature = inspect.signature(function, eval_str=True)
     declared = [
         parameter
@@ -67,19 +73,29 @@ def add_flags(function: Callable[..., None], command: str) -> Callable[..., None
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
 
-    def call(**given: Any) -> None:  # noqa: ANN401
-        function(**given)
+    names = {parameter.name for parameter in declared}
 
-    taken = {parameter.name for parameter in declared} | _SHARED
+    def call(**values: Any) -> None:  # noqa: ANN401
+        is_given = {name: value not in (None, [], ()) for name, value in values.items()}
+        function(**{name: values[name] for name in values if name in names or is_given[name]})
+
+    taken = names | _SHARED
     generated = [one for one in make_parameters(command) if one.name not in taken]
-    call.__signature__ = signature.replace(parameters=[*declared, *generated])  # type: ignore[attr-defined]
+    if command in CONFIGS:  # they are what the command is about: before the options of all commands
+        first = [one for one in declared if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        declared = [*first, *generated, *(one for one in declared if one not in first)]
+    else:
+        declared += generated
+    call.__signature__ = signature.replace(parameters=declared)  # type: ignore[attr-defined]
     call.__doc__, call.__name__ = function.__doc__, function.__name__
     return call
 
 
 def make_parameters(command: str) -> Iterator[inspect.Parameter]:
-    """One parameter for each option of the recipes of a command, sorted by panels."""
+    """One parameter for each generated option of a command, sorted by the panels of the help."""
     found = [_parameter(name, fields, command) for name, fields in collect_options(command).items()]
+    if command in CONFIGS:
+        return (parameter for _, parameter in found)
     return (parameter for _, parameter in sorted(found, key=lambda one: _PANELS.index(one[0])))
 
 
@@ -94,7 +110,7 @@ def _parameter(
         first.info.flag.name,
         metavar=first.info.flag.metavar,
         help=describe(fields, command),
-        rich_help_panel=panel,
+        rich_help_panel=None if command in CONFIGS else panel,
     )
     return panel, inspect.Parameter(
         name,
@@ -105,7 +121,7 @@ def _parameter(
 
 
 class OptionField(NamedTuple):
-    """The field of a recipe class that an option sets."""
+    """The field of a recipe or another configuration that an option sets."""
 
     cls: type[Any]
     path: str
@@ -113,12 +129,17 @@ class OptionField(NamedTuple):
 
 
 def collect_options(command: str) -> dict[str, list[OptionField]]:
-    """The options of a command, each with its field in every recipe class that has it."""
+    """The options of a command, each with its field in every class that has it."""
     from cloze.make.recipe.complete import CLASSES
     from cloze.make.recipe.finetune import FinetuneRecipe
     from cloze.make.recipe.options import find_options
+    from cloze.models.registry import resolve
 
-    classes = (FinetuneRecipe,) if command == "glue" else CLASSES[command]  # type: ignore[index]
+    classes: tuple[type[Any], ...]
+    if command in CONFIGS:
+        classes = (resolve(CONFIGS[command]),)
+    else:
+        classes = (FinetuneRecipe,) if command == "glue" else CLASSES[command]  # type: ignore[index]
     found: dict[str, list[OptionField]] = {}
     for cls in classes:
         for name, (path, info) in find_options(cls).items():
@@ -137,7 +158,7 @@ def describe(fields: list[OptionField], command: str) -> str:
     text, whose = info.help or path, _owners(fields, command)
     if whose:
         text = f"{whose}: {text[0].lower()}{text[1:]}"
-    recipes = DEFAULT_RECIPES.get(whose, DEFAULT_RECIPES[command])
+    recipes = DEFAULT_RECIPES.get(whose) or DEFAULT_RECIPES.get(command, {})
     if "(default" not in text and (default := _default(path, info, recipes)):
         text += f" (default {default})"
     return text + "."
@@ -167,6 +188,8 @@ def _default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
     """The value in the default recipes; where it depends on the recipe, all of them."""
     from cloze.make.recipe.complete import read_values
 
+    if not recipes:
+        return _format(info.default)
     values = {
         whose: _format(_lookup(read_values(name), path, info.default))
         for name, whose in recipes.items()
@@ -194,6 +217,9 @@ def _format(value: object) -> str:
 def _parameter_type(infos: "list[FieldInfo]") -> Any:  # noqa: ANN401
     """The type of an option: a number with a fraction if any of its fields takes one."""
     hints = {info.hint for info in infos}
+    if all(get_origin(hint) is Literal for hint in hints):
+        choices = dict.fromkeys(choice for info in infos for choice in get_args(info.hint))
+        return Literal[tuple(choices)] | None
     for kind in (float, int, bool):
         if kind in hints:
             return kind | None

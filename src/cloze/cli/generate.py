@@ -22,7 +22,7 @@ from cloze.cli.outcomes import Outcomes
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cloze.data.sources import Row
 
@@ -37,20 +37,6 @@ def generate(
     samples: Annotated[
         int, typer.Option(metavar="N", help="Number of continuations per text.")
     ] = 1,
-    temperature: Annotated[
-        float,
-        typer.Option(metavar="X", help="Sampling temperature; lower is less random, 0 is greedy."),
-    ] = 1.0,
-    top_k: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Sample from the K most probable tokens (default: all)."),
-    ] = None,
-    top_p: Annotated[
-        float,
-        typer.Option(
-            metavar="P", help="Sample from the most probable tokens whose probabilities sum to P."
-        ),
-    ] = 1.0,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Always take the most probable token.")
     ] = False,
@@ -64,10 +50,12 @@ def generate(
     dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
+    **options: Any,  # noqa: ANN401
 ) -> None:
     """Continue a text with a language model."""
     if greedy:
-        _check_greedy(temperature, top_k, top_p)
+        _check_greedy(options)
+        options["temperature"] = 0.0
     outcomes = Outcomes("texts", skip_bad=False)
     inputs = read_inputs(texts, files, text_column)
 
@@ -81,29 +69,25 @@ def generate(
         open_language_model(opened, "generate"),
         max_new_tokens=max_new_tokens,
         samples=samples,
-        temperature=0.0 if greedy else temperature,
-        top_k=top_k,
-        top_p=top_p,
+        **options,
         stop=stop,
         seed=seed,
     )
 
-    def generate_all(rows: "Sequence[Row]", **_: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return run([row.text for row in rows])
+    def generate_all(rows: "Sequence[Row]", **others: Any) -> "Sequence[Any]":  # noqa: ANN401
+        return run([row.text for row in rows], **others)
 
     with outcomes.predict(generate_all, inputs, ["text"], quiet=quiet) as results:
         (print_json_lines if as_json else print_generate)(results)
 
 
-def _check_greedy(temperature: float, top_k: int | None, top_p: float) -> None:
+def _check_greedy(options: "Mapping[str, Any]") -> None:
     """Reject sampling options with --greedy, which does not sample; temperature 0 is the same."""
-    given = {
-        "temperature": temperature not in (0.0, 1.0),
-        "top-k": top_k is not None,
-        "top-p": top_p != 1.0,
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        raise InputError(
-            f"--{name} has no effect with --greedy, which does not sample",
-            fix=f"leave out --greedy or --{name}",
-        )
+    without_effect = {"temperature": (0.0, 1.0), "top_p": (1.0,)}
+    for name, value in options.items():
+        if value not in without_effect.get(name, ()):
+            flag = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{flag} has no effect with --greedy, which does not sample",
+                fix=f"leave out --greedy or {flag}",
+            )

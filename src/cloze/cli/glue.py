@@ -11,7 +11,7 @@ import typer
 
 from cloze.cli.common import Force, Json, Quiet
 from cloze.cli.format import print_json, print_table
-from cloze.cli.training import Settings, display_steps, keep_given, log_to_stderr, report_usage
+from cloze.cli.training import Settings, display_steps, log_to_stderr, report_usage
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
@@ -58,7 +58,7 @@ def glue(
 
     with report_usage():
         made = complete_finetuning(
-            recipe, task="classify", options=keep_given(options), settings=settings or []
+            recipe, task="classify", options=options, settings=settings or []
         )
     import cloze
     from cloze.train.fit import Callbacks, exit_status

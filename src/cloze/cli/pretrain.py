@@ -13,7 +13,6 @@ from cloze.cli.training import (
     Resume,
     Settings,
     Sources,
-    keep_given,
     report_usage,
     settings_to_resume,
     show_progress,
@@ -60,9 +59,9 @@ def pretrain(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Pre-train a BERT, or a model of another family, on your own text, in the time you have."""
-    texts, given = inputs or [], keep_given(options)
+    texts = inputs or []
     if resume:
-        changed = settings_to_resume(out, given, settings, recipe, family)
+        changed = settings_to_resume(out, options, settings, recipe, family)
         import cloze
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
@@ -76,7 +75,7 @@ def pretrain(
         made = complete_pretraining(
             recipe,
             family=family,
-            options={**given, "threads": threads},
+            options={**options, "threads": threads},
             settings=settings or [],
         )
     if plan and not isinstance(made, PretrainRecipe):

@@ -49,8 +49,8 @@ def suggest(
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
     language_model = open_language_model(opened, "suggest")
 
-    def suggest_all(rows: "Sequence[Row]", **_: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return suggest(language_model, [row.text for row in rows], top=top)
+    def suggest_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
+        return suggest(language_model, [row.text for row in rows], top=top, **options)
 
     with outcomes.predict(suggest_all, inputs, ["text"], quiet=quiet) as results:
         (print_json_lines if as_json else print_suggest)(results)

@@ -30,11 +30,6 @@ Settings = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
 
 
-def keep_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given on the command line."""
-    return {name: value for name, value in options.items() if value not in (None, [], ())}
-
-
 @contextmanager
 def report_usage() -> Iterator[None]:
     """Report an option that the family or the task does not have as bad usage."""

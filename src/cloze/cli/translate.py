@@ -1,7 +1,7 @@
 """`cloze translate`: translate sentences."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,23 +29,11 @@ def translate(
     model: ModelFolder,
     texts: Texts = None,
     *,
-    beam: Annotated[
-        int, typer.Option(metavar="N", help="Number of hypotheses of the beam search; 1 is greedy.")
-    ] = 4,
-    n_best: Annotated[
-        int, typer.Option(metavar="N", help="Number of translations to show, at most the beam.")
-    ] = 1,
-    length_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Length-penalty strength (0 disables it).")
-    ] = 0.6,
-    length_normalization: Annotated[
-        str, typer.Option(metavar="NAME", help="Form of the length penalty: wu or average.")
-    ] = "wu",
-    no_repeat_ngram_size: Annotated[
-        int, typer.Option(metavar="N", help="No n-gram of this size occurs twice (0 allows all).")
-    ] = 0,
     max_length_ratio: Annotated[
-        float, typer.Option(metavar="X", help="Maximum output tokens per source token.")
+        float,
+        typer.Option(
+            metavar="X", help="Maximum number of output tokens per source token, plus 10."
+        ),
     ] = 2.0,
     truncation: Annotated[
         str | None,
@@ -79,6 +67,7 @@ def translate(
     dtype: Dtype = "float32",
     as_json: Json = False,
     quiet: Quiet = False,
+    **options: Any,  # noqa: ANN401
 ) -> None:
     """Translate sentences, one line of output per line of input."""
     inputs = [] if file and not texts else read_inputs(texts)
@@ -102,11 +91,7 @@ def translate(
         found = translate(
             opened,
             [row.text for row in rows],
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            length_normalization=length_normalization,
-            no_repeat_ngram_size=no_repeat_ngram_size,
+            **options,
             max_length_ratio=max_length_ratio,
             align=align is not None,
             truncation=truncation,
@@ -118,7 +103,7 @@ def translate(
     if out is not None:
         write_text(out, "".join(f"{join_lines(one.text)}\n" for one in found))
     else:
-        _print(found, errors, as_json=as_json, table=n_best > 1)
+        _print(found, errors, as_json=as_json, table=options.get("n_best", 1) > 1)
     for n, one in enumerate(found):
         outcomes.add(errors.get(n), one.truncated)
     if out is not None:

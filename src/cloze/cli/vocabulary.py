@@ -1,30 +1,12 @@
-"""`cloze vocabulary`: learn a tokenizer from running text."""
+"""`cloze vocabulary`: train a tokenizer on text."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.common import (
-    Force,
-    Json,
-    Quiet,
-    SkipBad,
-    Skipped,
-    TextColumn,
-    progress,
-)
+from cloze.cli.common import Force, Json, Quiet, SkipBad, Skipped, TextColumn, progress
 from cloze.cli.format import print_json, print_table
-
-
-class Kind(StrEnum):
-    """What the pieces are."""
-
-    wordpiece = "wordpiece"
-    bpe = "bpe"
-    word = "word"
-    char = "char"
 
 
 def vocabulary(
@@ -35,38 +17,17 @@ def vocabulary(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to save it.")],
-    kind: Annotated[
-        Kind, typer.Option(metavar="KIND", help="wordpiece, bpe, word or char.")
-    ] = Kind.wordpiece,
-    size: Annotated[
-        int, typer.Option(metavar="N", help="Pieces, special tokens included.")
-    ] = 30_000,
-    cased: Annotated[
-        bool | None,
-        typer.Option("--cased/--uncased", help="Default: bpe and char cased, others not."),
-    ] = None,
-    strip_accents: Annotated[
-        bool | None,
-        typer.Option("--strip-accents/--keep-accents", help="Default: as --cased/--uncased."),
-    ] = None,
-    chinese: Annotated[
-        bool,
-        typer.Option("--chinese/--no-chinese", help="Every ideograph is a word of its own."),
-    ] = True,
-    byte_fallback: Annotated[
-        bool, typer.Option("--byte-fallback", help="Spell rare characters in bytes, not [UNK].")
-    ] = False,
-    min_count: Annotated[int, typer.Option(metavar="N", help="Leave out what is rarer.")] = 2,
-    column: TextColumn = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to save the tokenizer in.")],
+    text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    **options: Any,  # noqa: ANN401
 ) -> None:
-    """Learn a vocabulary from text.
+    """Train a tokenizer on text, and save it in a folder.
 
-    Reads txt, jsonl, csv, tsv and parquet, each also packed as gz, xz, bz2 or zst.
+    Reads txt, jsonl, csv, tsv and parquet, also compressed (gz, xz, bz2, zst).
     """
     from cloze.make.vocabulary import vocabulary
 
@@ -75,17 +36,11 @@ def vocabulary(
         tokenizer = vocabulary(
             inputs,
             out=out,
-            kind=kind,
-            size=size,
-            lowercase=None if cased is None else not cased,
-            strip_accents=strip_accents,
-            chinese=chinese,
-            byte_fallback=byte_fallback,
-            min_count=min_count,
-            column=column,
+            text_column=text_column,
             on_error=skipped if skip_bad else "raise",
             force=force,
             progress=show,
+            **options,
         )
     skipped.print_count()
     summary = {

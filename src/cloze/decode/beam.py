@@ -6,37 +6,13 @@ n sentences, k hypotheses of each, t tokens, v vocabulary. The rows of a sentenc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from cloze.config import check_choices, in_range, number
-from cloze.decode.core import LENGTH_NORMALIZATIONS, Hypothesis, IncrementalDecoder, S
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeamConfig:
-    """Options of beam search."""
-
-    size: int = 4
-    n_best: int = 1  # hypotheses to return, at most `size`
-    length_normalization: Literal["wu", "average"] = "wu"
-    length_penalty: float = 0.6  # exponent α of the length normalization; 0: none
-    no_repeat_ngram_size: int = 0  # no n-gram of this length occurs twice; 0: repetition is allowed
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        in_range("beam", self.size, 1, 1024)
-        in_range("best", self.n_best, 1, self.size)
-        number("alpha", self.length_penalty, 0.0, 10.0)
-        in_range("no_repeat", self.no_repeat_ngram_size, 0, 1024)
-
-    def score(self, log_probability: float, length: int) -> float:
-        """The score of a hypothesis with this many tokens, eos included."""
-        return log_probability / LENGTH_NORMALIZATIONS[self.length_normalization](
-            length, self.length_penalty
-        )
+from cloze.config import in_range
+from cloze.decode.config import BeamConfig
+from cloze.decode.core import Hypothesis, IncrementalDecoder, S
 
 
 @torch.no_grad()
@@ -74,7 +50,7 @@ def beam_search(
         if config.no_repeat_ngram_size:
             log_probs = _ban_repeated_ngrams(log_probs, generated, config.no_repeat_ngram_size)
         candidates = totals[..., None] + log_probs.unflatten(0, totals.shape)  # n k v
-        top = candidates.flatten(1).topk(min(2 * config.size, candidates[0].numel()))
+        top = candidates.flatten(1).topk(min(2 * config.beam, candidates[0].numel()))
         parents = top.indices // log_probs.shape[-1]
         parents += torch.arange(len(active), device=device)[:, None] * totals.shape[1]
         ids = top.indices % log_probs.shape[-1]
@@ -91,7 +67,7 @@ def beam_search(
             values, rows, next_ids = zip(*continued, strict=True)
             indices = torch.tensor(rows, device=device)
             tokens = torch.tensor(next_ids, device=device)
-            totals = candidates.new_tensor(values).unflatten(0, (len(active), config.size))
+            totals = candidates.new_tensor(values).unflatten(0, (len(active), config.beam))
             generated = torch.cat([generated[indices], tokens[:, None]], 1)
             state = decoder.reorder(state, indices)
     return [sentence.rank(config) for sentence in sentences]
@@ -117,15 +93,15 @@ class _Beam:
         self.length += 1
         alive: list[_Expansion] = []
         for rank, (value, row, token) in enumerate(expansions):
-            if value == -math.inf or len(alive) == config.size:
+            if value == -math.inf or len(alive) == config.beam:
                 break
             if token != eos_id:
                 alive.append((value, row, token))
-            elif rank < config.size:
+            elif rank < config.beam:
                 self.finished.append(
                     self._make_hypothesis(generated[row].tolist(), value, config, finished=True)
                 )
-        self.finished = _best(self.finished, config.size)
+        self.finished = _best(self.finished, config.beam)
         if self.length == self.max_length:
             self.unfinished = [
                 self._make_hypothesis(
@@ -136,14 +112,14 @@ class _Beam:
             return []
         if not alive or self._is_done(alive[0][0], config):
             return []
-        missing = config.size - len(alive)  # a small vocabulary, or most tokens are banned
+        missing = config.beam - len(alive)  # a small vocabulary, or most tokens are banned
         return alive + [(-math.inf, alive[0][1], alive[0][2])] * missing
 
     def rank(self, config: BeamConfig) -> list[Hypothesis]:
-        return [*self.finished, *_best(self.unfinished, config.size)][: config.n_best]
+        return [*self.finished, *_best(self.unfinished, config.beam)][: config.n_best]
 
     def _is_done(self, best: float, config: BeamConfig) -> bool:
-        full = len(self.finished) == config.size
+        full = len(self.finished) == config.beam
         return full and config.score(best, self.length + 1) <= self.finished[-1].score
 
     def _make_hypothesis(

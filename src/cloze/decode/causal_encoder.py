@@ -1,11 +1,12 @@
 """A causal encoder (`is_decoder`) as a language model.
 
 Its masked-LM head predicts the next token (`objectives/left_to_right.py`).
-n tokens of a packed batch, m of them scored, d width, v vocabulary.
+b rows, t tokens, k cached tokens; n tokens of a packed batch, m of them scored; d width,
+v vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice
 from typing import TypeAlias
@@ -13,11 +14,13 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from cloze.data.batch import batch_by_tokens
 from cloze.errors import InputError
 from cloze.models.language import LoadedModel, batches
+from cloze.nn.attention import KVCache
+from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode, log_softmax
 
@@ -25,6 +28,15 @@ BATCH_TOKENS = 2048
 _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
 Floats: TypeAlias = NDArray[np.float32]
 Window: TypeAlias = tuple[list[int], int]  # ids, and the index of the first one to score
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalEncoderState:
+    """The tokens of each row so far and, while every row fits into the model, their KV cache."""
+
+    contexts: tuple[tuple[int, ...], ...]  # b
+    caches: tuple[KVCache, ...] = ()  # by layer, b k h d; empty: nothing is cached
+    mask: Tensor | None = None  # b k, False where a row is padded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +58,11 @@ class CausalEncoder:
     @property
     def module(self) -> nn.Module:
         return self.model.module
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
 
     @cached_property
     def vocabulary(self) -> Sequence[str]:
@@ -74,17 +91,109 @@ class CausalEncoder:
         inside = [id_ for id_ in ids if id_ not in (self.bos_id, self.eos_id)]
         return self.model.tokenizer.decode(inside, skip_special_tokens=False)
 
-    @torch.inference_mode()
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every token, v; −∞ for special tokens other than eos."""
-        room, module = self.model.max_length - 1, self.model.module
-        ids = torch.tensor([[self.bos_id, *context[1:][-room:]]], device=self.model.device)
-        with eval_mode(module):
-            logits = module.logits("mlm", module(ids)[0, -1:])[0]
-        log_probs = log_softmax(logits)[: self.model.tokenizer.vocab_size]
+        log_probs, _ = self.step(*self.start([context]))
+        return log_probs[0].cpu().numpy()
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, CausalEncoderState]:
+        """The last token of each prompt (b), and the tokens before it, which are not read yet."""
+        tokens = torch.tensor([prompt[-1] for prompt in prompts], device=self.device)
+        return tokens, CausalEncoderState(contexts=tuple(tuple(one[:-1]) for one in prompts))
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
+        """Log-probabilities of the next token (b v) after one more token of each row (b).
+
+        The first step reads the prompts, later ones the new tokens alone. If a row is longer than
+        the model's maximum, positions shift with every token, and each step reads all rows again.
+        """
+        contexts = tuple(
+            (*context, token)
+            for context, token in zip(state.contexts, tokens.tolist(), strict=True)
+        )
+        state = replace(state, contexts=contexts)
+        with eval_mode(self.module):
+            if max(map(len, contexts)) > self.model.max_length:
+                state = CausalEncoderState(contexts=contexts)
+                hidden = self._read_windows(contexts)
+            elif state.caches:
+                hidden, state = self._read_tokens(tokens, state)
+            else:
+                hidden, state = self._read_contexts(state)
+            logits = self.model.module.logits("mlm", hidden)
+        log_probs = log_softmax(logits)[:, : self.model.tokenizer.vocab_size]
         banned = self.model.tokenizer.special_ids - {self.eos_id, self.unk_id}
-        log_probs[sorted(banned)] = -torch.inf
-        return log_probs.cpu().numpy()  # v
+        log_probs[:, sorted(banned)] = -torch.inf
+        return log_probs, state
+
+    def reorder(self, state: CausalEncoderState, indices: Tensor) -> CausalEncoderState:
+        """The state of the rows at `indices`."""
+        return CausalEncoderState(
+            contexts=tuple(state.contexts[row] for row in indices.tolist()),
+            caches=tuple(cache.reorder(indices) for cache in state.caches),
+            mask=None if state.mask is None else state.mask[indices],
+        )
+
+    def _read_contexts(self, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
+        """The last layer at the end of each context (b d), and a cache of all tokens.
+
+        Contexts are padded on the right, where causal attention never looks. Rows with the same
+        context, such as several samples of a prompt, are computed once.
+        """
+        numbers = {context: n for n, context in enumerate(dict.fromkeys(state.contexts))}
+        lengths = torch.tensor([len(context) for context in numbers], device=self.device)
+        longest = int(lengths.max())
+        ids = torch.tensor(
+            [[*context, *[self.eos_id] * (longest - len(context))] for context in numbers],
+            device=self.device,
+        )
+        module = self.model.module
+        caches = tuple(KVCache() for _ in module.blocks)
+        hidden = self._run_blocks(module.embeddings(ids), module.make_context(ids, None), caches)
+        last = hidden[torch.arange(len(ids), device=self.device), lengths - 1]
+        mask = torch.arange(longest, device=self.device) < lengths[:, None]
+        rows = torch.tensor([numbers[context] for context in state.contexts], device=self.device)
+        caches = tuple(cache.reorder(rows) for cache in caches)
+        return last[rows], replace(state, caches=caches, mask=mask[rows])
+
+    def _read_tokens(
+        self, tokens: Tensor, state: CausalEncoderState
+    ) -> tuple[Tensor, CausalEncoderState]:
+        """The last layer at one more token of each row (b d), and the cache with that token."""
+        assert state.mask is not None
+        mask = torch.cat([state.mask, state.mask.new_ones(len(tokens), 1)], 1)
+        position_ids = torch.tensor(
+            [[len(context) - 1] for context in state.contexts], device=self.device
+        )
+        context = AttentionContext(
+            mask, max_seqlen=mask.shape[1], device=self.device, position_ids=position_ids
+        )
+        caches = tuple(replace(cache) for cache in state.caches)  # the state itself is not changed
+        x = self.model.module.embeddings(tokens[:, None], None, position_ids)  # b 1 d
+        hidden = self._run_blocks(x, context, caches)
+        return hidden[:, 0], replace(state, caches=caches, mask=mask)
+
+    def _run_blocks(
+        self, x: Tensor, context: AttentionContext, caches: Sequence[KVCache]
+    ) -> Tensor:
+        for block, cache in zip(self.model.module.blocks, caches, strict=True):
+            x = block(x, context, cache)
+        hidden: Tensor = self.model.module.norm(x)
+        return hidden
+
+    def _read_windows(self, contexts: Sequence[Sequence[int]]) -> Tensor:
+        """The last layer at the end of each context (b d), of which the model reads the end."""
+        room = self.model.max_length - 1
+        windows = [[self.bos_id, *context[1:][-room:]] for context in contexts]
+        lengths = [len(ids) for ids in windows]
+        hidden: dict[int, Tensor] = {}
+        for numbers in batch_by_tokens(lengths, BATCH_TOKENS):
+            flat = torch.tensor([id_ for n in numbers for id_ in windows[n]], device=self.device)
+            layout = Packed.from_lengths((lengths[n] for n in numbers), self.device)
+            ends = torch.tensor([lengths[n] for n in numbers], device=self.device).cumsum(0) - 1
+            hidden.update(zip(numbers, self.model.module(flat, layout)[ends], strict=True))
+        return torch.stack([hidden[n] for n in range(len(windows))])
 
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
         """For each sequence log p of every token but the first."""
@@ -138,7 +247,7 @@ def make_causal_encoder(model: LoadedModel) -> CausalEncoder:
         raise InputError(
             f"this model cannot predict the next token: {why}",
             fix="use a language model: one trained with cloze pretrain --family ngram, nnlm or "
-            "lstm, or a BERT with --set objective.kind=left-to-right --pairs none",
+            "lstm, or a BERT with --set objective.kind=causal --pairs none",
         )
     bos_id, eos_id = model.tokenizer.cls_id, model.tokenizer.sep_id
     if bos_id is None or eos_id is None:

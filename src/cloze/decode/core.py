@@ -1,6 +1,6 @@
 """What search and sampling share: the interface of a decoder, and the hypotheses they return."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -24,6 +24,17 @@ class IncrementalDecoder(Protocol[S]):
         ...
 
 
+class PromptDecoder(IncrementalDecoder[S], Protocol[S]):
+    """A language model as a decoder; prompts of different lengths are decoded together."""
+
+    def start(self, prompts: Sequence[Sequence[int]], /) -> tuple[Tensor, S]:
+        """The last token of each prompt (b), and the state after the tokens before it.
+
+        `step(*start(prompts))` gives the log-probabilities of the token after each prompt.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
     """A generated sequence."""
@@ -32,17 +43,3 @@ class Hypothesis:
     score: float  # the log-probability divided by the length normalization, by which beams rank
     log_probability: float  # of the tokens, and of eos if it was generated
     finished: bool  # False: it reached the maximum length without eos
-
-
-def average(length: int, alpha: float) -> float:
-    """length^α; with α = 1 the score is the mean over the tokens."""
-    return float(length**alpha)
-
-
-def wu(length: int, alpha: float) -> float:
-    """((5 + length) / 6)^α.  Wu et al. 2016, eq. 14."""
-    return float(((5 + length) / 6) ** alpha)
-
-
-LENGTH_NORMALIZATIONS: dict[str, Callable[[int, float], float]] = {"wu": wu, "average": average}
-"""What log-probabilities are divided by, so that short hypotheses have no advantage."""

@@ -4,7 +4,8 @@ b rows, t tokens, n order, v vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,23 +24,38 @@ _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in me
 
 
 class NeuralLanguageModel(WordLanguageModel):
-    """A module with `compute_state`, `step` and `reorder` as a `LanguageModel`."""
+    """Base class: a module with `step` and `reorder` as a `LanguageModel` and `PromptDecoder`."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.tokenizer)
         self.model = model
         self.kind = model.config.family
         self.module = model.module
-        self.stepper = model.module
         self.device: torch.device = model.device
 
     @torch.inference_mode()
     def next_log_probs(self, context: Sequence[int]) -> Floats:
         """Log p(w | context) for every token, v."""
-        ids = torch.tensor([list(context)], device=self.device)
-        state = self.module.compute_state(ids[:, :-1])
-        log_probs, _ = self.module.step(ids[:, -1], state)
+        log_probs, _ = self.step(*self.start([context]))
         return log_probs[0].cpu().numpy()
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Any]:
+        """The last token of each prompt (b), and the state after the tokens before it."""
+        tokens = torch.tensor([prompt[-1] for prompt in prompts], device=self.device)
+        return tokens, self._compute_state([prompt[:-1] for prompt in prompts])
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401
+        """Log-probabilities of the next token (b v) after one more token of each row (b)."""
+        log_probs, state = self.module.step(tokens, state)
+        return log_probs, state
+
+    def reorder(self, state: Any, indices: Tensor) -> Any:  # noqa: ANN401
+        """The state of the rows at `indices`."""
+        return self.module.reorder(state, indices)
+
+    def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> Any:  # noqa: ANN401
+        """The state after each prefix, which may have any length."""
+        raise NotImplementedError
 
     def _to_tensor(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)
@@ -47,6 +63,13 @@ class NeuralLanguageModel(WordLanguageModel):
 
 class NNLMLanguageModel(NeuralLanguageModel):
     """An NNLM; every sentence starts with its begin symbol and is scored alone."""
+
+    def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
+        context_size = self.model.config.order - 1
+        padding = [self.module.config.bos_id] * context_size
+        rows = [[*padding, *prefix[-context_size:]][-context_size:] for prefix in prefixes]
+        state: Tensor = self.module.compute_state(torch.tensor(rows, device=self.device))
+        return state
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
@@ -74,6 +97,22 @@ class LSTMLanguageModel(NeuralLanguageModel):
     """
 
     bos_id = EOS
+
+    def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> State:
+        """Without padding: prefixes that are read completely leave the batch, shortest first."""
+        order = sorted(range(len(prefixes)), key=lambda n: len(prefixes[n]))
+        state, states, start, rest = self.module.init_state(len(order)), [], 0, order
+        for length, group in groupby(order, key=lambda n: len(prefixes[n])):
+            if length > start:
+                ids = torch.tensor([prefixes[n][start:length] for n in rest], device=self.device)
+                _, state = self.module(ids, state)
+            done, rows = len(list(group)), torch.arange(len(rest), device=self.device)
+            states.append(self.module.reorder(state, rows[:done]))
+            state, start, rest = self.module.reorder(state, rows[done:]), length, rest[done:]
+        joined = tuple(torch.cat(parts, 1) for parts in zip(*states, strict=True))  # l b d
+        inverse = torch.tensor(order, device=self.device).argsort()
+        reordered: State = self.module.reorder(joined, inverse)
+        return reordered
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
-from cloze.data.sources import Row, Source, check_rereadable, read_rows
+from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import check_output_path
 from cloze.make.recipe.language_models import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
-from cloze.make.sources import name_sources, resolve_sources
+from cloze.make.sources import iter_texts, name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
 from cloze.models.language import Vocabulary
 from cloze.progress import ProgressCallback
@@ -101,7 +101,8 @@ def train_ngram(
     target = check_output_path(out, force)
 
     def texts() -> Iterator[str]:
-        return _texts(read_rows(sources, column=column), progress)
+        rows = read_rows(sources, column=column)
+        return (text for text in iter_texts(rows, progress) if text.strip())
 
     with lock_folder(target):
         if tokenizer is None:
@@ -149,13 +150,3 @@ def train_lm_tokenizer(
 def _sentences(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[list[int]]:
     while batch := list(islice(texts, _BATCH)):
         yield from filter(None, vocabulary.encode(batch))
-
-
-def _texts(stream: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
-    size = 0
-    for number, row in enumerate(stream, 1):
-        size += len(row.text)
-        if progress and number % _BATCH == 0:
-            progress("million characters read", size // 10**6, None)
-        if row.text.strip():
-            yield row.text

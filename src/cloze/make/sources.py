@@ -2,14 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cloze.data.sources import Source, as_list, is_stream
+from cloze.data.sources import Row, Source, as_list, is_stream
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path, expand_user
+from cloze.progress import ProgressCallback
 
 UNNAMED = "<objects in Python>"  # data or a model that a recipe cannot name
+_REPORT_EVERY = 10_000  # rows
 
 
 def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
@@ -34,6 +36,16 @@ def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given
     if not isinstance(source, str | os.PathLike):
         return UNNAMED
     return "-" if is_stream(source) else absolute_path(source)
+
+
+def iter_texts(rows: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
+    """The texts of rows; `progress` is told how much has been read."""
+    size = 0
+    for number, row in enumerate(rows, 1):
+        size += len(row.text) if row.text.isascii() else len(row.text.encode())
+        if progress and number % _REPORT_EVERY == 0:
+            progress("megabytes read", size // 10**6, None)
+        yield row.text
 
 
 def resolve_model_name(model: PathLike) -> str:

@@ -1,23 +1,22 @@
-"""`vocabulary`: running text to a tokenizer."""
+"""`vocabulary`: text to a tokenizer."""
 
-from collections.abc import Callable, Iterable, Iterator
-from os import PathLike
+from collections.abc import Callable
 from typing import Literal
 
-from cloze.data.sources import Row, Source, read_rows
+from cloze.data.sources import Source, read_rows
 from cloze.errors import InputError
-from cloze.files import check_output_path
+from cloze.files import PathLike, check_output_path
+from cloze.make.recipe.data import TokenizerOptions
+from cloze.make.sources import iter_texts
 from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
-
-_REPORT = 10_000  # rows between two calls of `progress`
 
 
 def vocabulary(
     sources: Source | list[Source],
     *,
-    out: str | PathLike[str] | None = None,
+    out: PathLike | None = None,
     kind: str = "wordpiece",
     size: int = 30_000,
     lowercase: bool | None = None,
@@ -25,49 +24,50 @@ def vocabulary(
     chinese: bool = True,
     byte_fallback: bool = False,
     min_count: int = 2,
-    column: str | None = None,
+    text_column: str | None = None,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Tokenizer:
-    """Learn a vocabulary from files, folders, globs or data sets, and save it in a folder.
+    """Train a tokenizer on files, folders, globs or datasets, and save it in a folder.
 
     Args:
         sources: what `cloze.data.sources.read_rows` reads.
-        out: the folder to save in; nothing is written without one.
+        out: the folder to save in (default: nothing is saved).
         kind: wordpiece, bpe, word or char.
-        size: how many pieces, special tokens included.
-        lowercase: drop case and accents; by default so for wordpiece and word.
-        strip_accents: drop accents, or keep them, whatever becomes of the case.
-        chinese: every ideograph is a word of its own; bpe knows no such words.
-        byte_fallback: spell rare characters in bytes instead of losing them to [UNK].
-        min_count: how often a piece must be seen.
-        column: where the text of a table is; found by name when left out.
-        on_error: what to do with rows that cannot be read: raise, or hand them over and go on.
-        force: overwrite what lies in `out`.
-        progress: called with (stage, done, of how many) as the work goes on.
+        size: maximum number of tokens, special tokens included.
+        lowercase: convert text to lower case and remove accents (default: for wordpiece and word).
+        strip_accents: remove accents, or keep them (default: the value of `lowercase`).
+        chinese: treat every Chinese character as a word; bpe has no such words.
+        byte_fallback: encode rare characters as bytes instead of [UNK].
+        min_count: minimum number of occurrences of a token.
+        text_column: text column of tables: name or 1-based number (default: auto-detected).
+        on_error: what to do with a row that cannot be read: raise an error, or call this function
+            with the error and skip the row.
+        force: overwrite what is in `out`.
+        progress: called with (stage, done, total).
     """
-    folder = None if out is None else check_output_path(out, force)  # before the work, not after it
-    tokenizer = train_tokenizer(
-        _texts(read_rows(sources, column=column, on_error=on_error), progress),
-        kind=kind,
-        vocab_size=size,
+    options = TokenizerOptions(
+        kind=kind,  # type: ignore[arg-type]  # checked there
+        size=size,
         lowercase=lowercase,
         strip_accents=strip_accents,
         chinese=chinese,
         byte_fallback=byte_fallback,
         min_count=min_count,
+    )
+    folder = None if out is None else check_output_path(out, force)  # before the work, not after it
+    tokenizer = train_tokenizer(
+        iter_texts(read_rows(sources, column=text_column, on_error=on_error), progress),
+        kind=options.kind,
+        vocab_size=options.size,
+        lowercase=options.lowercase,
+        strip_accents=options.strip_accents,
+        chinese=options.chinese,
+        byte_fallback=options.byte_fallback,
+        min_count=options.min_count,
         progress=progress,
     )
     if folder is not None:
         tokenizer.save(folder)
     return tokenizer
-
-
-def _texts(stream: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
-    size = 0
-    for number, row in enumerate(stream, 1):
-        size += len(row.text) if row.text.isascii() else len(row.text.encode())
-        if progress and number % _REPORT == 0:
-            progress("megabytes read", size // 10**6, None)
-        yield row.text

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from cloze.config import one_of
 from cloze.models.configs.bert import BertConfig
-from cloze.nn.attention import Attention
-from cloze.nn.block import FeedForward, PostNormBlock
+from cloze.models.encoder_parts import make_mlm_head, make_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import LinearHead, MLMHead, Pooler, TaskHead
+from cloze.nn.heads import LinearHead, Pooler, TaskHead
 from cloze.nn.layers import ACTIVATIONS
 from cloze.nn.layout import AttentionLayout, Packed, Varlen
 
@@ -45,7 +44,7 @@ class Bert(Encoder):
                 dropout=config.dropout,
                 norm_eps=config.norm_eps,
             ),
-            (_block(config) for _ in range(config.num_layers)),
+            (make_post_norm_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["tanh"]) if pooler else None,
             task_heads=heads,
@@ -80,25 +79,9 @@ def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tenso
     return starts + (position * attention_mask).amax(1)  # attention_mask: b t
 
 
-def _block(config: BertConfig) -> PostNormBlock:
-    size, activation = config.hidden_size, ACTIVATIONS[config.activation]
-    return PostNormBlock(
-        Attention(size, config.num_heads, config.attention_dropout),
-        FeedForward(size, config.intermediate_size, activation),
-        dropout=config.dropout,
-        norm_eps=config.norm_eps,
-    )
-
-
 def _head(name: str, config: BertConfig) -> TaskHead:
     if name == "mlm":
-        return MLMHead(
-            config.hidden_size,
-            config.vocab_size,
-            ACTIVATIONS[config.activation],
-            norm_eps=config.norm_eps,
-            tied=config.tie_embeddings,
-        )
+        return make_mlm_head(config)
     dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
     outputs, dropout, uses_pooler = {
         "nsp": (2, 0.0, True),

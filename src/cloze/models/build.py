@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -38,3 +39,9 @@ def build(
     else:
         module.init_weights(rng)
     return module
+
+
+def pooler_option(config: ModelConfig, *, has_pooler: bool) -> dict[str, bool]:
+    """The argument that says whether a module has a pooler, for families that leave the choice."""
+    accepted = signature(get_family(config.family).module_class).parameters
+    return {"pooler": has_pooler} if "pooler" in accepted else {}

@@ -7,11 +7,10 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.distilbert import DistilBertConfig
-from cloze.nn.attention import Attention
-from cloze.nn.block import FeedForward, PostNormBlock
+from cloze.models.encoder_parts import make_mlm_head, make_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
-from cloze.nn.heads import LinearHead, MLMHead, Pooler, TaskHead
+from cloze.nn.heads import LinearHead, Pooler, TaskHead
 from cloze.nn.layers import ACTIVATIONS
 from cloze.nn.positions import compute_sinusoids
 
@@ -34,7 +33,7 @@ class DistilBert(Encoder):
                 dropout=config.dropout,
                 norm_eps=config.norm_eps,
             ),
-            (_block(config) for _ in range(config.num_layers)),
+            (make_post_norm_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["relu"]) if has_pooler else None,
             task_heads=heads,
@@ -48,25 +47,9 @@ class DistilBert(Encoder):
             table.data.copy_(compute_sinusoids(*table.shape))
 
 
-def _block(config: DistilBertConfig) -> PostNormBlock:
-    size, activation = config.hidden_size, ACTIVATIONS[config.activation]
-    return PostNormBlock(
-        Attention(size, config.num_heads, config.attention_dropout),
-        FeedForward(size, config.intermediate_size, activation),
-        dropout=config.dropout,
-        norm_eps=config.norm_eps,
-    )
-
-
 def _head(name: str, config: DistilBertConfig) -> TaskHead:
     if name == "mlm":
-        return MLMHead(
-            config.hidden_size,
-            config.vocab_size,
-            ACTIVATIONS[config.activation],
-            norm_eps=config.norm_eps,
-            tied=config.tie_embeddings,
-        )
+        return make_mlm_head(config)
     outputs, dropout, uses_pooler = {
         "sequence": (len(config.labels), config.classifier_dropout, True),
         "token": (len(config.labels), config.dropout, False),

@@ -32,10 +32,12 @@ class WordEmbeddings(nn.Module):
 class Embeddings(nn.Module):
     """Learned positions and token types beside the tokens, then norm and dropout.
 
-    Devlin et al. 2018, fig. 2. `type_vocab_size=0` leaves the token types out (DistilBERT).
+    Devlin et al. 2018, fig. 2. `type_vocab_size=0` leaves the token types out (DistilBERT); with
+    1 the types of the tokens make no difference. `position_offset` is the row of the position
+    matrix that the first token has (RoBERTa).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all by keyword)
         self,
         *,
         vocab_size: int,
@@ -44,10 +46,12 @@ class Embeddings(nn.Module):
         type_vocab_size: int,
         dropout: float,
         norm_eps: float,
+        position_offset: int = 0,
     ) -> None:
         super().__init__()
         self.word = nn.Embedding(vocab_size, hidden_size)
-        self.position = nn.Embedding(max_positions, hidden_size)
+        self.position = nn.Embedding(position_offset + max_positions, hidden_size)
+        self.position_offset = position_offset
         self.token_type = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
         self.norm = LayerNorm(hidden_size, eps=norm_eps)
         self.dropout = Dropout(dropout)
@@ -60,6 +64,8 @@ class Embeddings(nn.Module):
     ) -> Tensor:
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[-1], device=input_ids.device)
+        if self.position_offset:
+            position_ids = position_ids + self.position_offset
         x = self.word(input_ids) + self.position(position_ids)  # t d
         if self.token_type is not None:
             x = x + self._token_types(token_type_ids)
@@ -68,7 +74,7 @@ class Embeddings(nn.Module):
     def _token_types(self, token_type_ids: Tensor | None) -> Tensor:
         assert self.token_type is not None
         table = self.token_type.weight
-        if token_type_ids is None:  # all of type 0, as in the published models
+        if token_type_ids is None or len(table) == 1:  # without ids all of type 0, as published
             return table[0]
         if len(table) == _TWO_TYPES and table.is_cuda:
             # the gradient of `where` is a sum; that of an embedding would serialize on two rows

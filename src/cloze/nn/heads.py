@@ -103,7 +103,29 @@ class LinearHead(nn.Module):
         return self.dense(self.dropout(vectors))  # t c
 
 
-TaskHead = LMHead | LinearHead
+class ClassificationHead(nn.Module):
+    """RoBERTa's head for labels of sequences: a hidden layer at the first token, then a linear one.
+
+    out(dropout(activation(dense(dropout(x))))).
+    """
+
+    uses_pooler = True  # it reads one vector of each sequence
+
+    def __init__(
+        self, hidden_size: int, outputs: int, activation: Activation, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.activation = activation
+        self.out = nn.Linear(hidden_size, outputs)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        hidden = self.activation(self.dense(self.dropout(vectors)))  # b d
+        return self.out(self.dropout(hidden))  # b c
+
+
+TaskHead = LMHead | LinearHead | ClassificationHead
 
 
 class LinearReader(nn.Module):

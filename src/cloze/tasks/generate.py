@@ -1,19 +1,20 @@
-"""`generate`: continue texts with a language model.  b rows, v vocabulary."""
+"""`generate`: continue texts with a language model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
+from cloze.decode.config import SamplingOptions
 from cloze.decode.core import Hypothesis
-from cloze.decode.sampling import Sampling, sample
+from cloze.decode.prompts import batch_rows, make_prompt_decoder, start_rows
+from cloze.decode.sampling import sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
+from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import check_texts, open_language_model
 
 
@@ -75,20 +76,21 @@ class Options(TypedDict, total=False):
     top_p: float
     stop: bool
     seed: int
+    progress: ProgressCallback | None
 
 
 @overload
-def generate(
+def generate(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
     model: LanguageModel | Model | PathLike, text: str = "", **options: Unpack[Options]
 ) -> Generations: ...
 @overload
 def generate(
-    model: LanguageModel | Model | PathLike, text: list[str], **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike, text: Iterable[str], **options: Unpack[Options]
 ) -> list[Generations]: ...
 @torch.inference_mode()
 def generate(
     model: LanguageModel | Model | PathLike,
-    text: str | list[str] = "",
+    text: str | Iterable[str] = "",
     *,
     max_new_tokens: int = 50,
     samples: int = 1,
@@ -97,11 +99,14 @@ def generate(
     top_p: float = 1.0,
     stop: bool = True,
     seed: int = 0,
+    progress: ProgressCallback | None = None,
 ) -> Generations | list[Generations]:
     """Continue a text, or each of several; the text is read as the start of a sentence.
 
-    The unknown token is never generated. The same seed gives the same continuations on every
-    device, and the first of several samples is the one that `samples=1` gives.
+    Texts are decoded in batches of bounded size. The continuations of a text depend on the seed,
+    not on the batch or the device (except that tokens whose probabilities are equal up to rounding
+    may be exchanged), and the first of several samples is the one that `samples=1` gives. The
+    unknown token is never generated.
 
     Args:
         model: any language model, or its folder: n-gram, NNLM, LSTM, or a causal BERT, which reads
@@ -115,63 +120,49 @@ def generate(
         stop: end where the model generates the end symbol; if False, that symbol is never generated
             and every continuation has `max_new_tokens` tokens.
         seed: seed of the random numbers.
+        progress: called after every batch.
     """
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
     model = open_language_model(model, "generate")
     texts = check_texts(text)
-    if not isinstance(text, str):
-        return [
-            generate(
-                model,
-                one,
-                max_new_tokens=max_new_tokens,
-                samples=samples,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                stop=stop,
-                seed=seed,
-            )
-            for one in texts
-        ]
-    context = model.encode_prompt(text)
+    prompts = [model.encode_prompt(one) for one in texts]
+    # every prompt gets the same random numbers, so its samples depend on the seed alone
+    rng = torch.Generator().manual_seed(seed)
+    draws = torch.rand(samples, max_new_tokens, generator=rng, dtype=torch.float64)
     banned = {model.unk_id} | (set() if stop else {model.eos_id})
-    rows = torch.tensor([context] * samples, device=getattr(model, "device", "cpu"))
-    stepper: Any = getattr(model, "stepper", None) or _ContextDecoder(model)
-    found = sample(
-        stepper,
-        stepper.compute_state(rows[:, :-1]),
-        rows[:, -1],
-        sampling,
-        eos_id=model.eos_id if stop else None,
-        max_length=max_new_tokens,
-        rng=torch.Generator().manual_seed(seed),
-        banned_ids=[id_ for id_ in banned if id_ is not None],
-    )
-    continuations = tuple(_make_generation(model, text, context, one) for one in found)
-    return Generations(text=text, continuations=continuations)
-
-
-class _ContextDecoder:
-    """An `IncrementalDecoder` whose state is the context of each row, such as that of an n-gram."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
-
-    def compute_state(self, ids: Tensor) -> list[list[int]]:
-        rows: list[list[int]] = ids.tolist()
-        return rows
-
-    def step(self, tokens: Tensor, state: list[list[int]]) -> tuple[Tensor, list[list[int]]]:
-        rows = [[*row, token] for row, token in zip(state, tokens.tolist(), strict=True)]
-        scores = np.stack([self._model.next_log_probs(row) for row in rows])  # b v
-        return torch.from_numpy(scores), rows
-
-    def reorder(self, state: list[list[int]], rows: Tensor) -> list[list[int]]:
-        return [state[row] for row in rows.tolist()]
+    decoder = make_prompt_decoder(model)
+    rows = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]
+    lengths = [len(prompts[prompt]) + max_new_tokens for prompt, _ in rows]
+    hypotheses: dict[tuple[int, int], Hypothesis] = {}
+    for batch in batch_rows(model, lengths):
+        some = [rows[n] for n in batch]
+        tokens, state = start_rows(decoder, prompts, [prompt for prompt, _ in some])
+        found = sample(
+            decoder,
+            state,
+            tokens,
+            sampling,
+            draws=draws[[number for _, number in some]],
+            eos_id=model.eos_id if stop else None,
+            banned_ids=[id_ for id_ in banned if id_ is not None],
+        )
+        hypotheses.update(zip(some, found, strict=True))
+        if progress:
+            progress("texts", len(hypotheses) // samples, len(texts))
+    results = [
+        Generations(
+            text=one,
+            continuations=tuple(
+                _make_generation(model, one, prompts[n], hypotheses[n, sample])
+                for sample in range(samples)
+            ),
+        )
+        for n, one in enumerate(texts)
+    ]
+    return results[0] if isinstance(text, str) else results
 
 
 def _make_generation(

@@ -1,5 +1,6 @@
 """`suggest`: the most probable next words of a text.  v vocabulary."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
@@ -8,7 +9,8 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.files import PathLike
-from cloze.models.language import LanguageModel
+from cloze.models.language import LanguageModel, Logs
+from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import check_texts, open_language_model
 
 
@@ -49,15 +51,27 @@ class Suggestions:
 
 
 @overload
-def suggest(
-    model: LanguageModel | Model | PathLike, text: str, *, top: int = 10
+def suggest(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: LanguageModel | Model | PathLike,
+    text: str,
+    *,
+    top: int = 10,
+    progress: ProgressCallback | None = None,
 ) -> Suggestions: ...
 @overload
 def suggest(
-    model: LanguageModel | Model | PathLike, text: list[str], *, top: int = 10
+    model: LanguageModel | Model | PathLike,
+    text: Iterable[str],
+    *,
+    top: int = 10,
+    progress: ProgressCallback | None = None,
 ) -> list[Suggestions]: ...
 def suggest(
-    model: LanguageModel | Model | PathLike, text: str | list[str], *, top: int = 10
+    model: LanguageModel | Model | PathLike,
+    text: str | Iterable[str],
+    *,
+    top: int = 10,
+    progress: ProgressCallback | None = None,
 ) -> Suggestions | list[Suggestions]:
     """The most probable next words of a text, or of each of several texts.
 
@@ -67,27 +81,47 @@ def suggest(
     """
     model = open_language_model(model, "suggest")
     texts = check_texts(text)
-    if not isinstance(text, str):
-        return [suggest(model, one, top=top) for one in texts]
     in_range("top", top, 1, len(model.vocabulary))
-    context = model.encode_prompt(text)
-    logs = np.array(model.next_log_probs(context), dtype=np.float64)  # v
-    unknown = 0.0
+    prompts = [model.encode_prompt(one) for one in texts]
+    results: dict[int, Suggestions] = {}
+    for number, log_probs in _iterate_next_log_probs(model, prompts):
+        results[number] = _rank_words(model, texts[number], prompts[number], log_probs, top)
+        if progress:
+            progress("texts", len(results), len(texts))
+    return results[0] if isinstance(text, str) else [results[n] for n in range(len(texts))]
+
+
+def _iterate_next_log_probs(
+    model: LanguageModel, prompts: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, Logs]]:
+    """The number of each prompt and log p(w | prompt) for every token w (v), in any order."""
+    if not hasattr(model, "start"):  # an n-gram model, which needs no torch
+        return ((n, model.next_log_probs(prompt)) for n, prompt in enumerate(prompts))
+    from cloze.decode.prompts import iterate_next_log_probs
+
+    return iterate_next_log_probs(model, prompts)
+
+
+def _rank_words(
+    model: LanguageModel, text: str, prompt: list[int], log_probs: Logs, top: int
+) -> Suggestions:
+    log_probs = np.array(log_probs, dtype=np.float64)  # v
+    unk_probability = 0.0
     if model.unk_id is not None:
-        unknown = float(np.exp(logs[model.unk_id]))
-        logs[model.unk_id] = -np.inf
-    best = np.argsort(-logs, kind="stable")[:top]
-    found = [
+        unk_probability = float(np.exp(log_probs[model.unk_id]))
+        log_probs[model.unk_id] = -np.inf
+    best = np.argsort(-log_probs, kind="stable")[:top]
+    suggestions = [
         Suggestion(
             word=model.decode_token(id_),
-            probability=float(np.exp(logs[id_])),
+            probability=float(np.exp(log_probs[id_])),
             id=id_,
-            backoff_path=_explain_backoff(model, context, id_),
+            backoff_path=_explain_backoff(model, prompt, id_),
         )
         for id_ in best.tolist()
-        if logs[id_] > -np.inf
+        if log_probs[id_] > -np.inf
     ]
-    return Suggestions(text=text, suggestions=tuple(found), unk_probability=unknown)
+    return Suggestions(text=text, suggestions=tuple(suggestions), unk_probability=unk_probability)
 
 
 def _explain_backoff(model: LanguageModel, context: list[int], id_: int) -> tuple[BackoffStep, ...]:

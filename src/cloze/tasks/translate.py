@@ -13,7 +13,8 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, number, one_of
 from cloze.data.batch import batch_by_tokens
-from cloze.decode.beam import BeamConfig, beam_search
+from cloze.decode.beam import beam_search
+from cloze.decode.config import BeamConfig
 from cloze.decode.core import Hypothesis
 from cloze.errors import InputError
 from cloze.explain.capture import capture
@@ -164,7 +165,7 @@ def translate(
         progress: called with the number of sentences done.
     """
     search = BeamConfig(
-        size=beam,
+        beam=beam,
         n_best=n_best,
         length_penalty=length_penalty,
         length_normalization=length_normalization,  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from cloze.decode.beam import BeamConfig, beam_search
-from cloze.decode.core import average, wu
+from cloze.decode.beam import beam_search
+from cloze.decode.config import BeamConfig, average, wu
 from cloze.errors import ConfigError
 from helpers import raises
 
@@ -63,7 +63,7 @@ def exhaustive(toy, sentence, limit, score):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_is_an_exhaustive_search(penalty, alpha):
     toy, limit = Toy(), 4
-    search = BeamConfig(size=81, n_best=20, length_normalization=penalty, length_penalty=alpha)
+    search = BeamConfig(beam=81, n_best=20, length_normalization=penalty, length_penalty=alpha)
     found = searched(toy, search, [limit] * 3)
     for sentence, hypotheses in enumerate(found):
         expected = exhaustive(toy, sentence, limit, search.score)[:20]
@@ -78,7 +78,7 @@ def test_a_beam_wide_enough_is_an_exhaustive_search(penalty, alpha):
 def test_a_beam_of_one_is_greedy():
     toy = Toy(vocabulary=6)
     first = torch.full((3,), BOS)
-    alone = BeamConfig(size=1, length_penalty=0.0)
+    alone = BeamConfig(beam=1, length_penalty=0.0)
     found = beam_search(toy, toy.start(3), first, alone, eos_id=EOS, max_lengths=[8] * 3)
     for sentence, (one,) in enumerate(found):
         said = []
@@ -94,7 +94,7 @@ def test_a_beam_of_one_is_greedy():
 
 
 def test_a_sentence_does_not_depend_on_its_neighbours():
-    toy, search = Toy(vocabulary=7, seed=4), BeamConfig(size=3, n_best=3)
+    toy, search = Toy(vocabulary=7, seed=4), BeamConfig(beam=3, n_best=3)
     together = searched(toy, search, [8, 3, 6])
     for sentence, limit in enumerate([8, 3, 6]):
         state = torch.tensor([sentence]), torch.full((1, 1), BOS)
@@ -107,13 +107,13 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
 def test_scores_fall_and_what_was_cut_comes_last():
     toy = Toy(vocabulary=7)
     toy.table[..., EOS] = -50.0  # nothing wants to end
-    for hypotheses in searched(toy, BeamConfig(size=3, n_best=3), [5] * 3):
+    for hypotheses in searched(toy, BeamConfig(beam=3, n_best=3), [5] * 3):
         assert [one.finished for one in hypotheses] == [False] * 3
         assert {len(one.tokens) for one in hypotheses} == {5}
         scores = [one.score for one in hypotheses]
         assert scores == sorted(scores, reverse=True)
     toy = Toy(vocabulary=3)
-    for hypotheses in searched(toy, BeamConfig(size=4, n_best=4), [2] * 3):
+    for hypotheses in searched(toy, BeamConfig(beam=4, n_best=4), [2] * 3):
         assert [one.finished for one in hypotheses] == sorted(
             (one.finished for one in hypotheses), reverse=True
         )
@@ -124,7 +124,7 @@ def test_a_wider_beam_scores_no_worse_here():
     best = [
         [
             found[0].score
-            for found in searched(toy, BeamConfig(size=size, length_penalty=0.0), [8] * 3)
+            for found in searched(toy, BeamConfig(beam=size, length_penalty=0.0), [8] * 3)
         ]
         for size in (1, 8, 64)
     ]
@@ -136,10 +136,10 @@ def test_no_n_gram_comes_twice(size):
     toy = Toy(vocabulary=4)
     toy.table[..., EOS] = -50.0
     toy.table[..., 2] += 30.0  # would say 2 2 2 2 …
-    free = searched(toy, BeamConfig(size=2, n_best=2), [8] * 3)
+    free = searched(toy, BeamConfig(beam=2, n_best=2), [8] * 3)
     assert free[0][0].tokens == (2,) * 8
     for hypotheses in searched(
-        toy, BeamConfig(size=2, n_best=2, no_repeat_ngram_size=size), [8] * 3
+        toy, BeamConfig(beam=2, n_best=2, no_repeat_ngram_size=size), [8] * 3
     ):
         for one in hypotheses:
             grams = list(zip(*(one.tokens[n:] for n in range(size)), strict=False))
@@ -148,7 +148,7 @@ def test_no_n_gram_comes_twice(size):
 
 def test_where_every_word_is_forbidden_the_sentence_ends():
     toy = Toy(vocabulary=3)
-    found = searched(toy, BeamConfig(size=1, no_repeat_ngram_size=1), [8] * 3)
+    found = searched(toy, BeamConfig(beam=1, no_repeat_ngram_size=1), [8] * 3)
     assert all(len(one[0].tokens) <= 2 for one in found)
 
 
@@ -165,7 +165,7 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
     lengths = [
         sum(
             len(one[0].tokens)
-            for one in searched(toy, BeamConfig(size=32, length_penalty=alpha), [8] * 3)
+            for one in searched(toy, BeamConfig(beam=32, length_penalty=alpha), [8] * 3)
         )
         for alpha in (0.0, 3.0)
     ]
@@ -175,11 +175,11 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": 0}, ("beam", "0")),
-        ({"size": 2, "n_best": 3}, ("best", "3", "1", "2")),
+        ({"beam": 0}, ("beam", "0")),
+        ({"beam": 2, "n_best": 3}, ("n_best", "3", "1", "2")),
         ({"length_normalization": "long"}, ("length_normalization", "long")),
-        ({"length_penalty": -1.0}, ("alpha", "-1.0")),
-        ({"no_repeat_ngram_size": -1}, ("no_repeat", "-1")),
+        ({"length_penalty": -1.0}, ("length_penalty", "-1.0")),
+        ({"no_repeat_ngram_size": -1}, ("no_repeat_ngram_size", "-1")),
     ],
 )
 def test_a_search_that_makes_no_sense(changes, message):

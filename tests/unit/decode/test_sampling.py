@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
-from cloze.decode.sampling import Sampling, filter_probabilities, sample
+from cloze.decode.config import SamplingOptions
+from cloze.decode.sampling import filter_probabilities, sample
 from cloze.errors import ConfigError
 from helpers import raises
 
@@ -26,23 +27,18 @@ class Constant:
 
 
 def drawn(how=None, rows=1, limit=1, eos=None, seed=0, logs=LOGS, never=()):
-    first = torch.zeros(rows, dtype=torch.long)
+    tokens = torch.zeros(rows, dtype=torch.long)
     rng = torch.Generator().manual_seed(seed)
+    draws = torch.rand(rows, limit, generator=rng, dtype=torch.float64)
+    sampling = how or SamplingOptions()
     return sample(
-        Constant(logs),
-        0,
-        first,
-        how or Sampling(),
-        eos_id=eos,
-        max_length=limit,
-        rng=rng,
-        banned_ids=never,
+        Constant(logs), tokens, tokens, sampling, draws=draws, eos_id=eos, banned_ids=never
     )
 
 
 def test_shares_by_each_filter():
     def of(**how):
-        found, ids = filter_probabilities(LOGS, Sampling(**how))
+        found, ids = filter_probabilities(LOGS, SamplingOptions(**how))
         return found[0][ids[0].argsort()].tolist()
 
     assert of() == pytest.approx([0.1, 0.4, 0.2, 0.3])
@@ -98,4 +94,4 @@ def test_a_token_without_probability_is_never_drawn():
 )
 def test_choices_that_make_no_sense(how, said):
     with raises(ConfigError, said):
-        Sampling(**how)
+        SamplingOptions(**how)

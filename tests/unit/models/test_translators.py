@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.decode.beam import BeamConfig, beam_search
+from cloze.decode.beam import beam_search
+from cloze.decode.config import BeamConfig
 from cloze.errors import ConfigError, InputError
 from cloze.models.build import build_on_meta
 from cloze.models.configs.seq2seq import Seq2SeqConfig
@@ -66,7 +67,7 @@ def test_cached_search_finds_what_uncached_finds(variety):
     source, real, _ = batch(5)
     first = torch.zeros(5, dtype=torch.long)
     options = {"eos_id": 0, "max_lengths": [9, 4, 9, 6, 9]}
-    search = BeamConfig(size=3, n_best=3)
+    search = BeamConfig(beam=3, n_best=3)
     cached = beam_search(module, module.init_state(source, real), first, search, **options)
     nothing = source.new_zeros(5, 0)
     plain = beam_search(Uncached(module), (source, real, nothing), first, search, **options)
@@ -200,7 +201,7 @@ def test_scheduled_sampling_feeds_the_models_own_words():
     forced = module(source, real, inputs)
     assert torch.equal(module(source, real, inputs, scheduled_sampling_prob=0.0, rng=rng), forced)
     own = module(source, real, inputs, scheduled_sampling_prob=1.0, rng=rng)
-    alone, limits = BeamConfig(size=1, length_penalty=0.0), [inputs.shape[1]] * 3
+    alone, limits = BeamConfig(beam=1, length_penalty=0.0), [inputs.shape[1]] * 3
     found = beam_search(
         module, module.init_state(source, real), inputs[:, 0], alone, eos_id=-1, max_lengths=limits
     )

@@ -80,5 +80,5 @@ def test_what_is_wrong():
         cloze.generate(model, "the", max_new_tokens=0)
     with raises(ConfigError, "samples", "0"):
         cloze.generate(model, "the", samples=0)
-    with raises(InputError, "next", fix="left-to-right"):
+    with raises(InputError, "next", fix="objective.kind=causal"):
         cloze.generate(tiny_model("mlm"), "the")

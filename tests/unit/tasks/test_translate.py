@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import cloze
-from cloze.decode.beam import BeamConfig, beam_search
+from cloze.decode.beam import beam_search
+from cloze.decode.config import BeamConfig
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words, join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences

@@ -10,12 +10,13 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.weights import LoadReport
+from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
-from cloze.models.build import build_on_meta
+from cloze.models.build import build_on_meta, pooler_option
 from cloze.models.configs.distilbert import NORM_EPS
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.models.configs.modernbert import ModernBertConfig
-from cloze.models.registry import FAMILIES
+from cloze.models.registry import get_family, list_families
 from cloze.nn.encoder import Encoder
 
 SEGMENTS = "embeddings.token_type.weight"
@@ -35,14 +36,14 @@ class StudentPlan:
 def build_student(teacher: Model, *, layers: int | None = None, family: str | None = None) -> Model:
     """A student with half of the teacher's layers, or `layers` of them.
 
-    The default family is modernbert for such a teacher and distilbert for any other. The pooling is
+    The default family is distilbert for a BERT and the teacher's for any other. The pooling is
     kept; the next-sentence head is dropped. A DistilBERT has no token types: the vector of type 0
     is added to the positions, not to the words, because the masked-LM head shares the word
     embeddings. With all layers, the student computes the same as the teacher.
     """
     plan = plan_student(teacher.config, teacher.task_heads, layers=layers, family=family)
     # no head uses the pooler, and raw text does not train it
-    parts = {"pooler": False} if plan.config.family == "bert" else {}
+    parts = pooler_option(plan.config, has_pooler=False)
     module = build_on_meta(plan.config, plan.heads, **parts)
     theirs = teacher.module.state_dict()
     weights = {name: theirs[_source(name, plan.kept)].clone() for name in module.state_dict()}
@@ -68,9 +69,8 @@ def plan_student(
             "does not train that head",
             fix="distill the model it was fine-tuned from, then fine-tune the student",
         )
-    every, default = 1, "distilbert"
-    if isinstance(teacher, ModernBertConfig):
-        every, default = teacher.global_attention_every, teacher.family
+    default = "distilbert" if teacher.family == "bert" else teacher.family
+    every = teacher.global_attention_every if isinstance(teacher, ModernBertConfig) else 1
     kept = choose_layers(teacher.num_layers, layers, every=every)
     return StudentPlan(
         config=_config(teacher, family or default, len(kept)),
@@ -132,11 +132,8 @@ def weights_digest(module: Encoder) -> str:
 
 
 def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
-    if family != teacher.family and "modernbert" in (family, teacher.family):
-        raise ConfigError(
-            f"a {teacher.family} teacher cannot have a {family} student: their positions differ",
-            fix="leave --family out",
-        )
+    encoders = [one.name for one in list_families().values() if one.kind == "encoder"]
+    one_of("distill.family", family, encoders)
     if getattr(teacher, "is_causal", False):
         raise ConfigError(
             "the teacher is causal, but distillation needs a masked-language model",
@@ -144,10 +141,10 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
         )
     if family == teacher.family:
         return replace(teacher, num_layers=layers)
-    if family == "bert":
+    if (teacher.family, family) != ("bert", "distilbert"):
         raise ConfigError(
-            f"a {teacher.family} teacher has no token types for a BERT student",
-            fix="leave --family out: the student is a distilbert too",
+            f"a {teacher.family} teacher cannot have a {family} student: the networks differ",
+            fix="leave --family out",
         )
     if teacher.norm_eps != NORM_EPS:
         raise ConfigError(
@@ -155,7 +152,7 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
             fix="use the family of the teacher: --family bert",
         )
     plan = {each.name: getattr(teacher, each.name) for each in fields(EncoderConfig)}
-    return FAMILIES[family].config_class(**{**plan, "num_layers": layers})
+    return get_family(family).config_class(**{**plan, "num_layers": layers})
 
 
 def _source(name: str, kept: Sequence[int]) -> str:

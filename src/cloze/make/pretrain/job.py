@@ -32,7 +32,7 @@ from cloze.make.run_folder import check_extras, lock_folder
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
 from cloze.metrics.perplexity import perplexity
 from cloze.metrics.pretraining import majority_baseline, unigram_baseline
-from cloze.models.build import build_on_meta
+from cloze.models.build import build_on_meta, pooler_option
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
 from cloze.train.distributed import (
@@ -297,7 +297,7 @@ def _collect_model(model: Model) -> Model:
         name: full_tensor(weight).detach().cpu()
         for name, weight in model.module.state_dict().items()
     }
-    parts = {"pooler": model.module.pooler is not None} if model.config.family == "bert" else {}
+    parts = pooler_option(model.config, has_pooler=model.module.pooler is not None)
     module = build_on_meta(model.config, model.task_heads, **parts)
     module.load_state_dict(weights, assign=True)
     return replace(model, module=module.eval())

@@ -10,6 +10,13 @@ from cloze.text.truncation import Truncation
 
 Fraction = Annotated[float, Range(0, below=1)]
 Files = tuple[str, ...]
+VocabularySize = Annotated[int, Help("Number of tokens to learn, special tokens included")]
+Lowercase = Annotated[
+    bool | None,
+    Help("Convert text to lower case and remove accents (default: for wordpiece and word)"),
+]
+ByteFallback = Annotated[bool, Help("Encode rare characters as bytes instead of [UNK]")]
+MinCount = Annotated[int, Range(1, 1 << 40), Help("Minimum number of occurrences of a token")]
 _SIDES = 2
 
 
@@ -155,6 +162,31 @@ class ParallelData(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenizerOptions(Config):
+    """How `cloze vocabulary` trains a tokenizer."""
+
+    kind: Annotated[
+        Literal["wordpiece", "bpe", "word", "char"],
+        Help("Kind of the tokens: wordpiece, bpe, word or char"),
+        Flag("--kind", "KIND"),
+    ] = "wordpiece"
+    size: Annotated[VocabularySize, Flag("--size", "N")] = 30_000
+    lowercase: Annotated[Lowercase, Flag("--lowercase/--keep-case")] = None
+    strip_accents: Annotated[
+        bool | None,
+        Help("Remove accents, or keep them (default: as --lowercase)"),
+        Flag("--strip-accents/--keep-accents"),
+    ] = None
+    chinese: Annotated[
+        bool,
+        Help("Treat every Chinese character as a word (default); bpe has no such words"),
+        Flag("--chinese/--no-chinese"),
+    ] = True
+    byte_fallback: Annotated[ByteFallback, Flag("--byte-fallback")] = False
+    min_count: Annotated[MinCount, Flag("--min-count", "N")] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
 class VocabularyConfig(Config):
     """A tokenizer; each job has its own defaults for kind and size."""
 
@@ -167,18 +199,10 @@ class VocabularyConfig(Config):
         Literal["wordpiece", "bpe", "word", "spaced", "char"],
         Help("Kind of the tokens; spaced: words as they are separated by spaces in the text"),
     ] = "wordpiece"
-    size: Annotated[
-        int,
-        Help("Number of tokens to learn, special tokens included"),
-        Flag("--vocabulary-size", "N"),
-    ] = 30_000
-    lowercase: Annotated[
-        bool | None, Help("Convert text to lower case (default: for wordpiece and word)")
-    ] = None
-    byte_fallback: Annotated[bool, Help("Spell rare characters in bytes instead of [UNK]")] = False
-    min_count: Annotated[
-        int, Range(1, 1 << 40), Help("Minimum number of occurrences of a token")
-    ] = 2
+    size: Annotated[VocabularySize, Flag("--vocabulary-size", "N")] = 30_000
+    lowercase: Lowercase = None
+    byte_fallback: ByteFallback = False
+    min_count: MinCount = 2
     extra_tokens: Annotated[
         int,
         Range(0, 1_000_000),

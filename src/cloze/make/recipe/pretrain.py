@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from math import gcd
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cloze.config import Config, Flag, Help, Range, in_range, to_mapping
 from cloze.data.config import Batching, SamplingConfig
@@ -157,11 +157,8 @@ class StudentConfig(DistillationConfig):
         Flag("--num-layers", "N"),
     ] = None
     family: Annotated[
-        Literal["distilbert", "bert", "modernbert"] | None,
-        Help(
-            "Family of the student: distilbert, bert or modernbert (default: modernbert for a "
-            "ModernBERT, else distilbert)"
-        ),
+        str | None,
+        Help("Family of the student (default: distilbert for a BERT, else that of the teacher)"),
         Flag("--family", "NAME"),
     ] = None
 
