@@ -62,7 +62,7 @@ def temporary_sibling(target: Path, *, folder: bool = False) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
     while True:
-        work = temporary_name(target)
+        work = make_temporary_name(target)
         work.mkdir() if folder else work.touch(exist_ok=False)
         with suppress(FileNotFoundError):  # another process removed it before it was locked
             handle = os.open(work, os.O_RDONLY)
@@ -73,16 +73,16 @@ def temporary_sibling(target: Path, *, folder: bool = False) -> Iterator[Path]:
     try:
         yield work
     finally:
-        remove(work)
+        remove_path(work)
         os.close(handle)
 
 
-def temporary_name(target: Path) -> Path:
+def make_temporary_name(target: Path) -> Path:
     """A hidden name next to a path; leftovers are removed when the path is written again."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or a folder with its contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -100,7 +100,7 @@ def _remove_leftovers(target: Path) -> None:
                 handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(left)
+                    remove_path(left)
                 finally:
                     os.close(handle)
 
@@ -252,7 +252,7 @@ def _check_existing(target: Path, file: bool) -> tuple[bool, bool]:
 
 def _check_writable(target: Path) -> None:
     """Try to write a temporary file: permissions alone are not sufficient, as in /proc."""
-    above = nearest_existing_folder(target)
+    above = find_existing_folder(target)
     if not above.is_dir():
         raise InputError(f"{target}: {above} is a file", fix="choose a path inside a folder")
     try:
@@ -262,7 +262,7 @@ def _check_writable(target: Path) -> None:
         raise _write_error(target, error) from error
 
 
-def nearest_existing_folder(target: Path) -> Path:
+def find_existing_folder(target: Path) -> Path:
     """The folder itself or its nearest existing parent; of a file, the folder that contains it."""
     real = Path(os.path.realpath(target))  # symbolic links are followed when writing
     inside = real.parent if real.is_file() else real

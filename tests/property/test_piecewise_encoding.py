@@ -36,7 +36,7 @@ def word_level(normalizer, splitter) -> Backend:
 
 
 def bert(lowercase: bool, strip: bool | None = None) -> normalizers.Normalizer:
-    return backends.bert_normalizer(lowercase=lowercase, strip_accents=strip, chinese=True)
+    return backends.build_bert_normalizer(lowercase=lowercase, strip_accents=strip, chinese=True)
 
 
 LOCAL = {

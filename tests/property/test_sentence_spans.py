@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.text.sentences import sentence_spans, split_sentences
+from cloze.text.sentences import find_sentence_spans, split_sentences
 
 PIECES = st.sampled_from(
     [
@@ -22,7 +22,7 @@ TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=40).map("".join))
 
 @given(TEXTS)
 def test_nothing_but_blanks_is_left_out(text: str):
-    spans = sentence_spans(text)
+    spans = find_sentence_spans(text)
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     assert edges == sorted(edges)
     between = zip(edges[::2], edges[1::2], strict=True)

@@ -11,7 +11,7 @@ from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 from cloze.text.truncation import (
-    max_context_windows,
+    find_max_context_windows,
     split_windows,
     truncate,
     truncate_longest_first,
@@ -97,7 +97,8 @@ def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
     shown = tokenizer.encode_windows(text, max_length=6, overlap=stride)
     spans = [window.kept_ranges[0][0] for window in shown]
     ids = [
-        shown[n].ids[piece - spans[n].start] for piece, n in enumerate(max_context_windows(spans))
+        shown[n].ids[piece - spans[n].start]
+        for piece, n in enumerate(find_max_context_windows(spans))
     ]
     assert ids == whole.ids
 
@@ -161,6 +162,6 @@ def test_windows_cover_everything_and_overlap(count: int, limit: int, stride: in
     assert all(len(span) == limit for span in spans[:-1])
     for left, right in pairwise(spans):
         assert left.stop - right.start == stride
-    chosen = max_context_windows(spans)
+    chosen = find_max_context_windows(spans)
     assert len(chosen) == count
     assert all(piece in spans[number] for piece, number in enumerate(chosen))

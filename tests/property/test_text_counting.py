@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from cloze.text.backends import bert_normalizer, plain_normalizer
+from cloze.text.backends import build_bert_normalizer, build_plain_normalizer
 from cloze.text.counting import (
     count_characters,
     count_chunks,
@@ -39,7 +39,9 @@ def whole(texts: list[str], normalizer, pre_tokenizer) -> Counter[str]:
 def test_the_words_of_bert(
     texts: list[str], lowercase: bool, strip_accents: bool | None, chinese: bool
 ):
-    normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents, chinese=chinese)
+    normalizer = build_bert_normalizer(
+        lowercase=lowercase, strip_accents=strip_accents, chinese=chinese
+    )
     split = pre_tokenizers.BertPreTokenizer()
     chunks = count_chunks(texts, partial(split_bert_words, chinese=chinese), max_words=10**6)
     assert count_words(chunks, split, normalizer) == whole(texts, normalizer, split)
@@ -50,7 +52,7 @@ def test_the_words_of_bert(
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 @example(texts=["a \u0300 b"])
 def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_accents: bool | None):
-    normalizer = plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    normalizer = build_plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     spaced = partial(split_with_spaces, normalizer=normalizer)
     chunks = count_chunks(texts, spaced, max_words=10**6)
@@ -61,7 +63,7 @@ def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_ac
 @settings(max_examples=300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 def test_the_characters(texts: list[str], lowercase: bool, strip_accents: bool | None):
-    normalizer = plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    normalizer = build_plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     chunks = count_chunks(texts, str, max_words=10**6)
     expected = Counter(
         character

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from cloze.checkpoint.source import PENDING_MODEL
 from cloze.checkpoint.weights import WEIGHTS_FILE
 from cloze.errors import FolderError
-from cloze.files import remove, sync_to_disk, temporary_name, temporary_sibling
+from cloze.files import make_temporary_name, remove_path, sync_to_disk, temporary_sibling
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
@@ -105,9 +105,11 @@ def atomic_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
         _link(pending / file, folder / file)
     for parent in {(folder / file).parent for file in files} | {folder}:
         sync_to_disk(parent)
-    done = pending.rename(temporary_name(pending))  # one step; removing the files takes several
+    done = pending.rename(
+        make_temporary_name(pending)
+    )  # one step; removing the files takes several
     sync_to_disk(folder)
-    remove(done)
+    remove_path(done)
 
 
 def _link(source: Path, target: Path) -> None:

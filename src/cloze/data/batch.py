@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 IGNORE_INDEX = -100  # target that cross-entropy ignores
 
 
-def _empty() -> Ints:
+def _make_empty() -> Ints:
     return np.zeros(0, np.int64)
 
 
@@ -33,8 +33,8 @@ class PackedBatch:
     labels: Ints  # b, of the pair: 0 in order, 1 not; IGNORE_INDEX if there is none
     sample_ids: Ints  # b
     epoch: int  # epoch and sample id identify a sample
-    masked_positions: Ints = field(default_factory=_empty)  # m
-    targets: Ints = field(default_factory=_empty)  # m, the original ids
+    masked_positions: Ints = field(default_factory=_make_empty)  # m
+    targets: Ints = field(default_factory=_make_empty)  # m, the original ids
 
     def __len__(self) -> int:
         """Number of sequences."""

@@ -29,8 +29,8 @@ TEXT_FORMATS: Mapping[str, str] = {
 # Endings of compressed files.
 COMPRESSED_ENDINGS = (".gz", ".xz", ".bz2", ".zst")
 
-# Compressed bytes decoded at once, and the maximum output of bzip2 and xz: the densest data (zstd
-# 1:32,000) then decompresses to 32 MiB at a time, whatever the size of the file.
+# Compressed bytes that are decoded at once, and the maximum output of bzip2 and xz. So at most
+# 32 MiB are decompressed at a time, even at the highest compression ratio (zstd, 1:32,000).
 INPUT_BYTES = 2**10
 MAX_OUTPUT_BYTES = 2**20
 MAX_LINE_BYTES = 2**28  # so that a file without line ends cannot fill the memory
@@ -57,7 +57,7 @@ def split_endings(path: PathLike) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), compression
 
 
-def file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS) -> str:
+def detect_file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS) -> str:
     """The format of a file by its name; a named pipe without an ending is read as .txt.
 
     The ending "*" in `formats` matches all others.
@@ -91,37 +91,37 @@ def find_files(
     found: list[Path] = []
     for source in listed:
         try:
-            name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would eat a glob's "./"
-            found += _find(name, formats)
-        except OSError as error:  # a folder we may not list, a name too long to be one
+            name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would remove "./" from a glob
+            found += _find_source_files(name, formats)
+        except OSError as error:  # a folder without permission, a name that is too long
             raise InputError(
                 f"{str(source)[:200]}: {error.strerror}", fix="check the path and its permissions"
             ) from error
     return found
 
 
-def _find(source: str, formats: Mapping[str, str]) -> list[Path]:
+def _find_source_files(source: str, formats: Mapping[str, str]) -> list[Path]:
     path = Path(source)
     if path.exists():
-        return _files(path, formats)
+        return _list_files(path, formats)
     if not glob.has_magic(source):
         raise InputError(
             f"{source}: no such file or folder",
             fix=f"check the spelling; relative paths are relative to {Path.cwd()}",
         )
-    matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute ones
+    matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob rejects absolute patterns
     if not matched:
         raise InputError(
             f"{source}: no file matches", fix="check the pattern; ** matches folders at any depth"
         )
-    return [path for match in matched for path in _files(Path(match), formats)]
+    return [path for match in matched for path in _list_files(Path(match), formats)]
 
 
-def _files(path: Path, formats: Mapping[str, str]) -> list[Path]:
+def _list_files(path: Path, formats: Mapping[str, str]) -> list[Path]:
     if not path.is_dir():
-        file_format(path, formats)
+        detect_file_format(path, formats)
         return [path]
-    inside = list(_walk(path, formats, above=()))
+    inside = list(_walk_folder(path, formats, above=()))
     if not inside:
         raise InputError(
             f"{path}: no file in this folder ends in {' '.join(formats)}",
@@ -130,7 +130,9 @@ def _files(path: Path, formats: Mapping[str, str]) -> list[Path]:
     return inside
 
 
-def _walk(folder: Path, formats: Mapping[str, str], above: tuple[Path, ...]) -> Iterator[Path]:
+def _walk_folder(
+    folder: Path, formats: Mapping[str, str], above: tuple[Path, ...]
+) -> Iterator[Path]:
     here = folder.resolve()
     if here in above:  # a link to a parent folder
         return
@@ -138,7 +140,7 @@ def _walk(folder: Path, formats: Mapping[str, str], above: tuple[Path, ...]) -> 
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _walk(path, formats, (*above, here))
+            yield from _walk_folder(path, formats, (*above, here))
         elif split_endings(path)[0] in formats:
             yield path
 
@@ -162,7 +164,7 @@ class Compression(NamedTuple):
     options: Mapping[str, int] = {}
 
 
-def _zstd() -> Decoder:
+def _make_zstd_decoder() -> Decoder:
     try:
         import zstandard
     except ImportError as error:
@@ -178,14 +180,14 @@ COMPRESSIONS: Mapping[str, Compression] = {
         "xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), {"max_length": MAX_OUTPUT_BYTES}
     ),
     ".bz2": Compression("bzip2", bz2.BZ2Decompressor, {"max_length": MAX_OUTPUT_BYTES}),
-    ".zst": Compression("zstd", _zstd),
+    ".zst": Compression("zstd", _make_zstd_decoder),
 }
 
 
 def open_binary(path: PathLike) -> BinaryIO:
     """Open a file for reading bytes, decompressed by its ending; broken data raise `OSError`."""
     try:
-        raw = open(path, "rb")  # noqa: PTH123, SIM115 - whoever asked closes it
+        raw = open(path, "rb")  # noqa: PTH123, SIM115 - the caller closes it
     except OSError as error:
         raise InputError(
             f"{path}: cannot open the file: {error.strerror}",
@@ -239,13 +241,13 @@ class DecompressedFile(io.RawIOBase):
     def _refill(self) -> bool:
         """Decode some more bytes; False at the end of the file."""
         if self._decoder is None:
-            taken = self._take()
-            compressed = taken.lstrip(b"\0")  # xz and tape archives pad with zeros
+            data = self._read_compressed()
+            compressed = data.lstrip(b"\0")  # xz and tape archives pad with zeros
             if not compressed:
-                return bool(taken)
+                return bool(data)
             self._decoder = self._compression.make_decoder()
         elif getattr(self._decoder, "needs_input", True):
-            compressed = self._take()
+            compressed = self._read_compressed()
             if not compressed:
                 raise OSError(f"the {self._compression.name} data is truncated")
         else:
@@ -255,7 +257,7 @@ class DecompressedFile(io.RawIOBase):
             self._input, self._decoder = self._decoder.unused_data, None
         return True
 
-    def _take(self) -> bytes:
+    def _read_compressed(self) -> bytes:
         compressed, self._input = self._input or self._raw.read(INPUT_BYTES), b""
         return compressed
 

@@ -18,7 +18,7 @@ from cloze.data.input_files import (
     MAX_LINE_BYTES,
     TextLines,
     UnreadableFileError,
-    file_format,
+    detect_file_format,
     open_binary,
     split_endings,
 )
@@ -42,18 +42,16 @@ TEXT_COLUMNS = (
     "passage",
     "paragraph",
 )
-BATCH = 1024  # Parquet rows in memory at once
+PARQUET_BATCH_ROWS = 1024  # Parquet rows in memory at once
 
 
 class Row(NamedTuple):
-    """A text and where it came from."""
+    """A text, its file and its line."""
 
     text: str
     file: str
     line: int  # from 1; in Parquet files and data sets the row number
-    is_document: bool = (
-        False  # a complete document, as rows of tables are and lines of text are not
-    )
+    is_document: bool = False  # rows of tables are complete documents, lines of text are not
 
 
 RowOrError: TypeAlias = Row | InputError
@@ -63,10 +61,10 @@ T = TypeVar("T")
 
 def read_file(path: Path, column: str | None) -> Iterator[RowOrError]:
     """The rows of a file, in the format of its ending."""
-    how = file_format(path)
-    if how == "parquet":
+    format_ = detect_file_format(path)
+    if format_ == "parquet":
         return check_complete(_read_parquet_text(path, column), str(path))
-    return check_complete(_read_text_format(path, READERS[how], column), str(path))
+    return check_complete(_read_text_format(path, READERS[format_], column), str(path))
 
 
 def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T | InputError]:
@@ -170,7 +168,7 @@ def parse_csv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
     # several threads do not affect each other.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     # strict: an unclosed quote is an error, not a very long field
-    return _records(csv.reader(lines, strict=True), lines)
+    return _number_records(csv.reader(lines, strict=True), lines)
 
 
 def parse_tsv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
@@ -179,11 +177,11 @@ def parse_tsv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
     The registered format (text/tab-separated-values) has no quoting, and corpora rely on that:
     sentences in GLUE begin with a single quote, after which a quoting reader would join many lines.
     """
-    records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - outlives a raise
-    return _records(records, lines)
+    records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - a generator would end at an error
+    return _number_records(records, lines)
 
 
-def _records(
+def _number_records(
     records: Iterator[list[str]], lines: TextLines
 ) -> Iterator[NumberedValue | InputError]:
     width = 0  # of the first record
@@ -220,8 +218,8 @@ def _table_error(error: InputError | csv.Error, where: str) -> InputError:
 
 def _read_parquet_text(path: Path, column: str | None) -> Iterator[RowOrError]:
     """The rows of a Parquet file; `line` is the row number."""
-    chosen = partial(_choose_one, column=column, where=f"{path}:1")
-    for found in read_parquet(path, chosen):
+    choose = partial(_choose_text_columns, column=column, where=f"{path}:1")
+    for found in read_parquet(path, choose):
         if isinstance(found, InputError):
             yield found
         else:
@@ -229,7 +227,7 @@ def _read_parquet_text(path: Path, column: str | None) -> Iterator[RowOrError]:
             yield make_row(value, str(path), found[0])
 
 
-def _choose_one(names: Sequence[str], column: str | None, where: str) -> list[str]:
+def _choose_text_columns(names: Sequence[str], column: str | None, where: str) -> list[str]:
     return [choose_text_column(names, column, where)]
 
 
@@ -248,7 +246,7 @@ def read_parquet(
             # with a buffer, columns are streamed instead of read as a whole
             table = ParquetFile(stream, buffer_size=2**20, page_checksum_verification=True)
             names = pick(table.schema_arrow.names)
-            for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
+            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=names, use_threads=False):
                 for scalars in zip(*(batch.column(name) for name in names), strict=True):
                     number += 1
                     yield _to_python(names, scalars, number, path)
@@ -323,12 +321,12 @@ def extract_rows(
 def make_row(value: object, file: str, line: int) -> RowOrError:
     """Make a row from a string or a list of lines."""
     try:
-        return Row(as_text(value, f"{file}:{line}"), file, line, is_document=True)
+        return Row(parse_text(value, f"{file}:{line}"), file, line, is_document=True)
     except InputError as error:
         return error
 
 
-def as_text(value: object, where: str) -> str:
+def parse_text(value: object, where: str) -> str:
     """Convert a string or a list of lines to a text; raise if it is not valid text."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
@@ -369,6 +367,7 @@ def choose_text_column(names: Sequence[str], column: str | None, where: str) -> 
 
 
 def iterate_lines(lines: Iterator[str]) -> Iterator[str | InputError]:
+    """The lines, and the errors of lines that are not text."""
     while True:
         try:
             line = next(lines)

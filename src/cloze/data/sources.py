@@ -86,9 +86,9 @@ def store_streams(
     if not any(map(is_stream, sources)):
         yield sources
         return
-    with tempfile.TemporaryDirectory(prefix=".text-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix=".text-", dir=folder) as temporary:
         yield [
-            _store_stream(source, Path(place) / str(number), column, skip_broken)
+            _store_stream(source, Path(temporary) / str(number), column, skip_broken)
             if is_stream(source)
             else source
             for number, source in enumerate(sources, 1)
@@ -105,12 +105,12 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
                 if isinstance(row, Row):
                     file.write(json.dumps(row.text) + "\n")
                 elif skip_broken:
-                    file.write("null\n")  # not a text either, and counted as such
+                    file.write("null\n")  # also an invalid row, so that it is reported again
                 else:
                     raise row
         return path
-    known = source != "-" and split_endings(source)[0] in TEXT_FORMATS
-    path = folder / (Path(source).name if known else f"{STDIN}.txt")
+    has_format = source != "-" and split_endings(source)[0] in TEXT_FORMATS
+    path = folder / (Path(source).name if has_format else f"{STDIN}.txt")
     with path.open("wb") as file:
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -139,7 +139,7 @@ def read_rows(
             csv or tsv has a header, unless a number is given and its first row looks like data.
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
-    report = error_handler(on_error)
+    report = get_error_handler(on_error)
     streams: list[Iterator[RowOrError]] = []
     for source in as_list(sources):
         try:
@@ -166,13 +166,13 @@ def fingerprint_files(sources: Source | list[Source]) -> list[list[str | int]] |
 
     Sources with the same fingerprint contain the same text, even if their folder has been moved.
     """
-    every = as_list(sources)
-    paths = [s for s in every if isinstance(s, str | os.PathLike) and s != "-"]
+    listed = as_list(sources)
+    paths = [s for s in listed if isinstance(s, str | os.PathLike) and s != "-"]
     try:
         files = find_files(paths)
     except InputError:  # reported, or skipped, when it is read
         return None
-    if not files or len(paths) < len(every) or not all(map(Path.is_file, files)):
+    if not files or len(paths) < len(listed) or not all(map(Path.is_file, files)):
         return None
     folder = os.path.commonpath([file.resolve().parent for file in files])
     return [
@@ -191,9 +191,8 @@ def _open_source(source: Source, column: str | None) -> list[Iterator[RowOrError
 
 def check_row_source(source: Iterable[T]) -> Iterable[T]:
     """Return the source if it is an iterable of rows; otherwise raise."""
-    if isinstance(source, Mapping) or hasattr(
-        source, "columns"
-    ):  # a dictionary of splits, or a data frame
+    # a dictionary of splits, or a data frame
+    if isinstance(source, Mapping) or hasattr(source, "columns"):
         raise InputError(
             f"a {type(source).__name__} is not an iterable of rows",
             fix="pass one split (data['train']) or one column (table['text']); "
@@ -206,7 +205,7 @@ def _read_iterable(source: Iterable[object], column: str | None) -> Iterator[Row
     return extract_rows(enumerate(source, 1), column, f"<{type(source).__name__}>")
 
 
-def error_handler(on_error: OnError) -> Callable[[InputError], object]:
+def get_error_handler(on_error: OnError) -> Callable[[InputError], object]:
     """The function to call with each error."""
     return _raise if on_error == "raise" else on_error
 

@@ -34,9 +34,9 @@ class EmbeddingRecord:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the text: a line of a .jsonl file and of `--json`."""
         if self.vectors is None:
-            return {"text": self.text, **self._outcome()}
+            return {"text": self.text, **self._status()}
         if self.encoding is None:
-            return {"text": self.text, "embedding": self.vectors.tolist(), **self._outcome()}
+            return {"text": self.text, "embedding": self.vectors.tolist(), **self._status()}
         columns = (self.encoding.tokens, self.encoding.offsets, self.encoding.words, self.vectors)
         return {
             "text": self.text,
@@ -50,13 +50,13 @@ class EmbeddingRecord:
                 }
                 for token, (start, end), word, row in zip(*columns, strict=True)
             ],
-            **self._outcome(),
+            **self._status(),
         }
 
-    def columns(self) -> dict[str, Any]:
+    def to_columns(self) -> dict[str, Any]:
         """The token embeddings as columns of a table."""
         if self.vectors is None or self.encoding is None:
-            return {"text": self.text, **self._outcome()}
+            return {"text": self.text, **self._status()}
         starts, ends = zip(*self.encoding.offsets, strict=True)
         return {
             "text": self.text,
@@ -65,10 +65,10 @@ class EmbeddingRecord:
             "ends": ends,
             "words": self.encoding.words,
             "embeddings": self.vectors.tolist(),
-            **self._outcome(),
+            **self._status(),
         }
 
-    def _outcome(self) -> dict[str, Any]:
+    def _status(self) -> dict[str, Any]:
         return {"error": self.error.problem} if self.error else {"truncated": self.truncated}
 
 
@@ -99,38 +99,41 @@ def check_vector_format(path: Path, *, by_token: bool) -> None:
 def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWriter]:
     """Open a writer of records; the file appears if there is no error."""
     check_vector_format(path, by_token=by_token)
-    open_writer = {".npy": _npy, ".jsonl": _jsonl, ".parquet": _parquet}[path.suffix]
+    open_writer = {
+        ".npy": _open_npy_writer,
+        ".jsonl": _open_jsonl_writer,
+        ".parquet": _open_parquet_writer,
+    }[path.suffix]
     with atomic_file(path) as file, open_writer(file, by_token) as write:
         yield write
 
 
 @contextmanager
-def _npy(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
+def _open_npy_writer(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
     """One float32 array; a text with an error is a row of NaN."""
-    rows, width = 0, 0
+    rows, size = 0, 0  # number of embeddings, and the size of one
 
     def write(records: Sequence[EmbeddingRecord]) -> None:
-        nonlocal rows, width
-        known = next((len(r.vectors) for r in records if r.vectors is not None), width)
+        nonlocal rows, size
         if not rows:
-            width = known
-            npy.write_array_header_1_0(file, _header(0, width))
-        blank = np.full(width, np.nan, np.float32)
+            size = next((len(r.vectors) for r in records if r.vectors is not None), size)
+            npy.write_array_header_1_0(file, _make_npy_header(0, size))
+        missing = np.full(size, np.nan, np.float32)
         for record in records:
-            file.write((blank if record.vectors is None else record.vectors).tobytes())
+            file.write((missing if record.vectors is None else record.vectors).tobytes())
         rows += len(records)
 
     yield write
     file.seek(0)  # numpy pads the header, so that the final number of rows fits
-    npy.write_array_header_1_0(file, _header(rows, width))
+    npy.write_array_header_1_0(file, _make_npy_header(rows, size))
 
 
-def _header(rows: int, width: int) -> dict[str, Any]:
-    return {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+def _make_npy_header(rows: int, size: int) -> dict[str, Any]:
+    return {"descr": "<f4", "fortran_order": False, "shape": (rows, size)}
 
 
 @contextmanager
-def _jsonl(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
+def _open_jsonl_writer(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
     """One JSON object per line."""
 
     def write(records: Sequence[EmbeddingRecord]) -> None:
@@ -148,7 +151,7 @@ def _jsonl(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
 
 
 @contextmanager
-def _parquet(file: IO[bytes], by_token: bool) -> Iterator[RecordWriter]:
+def _open_parquet_writer(file: IO[bytes], by_token: bool) -> Iterator[RecordWriter]:
     """Columns text, embedding, error, truncated; by token: tokens, starts, ends, words."""
     try:
         import pyarrow as pa
@@ -169,7 +172,7 @@ def _parquet(file: IO[bytes], by_token: bool) -> Iterator[RecordWriter]:
     with parquet.ParquetWriter(file, schema) as writer:
 
         def write(records: Sequence[EmbeddingRecord]) -> None:
-            rows = [record.columns() if by_token else record.to_dict() for record in records]
+            rows = [record.to_columns() if by_token else record.to_dict() for record in records]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
         yield write

@@ -16,7 +16,7 @@ from cloze.data.packing import Epoch
 from cloze.data.samples import Samples, Sampling
 from cloze.nn.encoder import Encoder
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import count_name
+from cloze.objectives.core import get_count_name
 from cloze.objectives.masking import Masking
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def compute_pretraining_scores(module: Encoder, batches: Iterable[PackedBatch]) 
         for batch in batches:
             for name, total in pretraining_objective(module, batch).items():
                 sums[name] = sums.get(name, 0.0) + float(total)
-                counts[name] = counts.get(name, 0) + batch.counts[count_name(name)]
+                counts[name] = counts.get(name, 0) + batch.counts[get_count_name(name)]
     return {name: total / counts[name] for name, total in sums.items() if counts[name]}
 
 

@@ -87,7 +87,7 @@ def count_tokens(batch: Batch) -> int:
     return int(batch.lengths.sum())
 
 
-def count_name(term: str) -> str:
+def get_count_name(term: str) -> str:
     """The name under which a term's targets are counted: `mlm` for `mlm.accuracy`."""
     return term.partition(".")[0]
 

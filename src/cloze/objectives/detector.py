@@ -34,7 +34,7 @@ class Detector(nn.Module):
         # original has a layer for this head alone; a BERT has none to share.
         shared = model.transform if isinstance(model, ModernBert) else None
         self.transform = _build_transform(config, rng) if shared is None else shared
-        self.head = _linear(config.hidden_size, 1, config, rng)
+        self.head = _build_linear(config.hidden_size, 1, config, rng)
 
     def discriminator_logits(self, vectors: Tensor) -> Tensor:
         """The logit of "replaced" for each vector of the model's last layer: t."""
@@ -70,14 +70,16 @@ def build_detector(
     """
     config = get_config(model)
     num_layers = max(1, config.num_layers // 4) if num_layers is None else num_layers
-    shape = _smaller(config, num_layers, config.hidden_size if hidden_size is None else hidden_size)
+    shape = _make_generator_config(
+        config, num_layers, config.hidden_size if hidden_size is None else hidden_size
+    )
     generator = build(shape, ["mlm"], rng=rng)
     if shape.hidden_size == config.hidden_size:
         generator.embeddings = model.embeddings
     else:
-        narrow = _linear(config.hidden_size, shape.hidden_size, config, rng)
+        narrow = _build_linear(config.hidden_size, shape.hidden_size, config, rng)
         generator.embeddings = NarrowedEmbeddings(model.embeddings, narrow)
-        _widen(generator, config, rng)
+        _widen_transform(generator, config, rng)
     return Detector(model, generator, rng=rng)
 
 
@@ -88,7 +90,7 @@ def get_config(model: Encoder) -> EncoderConfig:
     return config
 
 
-def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
+def _make_generator_config(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
     """A smaller configuration of the same family, with the same head size."""
     each = config.hidden_size // config.num_heads
     in_range("generator_num_layers", layers, 1, config.num_layers)
@@ -109,7 +111,7 @@ def _smaller(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
     )
 
 
-def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> None:
+def _widen_transform(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> None:
     """Let the transform before the LM head project up to the width of the table, g -> d."""
     part = generator.transform if isinstance(generator, ModernBert) else generator.task_heads["mlm"]
     assert part is not None
@@ -117,20 +119,20 @@ def _widen(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> N
     assert isinstance(dense, nn.Linear)
     assert isinstance(norm, LayerNorm)
     bias = dense.bias is not None
-    part.dense = _linear(dense.in_features, config.hidden_size, config, rng, bias=bias)
+    part.dense = _build_linear(dense.in_features, config.hidden_size, config, rng, bias=bias)
     part.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
 
 
 def _build_transform(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
     return HeadTransform(
-        _linear(config.hidden_size, config.hidden_size, config, rng),
+        _build_linear(config.hidden_size, config.hidden_size, config, rng),
         ACTIVATIONS[config.activation],
         LayerNorm(config.hidden_size, eps=config.norm_eps),
     )
 
 
 @torch.no_grad()
-def _linear(
+def _build_linear(
     inputs: int, outputs: int, config: EncoderConfig, rng: torch.Generator, *, bias: bool = True
 ) -> nn.Linear:
     """A layer with weights drawn from `rng`, as the model's own are."""

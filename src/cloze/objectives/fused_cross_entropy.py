@@ -114,7 +114,9 @@ def _forward(
         here = slice(start, start + options.chunk)
         draws = None if options.draws is None else options.draws[here]
         logits = F.linear(hidden[here], table, added)  # chunk v
-        chunk_loss, chunk_hits, grad, samples = _chunk_loss(logits, options.targets[here], draws)
+        chunk_loss, chunk_hits, grad, samples = _compute_chunk_loss(
+            logits, options.targets[here], draws
+        )
         loss, hits = loss + chunk_loss, hits + chunk_hits
         sampled.append(samples)
         if grad_hidden is not None and grad_weight is not None:
@@ -142,17 +144,19 @@ def _pad_vocabulary(
     return table, added
 
 
-def _chunk_loss(
+def _compute_chunk_loss(
     logits: Tensor, targets: Tensor, draws: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`_plain_chunk_loss`, by a kernel or compiled on a GPU."""
     if draws is None and kernels.is_supported(logits):
         losses, hits, grad = torch.ops.cloze.cross_entropy(logits, targets)
         return losses.sum(), hits.sum(), grad, targets[:0]
-    return (_compile_chunk_loss() if logits.is_cuda else _plain_chunk_loss)(logits, targets, draws)
+    return (_compile_chunk_loss() if logits.is_cuda else _compute_plain_chunk_loss)(
+        logits, targets, draws
+    )
 
 
-def _plain_chunk_loss(
+def _compute_plain_chunk_loss(
     logits: Tensor, targets: Tensor, draws: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, hits, gradient of the logits, and sampled tokens; none without draws."""
@@ -174,4 +178,4 @@ def _plain_chunk_loss(
 @cache
 def _compile_chunk_loss() -> ChunkLoss:
     """Compiled on first use: importing the compiler is slow."""
-    return torch.compile(_plain_chunk_loss, dynamic=False)
+    return torch.compile(_compute_plain_chunk_loss, dynamic=False)

@@ -69,7 +69,9 @@ def language_model_objective(
     """The loss of a batch, and how many tokens have the top logit."""
     del rng  # dropout uses the global generator
     on_device = (
-        batch if isinstance(batch, DeviceBatch) else DeviceBatch.from_batch(_device(model), batch)
+        batch
+        if isinstance(batch, DeviceBatch)
+        else DeviceBatch.from_batch(_get_device(model), batch)
     )
     given = on_device.tensors
     if isinstance(model, StatefulLSTM):
@@ -84,5 +86,5 @@ def language_model_objective(
     }
 
 
-def _device(model: nn.Module) -> torch.device:
+def _get_device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device

@@ -27,7 +27,7 @@ from cloze.progress import ProgressCallback
 from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import max_context_windows
+from cloze.text.truncation import find_max_context_windows
 from cloze.text.words import IDEOGRAPHS
 
 MAX_ANSWER_TOKENS = 30
@@ -375,7 +375,7 @@ def _answer_example(
     search: _Search,
 ) -> AnswerResult:
     context, most = example.context, max(NUM_CANDIDATES, search.top)
-    owner = max_context_windows([item.window for item in group]) if len(group) > 1 else None
+    owner = find_max_context_windows([item.window for item in group]) if len(group) > 1 else None
     found: list[_Span] = []
     for number, (item, part) in enumerate(zip(group, logits, strict=True)):
         may_start = None if owner is None else [owner[token] == number for token in item.window]

@@ -27,7 +27,7 @@ from cloze.tasks.features import LayerSelection, check_pooling, pool, select_lay
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
 from cloze.tasks.inputs import OnError, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import max_context_windows
+from cloze.text.truncation import find_max_context_windows
 
 Vectors = NDArray[np.float32]
 CHUNK = 20_000  # texts of a stream that are sorted by length and embedded together
@@ -240,6 +240,9 @@ def _merge_windows(row: int, encoded: EncodedText, kept: dict[_Key, Tensor]) -> 
         for part, w in zip(parts, encoded.windows, strict=True)
     ]
     merged[~special] = torch.stack(
-        [tokens[n][token - spans[n].start] for token, n in enumerate(max_context_windows(spans))]
+        [
+            tokens[n][token - spans[n].start]
+            for token, n in enumerate(find_max_context_windows(spans))
+        ]
     )
     return merged

@@ -33,7 +33,7 @@ from cloze.tasks.aggregation import (
 from cloze.tasks.inference import compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import max_context_windows
+from cloze.text.truncation import find_max_context_windows
 
 CHUNK = 1024  # sentences whose alignment is held at once
 
@@ -262,7 +262,7 @@ def _window_items(
     inside = whole.token_range()
     position_of = [-1] * len(inside)
     spans = [part.kept_ranges[0][0] if part.kept_ranges[0] else range(0) for part in parts]
-    owner = max_context_windows(spans) if len(parts) > 1 else None
+    owner = find_max_context_windows(spans) if len(parts) > 1 else None
     for n, part in enumerate(parts):
         position = part.token_range().start
         for span in part.kept_ranges[0]:

@@ -1,1 +1,1 @@
-"""Text to ids and back: vocabularies, tokenizers, alignment, length. Nothing here needs torch."""
+"""Tokenizers, alignment, truncation and sentence splitting, without torch."""

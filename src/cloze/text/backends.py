@@ -7,7 +7,7 @@ from tokenizers.models import Model
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-PREFIX = "##"  # marks a token that continues a word
+CONTINUATION_PREFIX = "##"  # marks a token that continues a word
 END_OF_TEXT = "<|endoftext|>"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the library's names of bytes
 
@@ -17,7 +17,7 @@ GPT2_TOKENS = {"bos": END_OF_TEXT, "eos": END_OF_TEXT}
 
 # BERT treats longer words as unknown: the time to find the longest tokens of a word grows with the
 # cube of its length.
-LONGEST_WORD = 100
+MAX_WORD_CHARS = 100
 
 # Every ideograph, every other run of letters and digits and every mark is a word; so is white
 # space, which character vocabularies keep.
@@ -25,14 +25,16 @@ _CHAR_WORDS = r"\p{Han}|[\w&&[^\p{Han}]]+|\s+|[^\w\s]"
 _CHAR_WORDS_NO_CHINESE = r"\w+|\s+|[^\w\s]"
 
 
-def bert_normalizer(*, lowercase: bool, strip_accents: bool | None, chinese: bool) -> Normalizer:
-    """BERT's normalization; accents are stripped if `lowercase`, unless `strip_accents` says."""
+def build_bert_normalizer(
+    *, lowercase: bool, strip_accents: bool | None, chinese: bool
+) -> Normalizer:
+    """BERT's normalization; by default accents are stripped if `lowercase`."""
     return normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=chinese
     )
 
 
-def plain_normalizer(*, lowercase: bool, strip_accents: bool | None) -> Normalizer | None:
+def build_plain_normalizer(*, lowercase: bool, strip_accents: bool | None) -> Normalizer | None:
     """Case and accents only, for vocabularies that keep white space and control characters."""
     if not lowercase and not strip_accents:
         return None
@@ -49,25 +51,27 @@ def build_wordpiece(
 ) -> Tokenizer:
     """BERT's tokenizer; with `byte_fallback`, words are byte symbols, so none is unknown."""
     # a character has up to four bytes
-    longest = LONGEST_WORD * 4 if byte_fallback else LONGEST_WORD
+    max_chars = MAX_WORD_CHARS * 4 if byte_fallback else MAX_WORD_CHARS
     model = models.WordPiece(
         dict(vocab),
         unk_token=BERT_TOKENS["unk"],
-        continuing_subword_prefix=PREFIX,
-        max_input_chars_per_word=longest,
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+        max_input_chars_per_word=max_chars,
     )
-    split = byte_pre_tokenizer() if byte_fallback else pre_tokenizers.BertPreTokenizer()
+    split = build_byte_pre_tokenizer() if byte_fallback else pre_tokenizers.BertPreTokenizer()
     backend = _build_bert(model, normalizer, split)
-    backend.decoder = _byte_decoder() if byte_fallback else decoders.WordPiece(prefix=PREFIX)
+    backend.decoder = (
+        _build_byte_decoder() if byte_fallback else decoders.WordPiece(prefix=CONTINUATION_PREFIX)
+    )
     return backend
 
 
-def byte_pre_tokenizer() -> PreTokenizer:
+def build_byte_pre_tokenizer() -> PreTokenizer:
     """BERT's words as byte symbols. Words that are too long are split between characters."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.BertPreTokenizer(),
-            pre_tokenizers.Split(Regex(f".{{{LONGEST_WORD}}}"), "isolated"),
+            pre_tokenizers.Split(Regex(f".{{{MAX_WORD_CHARS}}}"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -77,7 +81,7 @@ def build_word_level(vocab: Mapping[str, int], normalizer: Normalizer) -> Tokeni
     """Whole words; words that are not in the vocabulary are unknown."""
     model = models.WordLevel(dict(vocab), unk_token=BERT_TOKENS["unk"])
     backend = _build_bert(model, normalizer, pre_tokenizers.BertPreTokenizer())
-    backend.decoder = decoders.WordPiece(prefix=PREFIX)  # inserts the spaces
+    backend.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)  # inserts the spaces
     return backend
 
 
@@ -111,8 +115,8 @@ def build_byte_bpe(
 
 def to_byte_symbols(token: str) -> str:
     """A token in byte symbols: `##é` is `##Ã©`."""
-    prefix = PREFIX if token.startswith(PREFIX) else ""
-    body = token.removeprefix(PREFIX).encode()
+    prefix = CONTINUATION_PREFIX if token.startswith(CONTINUATION_PREFIX) else ""
+    body = token.removeprefix(CONTINUATION_PREFIX).encode()
     return prefix + "".join(BYTE_SYMBOLS[byte] for byte in body)
 
 
@@ -121,36 +125,38 @@ def _build_bert(model: Model, normalizer: Normalizer | None, split: PreTokenizer
     backend.normalizer = normalizer
     backend.pre_tokenizer = split
     cls, sep = BERT_TOKENS["cls"], BERT_TOKENS["sep"]
-    ends = [(token, backend.token_to_id(token)) for token in (cls, sep)]
+    special_tokens = [(token, backend.token_to_id(token)) for token in (cls, sep)]
     backend.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=ends,
+        special_tokens=special_tokens,
     )
     present = [token for token in BERT_TOKENS.values() if backend.token_to_id(token) is not None]
     backend.add_special_tokens(present)
     return backend
 
 
-def _byte_decoder() -> decoders.Decoder:
+def _build_byte_decoder() -> decoders.Decoder:
     """Join tokens to words with a space before each, then decode byte symbols (`Ġ` is a space)."""
     return decoders.Sequence(
         [
-            decoders.WordPiece(prefix=PREFIX, cleanup=False),
+            decoders.WordPiece(prefix=CONTINUATION_PREFIX, cleanup=False),
             decoders.Replace(" ", BYTE_SYMBOLS[ord(" ")]),
             decoders.ByteLevel(),
         ]
     )
 
 
-def _byte_symbols() -> tuple[str, ...]:
+def _make_byte_symbols() -> tuple[str, ...]:
     """The character that represents each byte in byte-level tokens (Radford et al. 2019).
 
     Printable bytes represent themselves; the others are represented by the characters from 256 on.
     """
-    printing = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = [byte for byte in range(256) if byte not in printing]
-    return tuple(chr(byte if byte in printing else 256 + hidden.index(byte)) for byte in range(256))
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return tuple(
+        chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)
+    )
 
 
-BYTE_SYMBOLS = _byte_symbols()
+BYTE_SYMBOLS = _make_byte_symbols()

@@ -7,8 +7,8 @@ depends on counts and, for ties, on ids, never on the order of the words.
 WordPiece vocabularies are trained with the same merges, with a `##` prefix on tokens that continue
 a word, as in the tokenizers library. Schuster and Nakajima (2012) choose the pair that increases
 the likelihood of the text most, but the code behind the published vocabularies was never released,
-our choice needs no second count, and both are applied the same way: the longest matching token
-first.
+merging by frequency needs no second count, and both vocabularies are applied the same way: the
+longest matching token first.
 """
 
 import sys
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cloze.progress import ProgressCallback
 
-_REPORT = 500  # merges between two calls of `progress`
+_REPORT_EVERY = 500  # merges between two calls of `progress`
 _BITS = 32  # a pair of ids (a, b) is stored as a << 32 | b, so pairs are ordered like their ids
 
 Ints = NDArray[np.int64]
@@ -71,7 +71,7 @@ def learn_merges(
         for increased in table.merge(pair, number):
             if table.counts[increased] >= min_count:
                 heappush(heap, (-table.counts[increased], increased))
-        if progress and len(merges) % _REPORT == 0:
+        if progress and len(merges) % _REPORT_EVERY == 0:
             progress("merging", len(tokens), vocab_size)
     return Subwords(tokens=tokens, merges=merges)
 
@@ -80,48 +80,48 @@ class _SymbolTable:
     """The words as one linked array of symbols. Position `end` means "no neighbour"."""
 
     def __init__(self, words: Mapping[str, int], symbols: Sequence[str], prefix: str) -> None:
-        numbers, lengths, counts = _flatten(words, symbols, prefix)
+        numbers, lengths, counts = _flatten_words(words, symbols, prefix)
         self.end = len(numbers)
         self.symbol = np.append(numbers, -1)
         self.weight = np.append(np.repeat(counts, lengths), 0)
         position = np.arange(self.end + 1)
-        first = _word_starts(lengths)
+        first = _find_word_starts(lengths)
         self.left = np.where(first, self.end, position - 1)
         self.right = np.append(np.where(first[1:], self.end, position[1:]), self.end)
         order = np.argsort(numbers, kind="stable")
         borders = np.searchsorted(numbers[order], np.arange(1, len(symbols)))
         self.positions: list[Ints] = np.split(order, borders)
         starts = np.flatnonzero(self.right[:-1] != self.end)
-        pairs = _pair_keys(self.symbol[starts], self.symbol[self.right[starts]])
+        pairs = _make_pair_keys(self.symbol[starts], self.symbol[self.right[starts]])
         self.counts = dict(zip(*_sum_by_key(pairs, self.weight[starts]), strict=True))
 
     def merge(self, pair: int, merged: int) -> list[int]:
         """Replace every `pair` by `merged`, and return the pairs that became more frequent."""
         first, second = pair >> _BITS, pair & (1 << _BITS) - 1
-        at = self._find(first, second)
-        to = self.right[at]
+        left = self._find(first, second)  # positions of the two symbols
+        right = self.right[left]
         if first == second:  # in "aaa" the first two are merged: every other one of each run
-            run = np.append(False, at[1:] == to[:-1])
-            number = np.arange(len(at))
-            taken = (number - np.maximum.accumulate(np.where(run, 0, number))) % 2 == 0
-            at, to = at[taken], to[taken]
-        before, after, weight = self.left[at], self.right[to], self.weight[at]
-        # Where two occurrences touch ("abab"), the pair between them belongs to the left one.
-        leads = (before != self.end) & np.append(True, before[1:] != to[:-1])
-        trails = after != self.end
-        gone = [
-            _pair_keys(self.symbol[before[leads]], self.symbol[at[leads]]),
-            _pair_keys(self.symbol[to[trails]], self.symbol[after[trails]]),
+            continues = np.append(False, left[1:] == right[:-1])
+            number = np.arange(len(left))
+            is_merged = (number - np.maximum.accumulate(np.where(continues, 0, number))) % 2 == 0
+            left, right = left[is_merged], right[is_merged]
+        before, after, weight = self.left[left], self.right[right], self.weight[left]
+        # If two occurrences are adjacent ("abab"), the pair between them belongs to the left one.
+        has_before = (before != self.end) & np.append(True, before[1:] != right[:-1])
+        has_after = after != self.end
+        removed = [
+            _make_pair_keys(self.symbol[before[has_before]], self.symbol[left[has_before]]),
+            _make_pair_keys(self.symbol[right[has_after]], self.symbol[after[has_after]]),
         ]
-        self.symbol[at], self.symbol[to] = merged, -1
-        self.right[at], self.left[after] = after, at
-        come = [
-            _pair_keys(self.symbol[before[leads]], self.symbol[at[leads]]),
-            _pair_keys(self.symbol[at[trails]], self.symbol[after[trails]]),
+        self.symbol[left], self.symbol[right] = merged, -1
+        self.right[left], self.left[after] = after, left
+        added = [
+            _make_pair_keys(self.symbol[before[has_before]], self.symbol[left[has_before]]),
+            _make_pair_keys(self.symbol[left[has_after]], self.symbol[after[has_after]]),
         ]
-        self._add_positions(merged, at)
-        weights = np.concatenate([weight[leads], weight[trails]])
-        changes = _sum_by_key(np.concatenate(gone + come), np.concatenate([-weights, weights]))
+        self._add_positions(merged, left)
+        weights = np.concatenate([weight[has_before], weight[has_after]])
+        changes = _sum_by_key(np.concatenate(removed + added), np.concatenate([-weights, weights]))
         del self.counts[pair]
         return self._update_counts(pair, changes)
 
@@ -135,11 +135,11 @@ class _SymbolTable:
         starts = self.left[positions]
         return starts[self.symbol[starts] == first]
 
-    def _add_positions(self, symbol: int, at: Ints) -> None:
+    def _add_positions(self, symbol: int, positions: Ints) -> None:
         if symbol == len(self.positions):
-            self.positions.append(at)
+            self.positions.append(positions)
         else:
-            self.positions[symbol] = np.sort(np.append(self.positions[symbol], at))
+            self.positions[symbol] = np.sort(np.append(self.positions[symbol], positions))
 
     def _update_counts(self, merged: int, changes: tuple[list[int], list[int]]) -> list[int]:
         increased = []
@@ -156,23 +156,26 @@ class _SymbolTable:
         return increased
 
 
-def _flatten(
+def _flatten_words(
     words: Mapping[str, int], symbols: Sequence[str], prefix: str
 ) -> tuple[Ints, Ints, Ints]:
     """The symbols of all words in one array, the lengths of the words, and their counts."""
-    spelled = {word: count for word, count in words.items() if word}
-    text = "".join(spelled).encode("utf-32-le")
+    nonempty = {word: count for word, count in words.items() if word}
+    text = "".join(nonempty).encode("utf-32-le")
     points = np.frombuffer(text, np.uint32)
-    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
-    counts = np.fromiter(spelled.values(), np.int64, len(spelled))
-    first = _word_starts(lengths)[:-1]
-    starting, continuing = _symbol_ids(symbols, ""), _symbol_ids(symbols, prefix)
+    lengths = np.fromiter(map(len, nonempty), np.int64, len(nonempty))
+    counts = np.fromiter(nonempty.values(), np.int64, len(nonempty))
+    first = _find_word_starts(lengths)[:-1]
+    starting, continuing = (
+        _map_characters_to_ids(symbols, ""),
+        _map_characters_to_ids(symbols, prefix),
+    )
     numbers = np.where(first, starting[points], continuing[points])
-    whole = np.minimum.reduceat(numbers, np.flatnonzero(first)) >= 0 if len(numbers) else first
-    return numbers[np.repeat(whole, lengths)], lengths[whole], counts[whole]
+    is_known = np.minimum.reduceat(numbers, np.flatnonzero(first)) >= 0 if len(numbers) else first
+    return numbers[np.repeat(is_known, lengths)], lengths[is_known], counts[is_known]
 
 
-def _symbol_ids(symbols: Sequence[str], prefix: str) -> Ints:
+def _map_characters_to_ids(symbols: Sequence[str], prefix: str) -> Ints:
     """Code point -> id of the symbol that is this character after the prefix, or -1."""
     table = np.full(sys.maxunicode + 1, -1, np.int64)
     for number, symbol in enumerate(symbols):
@@ -181,14 +184,14 @@ def _symbol_ids(symbols: Sequence[str], prefix: str) -> Ints:
     return table
 
 
-def _word_starts(lengths: Ints) -> NDArray[np.bool_]:
+def _find_word_starts(lengths: Ints) -> NDArray[np.bool_]:
     """True where a word starts in the array of all words, and at its end."""
     starts = np.zeros(lengths.sum() + 1, bool)
     starts[np.append(0, np.cumsum(lengths))] = True
     return starts
 
 
-def _pair_keys(left: Ints, right: Ints) -> Ints:
+def _make_pair_keys(left: Ints, right: Ints) -> Ints:
     return left << _BITS | right
 
 

@@ -19,11 +19,11 @@ from cloze.files import read_json, read_text
 
 MAX_BYTES = 64 << 20  # the largest published tokenizers have half of this
 MAX_IDS = 10_000_000
-MAX_ADDED = 20_000  # added tokens; the library is slow at adding them
-MAX_SPECIAL = 64  # special tokens added to one text
+MAX_ADDED_TOKENS = 20_000  # added tokens; the library is slow at adding them
+MAX_SPECIAL_TOKENS = 64  # special tokens added to one text
 MAX_GROWTH = 1000  # factor by which replacements may lengthen a text
 
-_PROBES = ("", "a", "Two words, 3.5 more!", " \t\n\xa0", "é e\u0301 İ 中文 ไทย 👩‍🚀", "x" * 300)
+_TEST_TEXTS = ("", "a", "Two words, 3.5 more!", " \t\n\xa0", "é e\u0301 İ 中文 ไทย 👩‍🚀", "x" * 300)
 _REPLACE = "download the file again, or replace it"
 
 
@@ -70,9 +70,11 @@ def load_backend(path: Path) -> Backend:
     """Load a `tokenizer.json` and check it; truncation and padding are switched off."""
     found = read_json_object(path)
     added = found.get("added_tokens")
-    if isinstance(added, list) and len(added) > MAX_ADDED:
+    if isinstance(added, list) and len(added) > MAX_ADDED_TOKENS:
         raise FolderError(f"{path} has {len(added):,} added tokens", fix=_REPLACE)
-    growth = _max_growth(found.get("normalizer")) * _max_growth(found.get("decoder"))
+    growth = _compute_max_growth(found.get("normalizer")) * _compute_max_growth(
+        found.get("decoder")
+    )
     if growth > MAX_GROWTH:
         raise FolderError(f"{path} makes texts {growth:,} times longer", fix=_REPLACE)
     with convert_errors(FolderError, f"{path} is not a valid tokenizer"):
@@ -91,9 +93,9 @@ def check_backend(backend: Backend, source: str) -> None:
             f"{source} has ids up to {size - 1:,}", fix=f"ids must be below {MAX_IDS:,}"
         )
     around = [backend.num_special_tokens_to_add(pair) for pair in (False, True)]
-    if max(around) > MAX_SPECIAL:
+    if max(around) > MAX_SPECIAL_TOKENS:
         raise FolderError(f"{source} adds {max(around):,} special tokens to a text", fix=_REPLACE)
-    for text in _PROBES:
+    for text in _TEST_TEXTS:
         with convert_errors(FolderError, f"{source} fails to encode {text[:20]!r}"):
             bare = backend.encode_batch_fast([text], add_special_tokens=False)[0]
             framed = [backend.encode(text), backend.encode(text, text)]
@@ -110,12 +112,12 @@ def check_backend(backend: Backend, source: str) -> None:
             )
 
 
-def _max_growth(part: object) -> int:
+def _compute_max_growth(part: object) -> int:
     """The factor by which consecutive replacements can lengthen a text."""
     if isinstance(part, list):
-        return prod(map(_max_growth, part))
+        return prod(map(_compute_max_growth, part))
     if not isinstance(part, dict):
         return 1
     content = part.get("content") if part.get("type") == "Replace" else ""
     own = max(1, len(content)) if isinstance(content, str) else 1
-    return own * prod(map(_max_growth, part.values()))
+    return own * prod(map(_compute_max_growth, part.values()))

@@ -18,19 +18,19 @@ from cloze.text.checks import check_text
 from cloze.text.words import IDEOGRAPHS
 
 # `str.split` splits words at these control characters; BERT's text cleaning deletes them.
-_DELETED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_CONTROL_CHARS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 # White space as in the GPT-2 pattern: Python's `\s` has four more separators.
-_SPACED = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
+_CHUNK_WITH_SPACE = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
 
 MAX_WORDS = 5_000_000  # distinct raw words in memory while counting
-_REPORT = 10_000  # texts between two calls of `progress`
+_REPORT_EVERY = 10_000  # texts between two calls of `progress`
 
 
 def split_bert_words(text: str, *, chinese: bool) -> list[str]:
     """Split a text at white space; with `chinese`, every ideograph is a chunk of its own."""
-    if _DELETED.search(text):
-        text = _DELETED.sub("", text)
+    if _CONTROL_CHARS.search(text):
+        text = _CONTROL_CHARS.sub("", text)
     if chinese and not text.isascii():
         text = _IDEOGRAPH.sub(r" \g<0> ", text)
     return text.split()
@@ -42,7 +42,7 @@ def split_with_spaces(text: str, *, normalizer: Normalizer | None = None) -> lis
     The text is normalized here, because a chunk of accents alone becomes empty, and the white space
     on both sides of it then belongs to one chunk.
     """
-    return _SPACED.findall(normalizer.normalize_str(text) if normalizer else text)
+    return _CHUNK_WITH_SPACE.findall(normalizer.normalize_str(text) if normalizer else text)
 
 
 def count_chunks(
@@ -68,7 +68,7 @@ def count_chunks(
                 counts = Counter(
                     {chunk: count for chunk, count in counts.items() if count > threshold}
                 )
-        if progress and number % _REPORT == 0:
+        if progress and number % _REPORT_EVERY == 0:
             progress("counting", number, None)
     return counts
 
@@ -79,8 +79,8 @@ def count_words(
     """Count the words that the pre-tokenizer finds in the chunks."""
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
-        normal = normalizer.normalize_str(chunk) if normalizer else chunk
-        for word, _ in pre_tokenizer.pre_tokenize_str(normal):
+        normalized = normalizer.normalize_str(chunk) if normalizer else chunk
+        for word, _ in pre_tokenizer.pre_tokenize_str(normalized):
             words[word] += count
     return words
 

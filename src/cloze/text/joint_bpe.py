@@ -1,4 +1,4 @@
-"""One byte-level BPE vocabulary for both languages of a translator, and sentences as its tokens."""
+"""A byte-level BPE tokenizer for both languages of a translator."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,23 +8,23 @@ from cloze.text.tokenizer_training import train_tokenizer
 
 
 def train_joint_bpe(texts: Sequence[str], vocab_size: int, **options: Any) -> Tokenizer:  # noqa: ANN401
-    """A vocabulary that represents every text, unseen ones in single bytes, without loss."""
+    """Train a byte-level BPE tokenizer, which encodes any text losslessly, on both languages."""
     spaced = [_add_space(text) for text in texts]
     return train_tokenizer(spaced, kind="bpe", vocab_size=vocab_size, **options)
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Sentences as ids, each with its end."""
+    """The token ids of sentences, each with an EOS token."""
     assert tokenizer.eos_id is not None
     spaced = [_add_space(text) for text in texts]
     return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids(spaced)]
 
 
 def decode_sentence(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of ids; a byte that is no part of a character becomes �."""
+    """The text of token ids; bytes that do not form a character become �."""
     return tokenizer.decode(list(ids)).removeprefix(" ")
 
 
 def _add_space(text: str) -> str:
-    """A space before the first word too, so that it has the same tokens as elsewhere."""
+    """Add a space before the first word, so that it has the same tokens as inside a text."""
     return f" {text}"

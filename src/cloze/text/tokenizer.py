@@ -34,7 +34,7 @@ class Tokenizer:
 
     backend: tokenizers.Tokenizer
     max_length: int | None
-    kind: str  # wordpiece, bpe, word or char; unigram in tokenizers of others
+    kind: str  # wordpiece, bpe, word or char; unigram in tokenizers of other libraries
     vocab_size: int  # number of ids
     lowercase: bool
     special_tokens: Mapping[str, str]  # role ("pad", "cls" …) -> token
@@ -66,7 +66,7 @@ class Tokenizer:
         self.special_tokens = dict(special_tokens)
         vocab = backend.get_vocab()
         self.vocab_size = 1 + max(vocab.values())
-        self.kind = _kind(backend, vocab)
+        self.kind = _detect_kind(backend, vocab)
         normalizer = backend.normalizer
         self.lowercase = normalizer is not None and normalizer.normalize_str("ABC") == "abc"
         added = backend.get_added_tokens_decoder()
@@ -181,7 +181,9 @@ class Tokenizer:
             return [make_alignment(whole) for whole in found]
         many = len(found) > 1
         return [
-            _truncate(whole, max_length, truncation, f"text {number:,}" if many else "the text")
+            _truncate_encoding(
+                whole, max_length, truncation, f"text {number:,}" if many else "the text"
+            )
             for number, whole in enumerate(found, 1)
         ]
 
@@ -198,7 +200,7 @@ class Tokenizer:
         fixed = len(whole) - counts[0 if pair is None else 1]
         if fixed >= max_length:
             raise InputError(
-                f"every window has {fixed:,} fixed tokens and room for only {max_length:,} tokens",
+                f"every window contains {fixed:,} fixed tokens, but max_length is {max_length:,}",
                 fix="shorten the first text, or increase max_length",
             )
         spans = split_windows(len(whole) - fixed, max_length - fixed, overlap)
@@ -209,7 +211,7 @@ class Tokenizer:
     def encode_ids(
         self, texts: Sequence[str], *, add_special_tokens: bool = True
     ) -> list[list[int]]:
-        """Ids only, without alignment or truncation: the fastest way."""
+        """Ids only, without alignment or truncation: the fastest method."""
         checked = _check_texts(texts)
         with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
             found = self.backend.encode_batch_fast(checked, add_special_tokens=add_special_tokens)
@@ -219,9 +221,9 @@ class Tokenizer:
         self, texts: Sequence[str], pairs: Sequence[str | None]
     ) -> list[tuple[list[int], list[int]]]:
         """Ids and type ids of texts, each with a pair or None, without alignment or truncation."""
-        given = iter(_check_texts([pair for pair in pairs if pair is not None]))
+        checked_pairs = iter(_check_texts([pair for pair in pairs if pair is not None]))
         both = zip(_check_texts(texts), pairs, strict=True)
-        inputs = [text if pair is None else (text, next(given)) for text, pair in both]
+        inputs = [text if pair is None else (text, next(checked_pairs)) for text, pair in both]
         with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
             found = self.backend.encode_batch_fast(inputs)
             return [(encoding.ids, encoding.type_ids) for encoding in found]
@@ -273,7 +275,7 @@ def _check_texts(texts: Sequence[str]) -> list[str]:
     return [check_text(text, f"text {number:,}") for number, text in enumerate(texts, 1)]
 
 
-def _kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str:
+def _detect_kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str:
     kind = _KINDS.get(type(backend.model).__name__, "unknown")
     special = {token.content for token in backend.get_added_tokens_decoder().values()}
     if kind == "bpe" and all(len(token) == 1 for token in vocab.keys() - special - set(BYTES)):
@@ -286,7 +288,7 @@ def _count_tokens(whole: tokenizers.Encoding) -> tuple[int, int]:
     return sequences.count(0), sequences.count(1)
 
 
-def _truncate(
+def _truncate_encoding(
     whole: tokenizers.Encoding, max_length: int, truncation: str | None, name: str
 ) -> TokenAlignment:
     """The whole encoding if it is short enough, else what truncation leaves of it."""
@@ -301,7 +303,7 @@ def _truncate(
         )
     if special >= max_length:
         raise InputError(
-            f"a maximum length of {max_length:,} leaves no room beside {special:,} special tokens",
+            f"max_length {max_length:,} leaves no room for text and {special:,} special tokens",
             fix="increase max_length",
         )
     lengths = truncate_longest_first(*counts, max_length - special)

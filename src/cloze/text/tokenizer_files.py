@@ -103,11 +103,11 @@ def build_bert_backend(
     if lowercase is None:
         lowercase = not any(token != token.lower() for token in tokens if token[:1] not in "[<")
     with convert_errors(FolderError, f"{source} is not a vocabulary, or its settings are wrong"):
-        normalizer = backends.bert_normalizer(
+        normalizer = backends.build_bert_normalizer(
             lowercase=lowercase, strip_accents=strip_accents, chinese=chinese
         )
         backend = backends.build_wordpiece(
-            {p: number for number, p in enumerate(tokens)}, normalizer
+            {token: number for number, token in enumerate(tokens)}, normalizer
         )
     check_backend(backend, source)
     return backend
@@ -143,9 +143,9 @@ def write_tokenizer(folder: Path, parts: TokenizerFiles) -> None:
     """Write the files from which this package and transformers load the same tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     text = parts.backend.to_str(pretty=True)
-    peer = _transformers_settings(json.loads(text), parts)
+    class_settings = _make_transformers_settings(json.loads(text), parts)
     settings = {
-        **peer,
+        **class_settings,
         **{
             f"{role}_token": parts.special_tokens[role]
             for role in ROLES
@@ -159,7 +159,10 @@ def write_tokenizer(folder: Path, parts: TokenizerFiles) -> None:
     vocab = parts.backend.get_vocab()
     tokens = sorted(vocab, key=vocab.__getitem__)
     # In vocab.txt the line number is the id, so there can be no ids without a token.
-    if peer["tokenizer_class"] == "BertTokenizer" and vocab[tokens[-1]] == len(tokens) - 1:
+    if (
+        class_settings["tokenizer_class"] == "BertTokenizer"
+        and vocab[tokens[-1]] == len(tokens) - 1
+    ):
         write_text(folder / "vocab.txt", "\n".join(tokens) + "\n")
 
 
@@ -208,7 +211,7 @@ def find_special_tokens(backend: Backend, settings: Mapping[str, Any]) -> dict[s
     A role that the settings do not name gets its customary token, unless that has another role.
     """
     added = {token.content for token in backend.get_added_tokens_decoder().values()}
-    named = {role: _token_text(settings.get(f"{role}_token")) for role in ROLES}
+    named = {role: _get_token_text(settings.get(f"{role}_token")) for role in ROLES}
     free = added - set(named.values())
     tokens = {}
     for role, token in named.items():
@@ -223,12 +226,12 @@ def find_special_tokens(backend: Backend, settings: Mapping[str, Any]) -> dict[s
     return tokens
 
 
-def _token_text(token: object) -> str | None:
+def _get_token_text(token: object) -> str | None:
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 
 
-def _transformers_settings(saved: dict[str, Any], parts: TokenizerFiles) -> dict[str, Any]:
+def _make_transformers_settings(saved: dict[str, Any], parts: TokenizerFiles) -> dict[str, Any]:
     """The transformers class that loads an equivalent tokenizer from the files, and its settings.
 
     Its BERT and GPT-2 classes rebuild the pipeline and use only the vocabulary and the template of
@@ -244,7 +247,7 @@ def _transformers_settings(saved: dict[str, Any], parts: TokenizerFiles) -> dict
         }
         vocab = {token: number for number, token in enumerate(backends.BERT_TOKENS.values())}
         if _is_same_pipeline(
-            saved, backends.build_wordpiece(vocab, backends.bert_normalizer(**flags))
+            saved, backends.build_wordpiece(vocab, backends.build_bert_normalizer(**flags))
         ):
             return {
                 "tokenizer_class": "BertTokenizer",

@@ -13,7 +13,14 @@ from cloze.config import in_range, one_of
 from cloze.errors import ConfigError, InputError
 from cloze.progress import ProgressCallback
 from cloze.text import backends
-from cloze.text.backends import BERT_TOKENS, BYTE_SYMBOLS, BYTES, END_OF_TEXT, GPT2_TOKENS, PREFIX
+from cloze.text.backends import (
+    BERT_TOKENS,
+    BYTE_SYMBOLS,
+    BYTES,
+    CONTINUATION_PREFIX,
+    END_OF_TEXT,
+    GPT2_TOKENS,
+)
 from cloze.text.bpe import learn_merges
 from cloze.text.counting import (
     MAX_WORDS,
@@ -46,7 +53,7 @@ def train_tokenizer(  # noqa: PLR0913 - the options are keyword-only arguments
     """Train a tokenizer with at most `vocab_size` tokens in one pass over the texts.
 
     Args:
-        texts: any stream: lines of files, documents. Memory use does not depend on its length.
+        texts: any iterable: lines of files, documents. Memory use does not depend on its length.
         kind: `wordpiece` (BERT), `bpe` (byte-level, GPT-2), `word` or `char`.
         vocab_size: maximum number of ids, special tokens included.
         lowercase: defaults to True for wordpiece and word (as in the first BERT), else False.
@@ -86,7 +93,7 @@ def check_vocabulary(
             fix="use kind='wordpiece'",
         )
     in_range(
-        "vocab_size", vocab_size, _min_vocab_size(kind, byte_fallback=byte_fallback), 10_000_000
+        "vocab_size", vocab_size, _get_min_vocab_size(kind, byte_fallback=byte_fallback), 10_000_000
     )
     in_range("min_count", min_count, 1, 1 << 40)
 
@@ -108,7 +115,7 @@ CountChunks = Callable[[Callable[[str], Iterable[str]]], Counter[str]]
 
 
 def _train_wordpiece(count: CountChunks, options: _Options) -> Tokenizer:
-    normalizer = backends.bert_normalizer(
+    normalizer = backends.build_bert_normalizer(
         lowercase=options.lowercase, strip_accents=options.strip_accents, chinese=options.chinese
     )
     chunks = count(partial(split_bert_words, chinese=options.chinese))
@@ -116,7 +123,7 @@ def _train_wordpiece(count: CountChunks, options: _Options) -> Tokenizer:
     fixed = [*BERT_TOKENS.values()]
     if options.byte_fallback:
         symbols = sorted(BYTE_SYMBOLS)
-        fixed += [*symbols, *(PREFIX + symbol for symbol in symbols)]
+        fixed += [*symbols, *(CONTINUATION_PREFIX + symbol for symbol in symbols)]
     inner = {character for word in words for character in word[1:]}
 
     def cost(character: str) -> int:
@@ -127,14 +134,17 @@ def _train_wordpiece(count: CountChunks, options: _Options) -> Tokenizer:
     alphabet = _choose_alphabet(
         count_characters(words), options, options.vocab_size - len(fixed), cost
     )
-    symbols = [*alphabet, *(PREFIX + character for character in alphabet if character in inner)]
+    symbols = [
+        *alphabet,
+        *(CONTINUATION_PREFIX + character for character in alphabet if character in inner),
+    ]
     free = len(symbols) - sum(map(cost, alphabet))
     learned = learn_merges(
         words,
         symbols,
         vocab_size=options.vocab_size - len(fixed) + free,
         min_count=options.min_count,
-        prefix=PREFIX,
+        prefix=CONTINUATION_PREFIX,
         progress=options.progress,
     )
     tokens = (
@@ -146,7 +156,7 @@ def _train_wordpiece(count: CountChunks, options: _Options) -> Tokenizer:
 
 
 def _train_bpe(count: CountChunks, options: _Options) -> Tokenizer:
-    normalizer = backends.plain_normalizer(
+    normalizer = backends.build_plain_normalizer(
         lowercase=options.lowercase, strip_accents=options.strip_accents
     )
     chunks = count(partial(split_with_spaces, normalizer=normalizer))
@@ -164,7 +174,7 @@ def _train_bpe(count: CountChunks, options: _Options) -> Tokenizer:
 
 
 def _train_word_level(count: CountChunks, options: _Options) -> Tokenizer:
-    normalizer = backends.bert_normalizer(
+    normalizer = backends.build_bert_normalizer(
         lowercase=options.lowercase, strip_accents=options.strip_accents, chinese=options.chinese
     )
     chunks = count(partial(split_bert_words, chinese=options.chinese))
@@ -175,7 +185,7 @@ def _train_word_level(count: CountChunks, options: _Options) -> Tokenizer:
 
 
 def _train_characters(count: CountChunks, options: _Options) -> Tokenizer:
-    normalizer = backends.plain_normalizer(
+    normalizer = backends.build_plain_normalizer(
         lowercase=options.lowercase, strip_accents=options.strip_accents
     )
     counts = _check_not_empty(count_characters(count(str), normalizer))
@@ -215,12 +225,12 @@ def _choose_alphabet(
     return sorted(chosen)
 
 
-def _min_vocab_size(kind: str, *, byte_fallback: bool) -> int:
-    """The special tokens, the bytes if there is a byte fallback, and one token."""
+def _get_min_vocab_size(kind: str, *, byte_fallback: bool) -> int:
+    """The number of special tokens, of byte tokens if there is a byte fallback, and one."""
     if kind == "bpe":
         return 1 + len(BYTE_SYMBOLS)
-    spellings = {"wordpiece": 2, "char": 1}.get(kind, 0) if byte_fallback else 0
-    return len(BERT_TOKENS) + spellings * len(BYTES) + 1
+    symbols_per_byte = {"wordpiece": 2, "char": 1}.get(kind, 0) if byte_fallback else 0
+    return len(BERT_TOKENS) + symbols_per_byte * len(BYTES) + 1
 
 
 def extend_tokenizer(
@@ -239,7 +249,7 @@ def extend_tokenizer(
     if tokenizer.kind != "wordpiece":
         raise ConfigError(
             f"words cannot be added to a {tokenizer.kind} vocabulary",
-            fix="start from a wordpiece model, or keep its vocabulary as it is",
+            fix="use a wordpiece model, or keep its vocabulary",
         )
     in_range("count", count, 1, 1_000_000)
     backend = tokenizer.backend
@@ -248,7 +258,7 @@ def extend_tokenizer(
     words = count_words(chunks, backend.pre_tokenizer, backend.normalizer)
     known = backend.get_vocab()
     common = [word for word, times in words.items() if times >= min_count and word not in known]
-    saved = {word: words[word] * (_num_tokens(tokenizer, word) - 1) for word in common}
+    saved = {word: words[word] * (_count_tokens(tokenizer, word) - 1) for word in common}
     useful = sorted((word for word in common if saved[word]), key=lambda word: (-saved[word], word))
     return add_tokens(tokenizer, useful[:count])
 
@@ -264,7 +274,7 @@ def add_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> Tokenizer:
     )
 
 
-def _num_tokens(tokenizer: Tokenizer, word: str) -> int:
+def _count_tokens(tokenizer: Tokenizer, word: str) -> int:
     """Number of tokens a word is split into; an unknown word counts as two."""
     tokens = [token.value for token in tokenizer.backend.model.tokenize(word)]
     return 2 if tokens == [tokenizer.unk_token] else len(tokens)
@@ -298,7 +308,9 @@ def build_whitespace_tokenizer(words: Sequence[str]) -> Tokenizer:
     vocab = {word: number for number, word in enumerate([*special.values(), *words])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=special["unk"]))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.decoder = decoders.WordPiece(prefix=PREFIX, cleanup=False)  # inserts the spaces
+    backend.decoder = decoders.WordPiece(
+        prefix=CONTINUATION_PREFIX, cleanup=False
+    )  # inserts the spaces
     backend.add_special_tokens(list(special.values()))
     return Tokenizer(backend, special_tokens=special)
 

@@ -13,9 +13,8 @@ from cloze.errors import ConfigError, InputError
 Truncation = Literal["head", "tail", "head+tail", "window"]
 TRUNCATIONS: tuple[str, ...] = get_args(Truncation)
 
-# Of 510 tokens the first 128 and the last 382 are kept; of a text of more than 800 tokens the first
-# 256 and the last 254. Sun et al. 2019 measured the first split; the second is for the longest
-# texts.
+# head+tail keeps the first 128 and the last 382 of 510 tokens, as evaluated by Sun et al. 2019; of
+# a text of more than 800 tokens it keeps the first 256 and the last 254.
 _FULL, _SHORT_HEAD, _LONG_HEAD, _LONG = 510, 128, 256, 800
 
 
@@ -28,7 +27,9 @@ def truncate(strategy: str, count: int, max_length: int) -> tuple[range, ...]:
         )
     if count <= max_length:
         return (range(count),) if count else ()
-    head = {"head": max_length, "tail": 0, "head+tail": _head_length(count, max_length)}[strategy]
+    head = {"head": max_length, "tail": 0, "head+tail": _compute_head_length(count, max_length)}[
+        strategy
+    ]
     return tuple(part for part in (range(head), range(count - max_length + head, count)) if part)
 
 
@@ -60,7 +61,7 @@ def split_windows(count: int, max_length: int, overlap: int) -> list[range]:
     return [range(n * step, min(n * step + max_length, count)) for n in range(last + 1)]
 
 
-def max_context_windows(windows: Sequence[range]) -> list[int]:
+def find_max_context_windows(windows: Sequence[range]) -> list[int]:
     """For every token the index of the window with the most context (SQuAD code of Devlin et al.).
 
     The score is min(left, right) + 0.01·length of the window; ties go to the earliest window.
@@ -74,7 +75,7 @@ def max_context_windows(windows: Sequence[range]) -> list[int]:
     return [number for _, number in best]
 
 
-def _head_length(count: int, max_length: int) -> int:
+def _compute_head_length(count: int, max_length: int) -> int:
     """Length of the head, in the proportions that hold for 510 tokens."""
     is_long = count * _FULL > _LONG * max_length
     return max_length * (_LONG_HEAD if is_long else _SHORT_HEAD) // _FULL

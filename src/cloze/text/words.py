@@ -51,7 +51,7 @@ def find_words(text: str, boundaries: Collection[int] = ()) -> WordSpans:
     spans: list[tuple[int, int]] = []
     start: int | None = None  # of the current word
     for position, character in enumerate(text):
-        kind = _character_kind(character)
+        kind = _classify_character(character)
         if start is not None and (kind or position in boundaries):
             spans.append((start, position))
             start = None
@@ -69,7 +69,7 @@ def _are_wide(before: str, after: str) -> bool:
 
 
 @lru_cache(maxsize=2**16)
-def _character_kind(character: str) -> str:
+def _classify_character(character: str) -> str:
     if character.isspace():
         return "space"
     mark = character.isascii() and character.isprintable() and not character.isalnum()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cloze.objectives.core import ArrayBatch, Batch, DeviceBatch, copy_to_device, count_name
+from cloze.objectives.core import ArrayBatch, Batch, DeviceBatch, copy_to_device, get_count_name
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.memory import is_out_of_memory
 from cloze.train.state import TrainState
@@ -95,7 +95,9 @@ class CUDAGraphCache:
             buffers = state.copy_buffers()
             with autocast(state.config.dtype, state.device):
                 sums = state.learner(DeviceBatch(placed.batch, inputs), None)
-            terms = {n: total / divisors[count_name(n)].clamp(min=1) for n, total in sums.items()}
+            terms = {
+                n: total / divisors[get_count_name(n)].clamp(min=1) for n, total in sums.items()
+            }
             losses = [term for term in terms.values() if term.requires_grad]
             torch.stack(losses).sum().backward()
             output = self._apply(state, {name: t.detach() for name, t in terms.items()}, buffers)
@@ -106,7 +108,7 @@ def names_with_targets(
     names: Sequence[str | None], counts: Mapping[str, float]
 ) -> tuple[str | None, ...]:
     """The names of the terms that have targets in this batch; None for the others."""
-    return tuple(name if name and counts[count_name(name)] else None for name in names)
+    return tuple(name if name and counts[get_count_name(name)] else None for name in names)
 
 
 def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:

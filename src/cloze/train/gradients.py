@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cloze.objectives.core import B, count_name, count_tokens
+from cloze.objectives.core import B, count_tokens, get_count_name
 from cloze.train.distributed import average_gradients, full_tensor, without_averaging
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.guard import TrainingError, is_bad_step, max_bad_steps, step_optimizer_unless
@@ -97,12 +97,14 @@ def _accumulate(
         ):
             with autocast(config.dtype, device):
                 sums = learner(batch, rng)
-            terms = {name: total / (counts[count_name(name)] or 1) for name, total in sums.items()}
+            terms = {
+                name: total / (counts[get_count_name(name)] or 1) for name, total in sums.items()
+            }
             losses = [term for term in terms.values() if term.requires_grad]
             # DDP and FSDP average over the processes, but the sum is needed
             (torch.stack(losses).sum() * state.distributed.world_size).backward()
         for name, term in terms.items():
-            if not counts[count_name(name)]:
+            if not counts[get_count_name(name)]:
                 continue  # no target in the global batch, so there is no mean
             parts[name] = parts[name] + term.detach() if name in parts else term.detach()
     return parts

@@ -13,7 +13,7 @@ import torch
 
 from cloze.errors import InputError
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import B, count_name, count_tokens
+from cloze.objectives.core import B, count_tokens, get_count_name
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.forward_context import autocast
 from cloze.train.gradients import (
@@ -104,7 +104,7 @@ def evaluate_objective(state: TrainState, batches: Sequence[B]) -> dict[str, flo
             for name, total in terms.items():
                 real = mine < len(batches)
                 sums.setdefault(name, []).append(total * real)
-                counts[name] = counts.get(name, 0) + batch.counts[count_name(name)] * real
+                counts[name] = counts.get(name, 0) + batch.counts[get_count_name(name)] * real
     totals = [float(torch.stack(parts).cpu().double().sum()) for parts in sums.values()]
     everywhere = distributed.sum_over_processes([*totals, *counts.values()])
     means = zip(everywhere[: len(sums)], everywhere[len(sums) :], strict=True)

@@ -14,7 +14,7 @@ import pytest
 
 from cloze.data import input_files
 from cloze.data.input_files import find_files, open_text
-from cloze.data.readers import BATCH
+from cloze.data.readers import PARQUET_BATCH_ROWS
 from cloze.data.sources import Row, read_rows
 from cloze.errors import InputError
 from helpers import Mentions, raises
@@ -134,7 +134,7 @@ def test_a_list_of_lines_is_a_text(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_by_batches_and_dictionaries_are_strings(tmp_path: Path) -> None:
-    want = [f"row {number}" for number in range(3 * BATCH + 1)]
+    want = [f"row {number}" for number in range(3 * PARQUET_BATCH_ROWS + 1)]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": pa.array(want).dictionary_encode()}), path, row_group_size=999)
     assert texts(path) == want

@@ -10,7 +10,7 @@ from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples
 from cloze.errors import ConfigError, InputError
 from cloze.tasks.tag import encode_examples, predict
-from cloze.text.truncation import max_context_windows
+from cloze.text.truncation import find_max_context_windows
 from helpers import raises, tiny_model
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -83,7 +83,7 @@ def test_windows_read_each_word_once_where_it_has_most_context(model):
     assert [item.ids for item in group] == [window.ids for window in windows]
     assert [w for item in group for w in item.words] == list(range(len(given.words)))
     whole = model.tokenizer.encode(LONG)
-    owners = max_context_windows([window.kept_ranges[0][0] for window in windows])
+    owners = find_max_context_windows([window.kept_ranges[0][0] for window in windows])
     for n, item in enumerate(group):
         assert len(item.targets) == len(item.words)
         for word, place in zip(item.words, item.positions, strict=True):

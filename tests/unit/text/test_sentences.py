@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from cloze.text.sentences import sentence_spans, split_sentences
+from cloze.text.sentences import find_sentence_spans, split_sentences
 
 ONE = [
     "Mr. Smith met Dr. Who at St. Pancras.",
@@ -61,11 +61,11 @@ def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]):
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n\n \n"])
 def test_blank_text_has_no_sentence(blank: str):
-    assert sentence_spans(blank) == []
+    assert find_sentence_spans(blank) == []
 
 
 def test_spans_leave_out_the_blanks_around_sentences():
-    assert sentence_spans("  One here.  Two there. \n") == [(2, 11), (13, 23)]
+    assert find_sentence_spans("  One here.  Two there. \n") == [(2, 11), (13, 23)]
 
 
 def test_no_torch_is_needed():

@@ -7,7 +7,7 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.text import tokenizer_training
-from cloze.text.backends import BYTE_SYMBOLS, BYTES, PREFIX
+from cloze.text.backends import BYTE_SYMBOLS, BYTES, CONTINUATION_PREFIX
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 from helpers import SPECIAL, raises
@@ -112,7 +112,7 @@ def test_with_byte_fallback_rare_characters_are_spelled():
     tokenizer = train_tokenizer(TEXTS, vocab_size=700, byte_fallback=True)
     found = pieces(tokenizer)
     assert found[5:261] == sorted(BYTE_SYMBOLS)
-    assert found[261:517] == [PREFIX + symbol for symbol in sorted(BYTE_SYMBOLS)]
+    assert found[261:517] == [CONTINUATION_PREFIX + symbol for symbol in sorted(BYTE_SYMBOLS)]
     encoding = tokenizer.encode("The 中 𠀀 cažts")
     assert "[UNK]" not in encoding.tokens
     assert encoding.words[1:7] == [0, 1, 2, 2, 2, 2]

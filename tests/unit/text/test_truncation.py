@@ -2,7 +2,7 @@ import pytest
 
 from cloze.errors import ConfigError, InputError
 from cloze.text.truncation import (
-    max_context_windows,
+    find_max_context_windows,
     split_windows,
     truncate,
     truncate_longest_first,
@@ -82,12 +82,12 @@ def test_a_piece_belongs_to_the_window_that_shows_most_around_it():
     spans = split_windows(9, 5, 3)
     assert spans == [range(5), range(2, 7), range(4, 9)]
     # pieces 3 and 5 have one piece beside them in either window, and the earlier one wins
-    assert max_context_windows(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+    assert find_max_context_windows(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 
 def test_of_unequal_windows_the_longer_one_wins_a_draw():
-    assert max_context_windows([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert find_max_context_windows([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_no_window_has_no_pieces():
-    assert max_context_windows([]) == []
+    assert find_max_context_windows([]) == []

@@ -81,19 +81,18 @@ class TaskBatch:
         are b·t of them, the additional ones with the target IGNORE_INDEX.
         """
         longest = -(-int(self.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-        real = np.arange(longest) < self.lengths[:, None]  # b t
-        ids, types = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
-        ids[real], types[real] = self.input_ids, self.token_type_ids
-        positions, targets = np.flatnonzero(real)[self.positions], self.targets
+        is_token = np.arange(longest) < self.lengths[:, None]  # b t
+        ids, types = np.zeros(is_token.shape, np.int64), np.zeros(is_token.shape, np.int64)
+        ids[is_token], types[is_token] = self.input_ids, self.token_type_ids
+        positions, targets = np.flatnonzero(is_token)[self.positions], self.targets
         if (self.position_counts != 1).any():
-            positions = _pad(positions, real.size, 0)
-            if np.array_equal(
-                self.target_counts, self.position_counts
-            ):  # a target for every position
-                targets = _pad(targets, real.size, IGNORE_INDEX)
+            positions = _pad(positions, is_token.size, 0)
+            # if every position has a target
+            if np.array_equal(self.target_counts, self.position_counts):
+                targets = _pad(targets, is_token.size, IGNORE_INDEX)
         return {
             "ids": ids,
-            "attention_mask": real,
+            "attention_mask": is_token,
             "token_type_ids": types,
             "positions": positions,
             "positions_by_sequence": self.positions_by_sequence(longest),
@@ -105,26 +104,26 @@ class TaskBatch:
         """Split into up to `parts` batches with about the same number of tokens."""
         borders = self.starts[np.concatenate([[0], self.group_sizes.cumsum()])]  # g + 1
         ideal = np.arange(1, parts) * len(self.input_ids) / parts
-        cuts = np.unique([0, *np.searchsorted(borders, ideal), len(self.group_sizes)]).tolist()
-        return [self._part(first, last) for first, last in pairwise(cuts)]
+        splits = np.unique([0, *np.searchsorted(borders, ideal), len(self.group_sizes)]).tolist()
+        return [self._part(first, last) for first, last in pairwise(splits)]
 
     def _part(self, first: int, last: int) -> Self:
         sequences = slice(int(self.group_sizes[:first].sum()), int(self.group_sizes[:last].sum()))
         begin, end = (int(self.starts[n]) for n in (sequences.start, sequences.stop))
-        read = slice(
+        positions = slice(
             int(self.position_counts[: sequences.start].sum()),
             int(self.position_counts[: sequences.stop].sum()),
         )
-        asked = slice(int(self.target_counts[:first].sum()), int(self.target_counts[:last].sum()))
+        targets = slice(int(self.target_counts[:first].sum()), int(self.target_counts[:last].sum()))
         return replace(
             self,
             input_ids=self.input_ids[begin:end],
             token_type_ids=self.token_type_ids[begin:end],
             lengths=self.lengths[sequences],
-            positions=self.positions[read] - begin,
+            positions=self.positions[positions] - begin,
             position_counts=self.position_counts[sequences],
             group_sizes=self.group_sizes[first:last],
-            targets=self.targets[asked],
+            targets=self.targets[targets],
             target_counts=self.target_counts[first:last],
             sample_ids=self.sample_ids[sequences],
         )
@@ -149,7 +148,7 @@ def collate_examples(name: str, groups: Sequence[Sequence[EncodedExample]]) -> T
         positions=_concatenate([np.asarray(example.positions) + start for example, start in pairs]),
         position_counts=np.array([len(example.positions) for example in examples], np.int64),
         group_sizes=np.array([len(group) for group in ordered], np.int64),
-        targets=np.array([one for row in targets for one in row]),
+        targets=np.array([target for row in targets for target in row]),
         target_counts=np.array([len(row) for row in targets], np.int64),
         sample_ids=np.array([example.example for example in examples], np.int64),
     )
@@ -161,9 +160,9 @@ def _concatenate(rows: Sequence[Sequence[int] | Ints]) -> Ints:
 
 def _number_rows(sizes: Ints, width: int | None = None) -> Ints:
     """0, 1, 2 … in rows of these sizes, padded with −1."""
-    taken = np.arange(width or int(sizes.max())) < sizes[:, None]
-    numbers = np.full(taken.shape, -1)
-    numbers[taken] = np.arange(sizes.sum())
+    is_used = np.arange(width or int(sizes.max())) < sizes[:, None]
+    numbers = np.full(is_used.shape, -1)
+    numbers[is_used] = np.arange(sizes.sum())
     return numbers
 
 

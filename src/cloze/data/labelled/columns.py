@@ -32,7 +32,7 @@ _KNOWN = {
     *(n for group in LABELS for n in group),
 }
 _MARK = re.compile(r"[*?#%]*")  # acceptability marks, in CoLA's third column
-_MANY = 100  # if most of this many rows have different values, the column is not a label
+_MIN_ROWS = 100  # from this many rows on, a column of mostly different values is not a label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +64,16 @@ _COLA = Columns(text="4", label="2")
 def is_header(fields: Sequence[str], requested: RequestedColumns) -> bool:
     """Whether the first row is a header: a name is requested, or one is known and none is a number.
 
-    A requested number that is no valid column number is a name, too: that of a year.
+    A requested number that is larger than the number of columns is also a name, such as a year.
     """
     if any(name is not None and not name.isdecimal() for name in requested.columns):
         return True
     if not any(name in _KNOWN for name in _normalize(fields)):
         return False
-    years = [name for name in requested.columns if name is not None and int(name) > len(fields)]
-    return not any(is_number(field) and field not in years for field in fields)
+    numeric_names = [
+        name for name in requested.columns if name is not None and int(name) > len(fields)
+    ]
+    return not any(is_number(field) and field not in numeric_names for field in fields)
 
 
 def is_number(value: object) -> bool:
@@ -163,7 +165,11 @@ def _is_label_first(rows: Sequence[Sequence[str]]) -> bool:
 def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     """Raise if the label column is doubtful: a translation, or a header with unknown names."""
     first, *others = labels = [row[at] for row in rows]
-    if len(rows) >= _MANY and len({*labels}) > len(rows) / 2 and not all(map(is_number, labels)):
+    if (
+        len(rows) >= _MIN_ROWS
+        and len({*labels}) > len(rows) / 2
+        and not all(map(is_number, labels))
+    ):
         raise InputError(
             f"{where}: column {at + 1} is probably not the label: most rows have different values",
             fix="pass 1-based numbers (text=…, label=…), or add a header",

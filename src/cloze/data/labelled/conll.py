@@ -17,12 +17,12 @@ from cloze.text.words import IDEOGRAPHS, WordSpans, join_words
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # of a word (1), a range of words (1-2) or an empty node (1.1)
 _ID = re.compile(r"[0-9]{1,9}(?:[-.][0-9]{1,9})?")
-_NEW = re.compile(r"#\s*newdoc\b")
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 # A cell with more ideographs than a word, or with punctuation, is a text: nine of ten Chinese words
 # have one to three characters, and punctuation marks are words of their own.
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 _MARK = re.compile("[，。！？；：、,!?;]")
-_MANY, _LONG = 4, 20
+_MAX_WORD_IDEOGRAPHS, _MAX_WORD_CHARS = 4, 20
 
 Line: TypeAlias = tuple[int, str | InputError]
 Row: TypeAlias = list[str]
@@ -38,10 +38,10 @@ class Sentence(NamedTuple):
     document: int | None = None  # None: unknown
 
 
-Found: TypeAlias = Iterator[Sentence | InputError]
+SentencesOrErrors: TypeAlias = Iterator[Sentence | InputError]
 
 
-def read_conll(source: TextLines, column: str | None) -> Found:
+def read_conll(source: TextLines, column: str | None) -> SentencesOrErrors:
     """The sentences of a file; a row that cannot be read becomes an error."""
     file = source.file
     lines: list[Line] = [
@@ -49,28 +49,32 @@ def read_conll(source: TextLines, column: str | None) -> Found:
         for line in check_complete(iterate_lines(source), file)
     ]
     texts = [line for _, line in lines if isinstance(line, str) and line.strip()]
-    if any(map(_is_sentence, texts)):
-        return _from_sentences(file, lines)
+    if any(map(_is_sentence_line, texts)):
+        return _parse_sentence_lines(file, lines)
     first = next((line.split("\t") for line in texts if not line.startswith("#")), [])
     if len(first) == len(CONLLU) and _ID.fullmatch(first[0]):
-        return _from_conllu(file, lines, column)
-    return _from_columns(file, lines, column)
+        return _parse_conllu(file, lines, column)
+    return _parse_columns(file, lines, column)
 
 
 # --- a sentence per line: words, a tab, tags
 
 
-def _is_sentence(line: str) -> bool:
+def _is_sentence_line(line: str) -> bool:
     words, tab, tags = line.partition("\t")
-    return bool(tab) and "\t" not in tags and 1 < len(_split(words)) == len(_split(tags))
+    return (
+        bool(tab)
+        and "\t" not in tags
+        and 1 < len(_split_at_spaces(words)) == len(_split_at_spaces(tags))
+    )
 
 
-def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
+def _parse_sentence_lines(file: str, lines: Iterable[Line]) -> SentencesOrErrors:
     for number, line in lines:
         if isinstance(line, InputError):
             yield line
         elif line.strip():
-            words, _, tags = (_split(side) for side in line.partition("\t"))
+            words, _, tags = (_split_at_spaces(side) for side in line.partition("\t"))
             if len(words) == len(tags):
                 yield Sentence(number, *join_words(words), tuple(tags))
             else:
@@ -83,18 +87,18 @@ def _from_sentences(file: str, lines: Iterable[Line]) -> Found:
 # --- CoNLL: a word per line, a blank line after each sentence
 
 
-def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found:
-    number, first = next(_rows(lines), (0, [""]))
-    at = _column(first, column, f"{file}:{number}")
+def _parse_columns(file: str, lines: Sequence[Line], column: str | None) -> SentencesOrErrors:
+    number, first = next(_iterate_rows(lines), (0, [""]))
+    at = _find_tag_column(first, column, f"{file}:{number}")
     _check_words(file, lines)
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(first):
             return column_count_error(row, first, "the first row", where)
-        return None if row[0] and row[at] else _empty(where)
+        return None if row[0] and row[at] else _empty_field_error(where)
 
-    for document, block in _blocks(lines, _is_start):
-        words, errors = _check_rows(file, block, _fields, check)
+    for document, block in _split_blocks(lines, _is_document_start):
+        words, errors = _check_rows(file, block, _split_fields, check)
         yield from errors
         if words and not errors:
             text, spans = join_words([row[0] for _, row in words])
@@ -102,7 +106,7 @@ def _from_columns(file: str, lines: Sequence[Line], column: str | None) -> Found
             yield Sentence(words[0][0], text, spans, tags, document)
 
 
-def _column(row: Row, column: str | None, where: str) -> int:
+def _find_tag_column(row: Row, column: str | None, where: str) -> int:
     if column is None:
         return len(row) - 1
     if not column.isdecimal():
@@ -118,10 +122,10 @@ def _column(row: Row, column: str | None, where: str) -> int:
     return int(column) - 1
 
 
-def _rows(lines: Iterable[Line]) -> Iterator[tuple[int, Row]]:
+def _iterate_rows(lines: Iterable[Line]) -> Iterator[tuple[int, Row]]:
     for number, line in lines:
-        if isinstance(line, str) and line.strip() and not _is_start(line):
-            yield number, _fields(line)
+        if isinstance(line, str) and line.strip() and not _is_document_start(line):
+            yield number, _split_fields(line)
 
 
 def _check_words(file: str, lines: Iterable[Line]) -> None:
@@ -130,7 +134,7 @@ def _check_words(file: str, lines: Iterable[Line]) -> None:
     Some words look like a text too (New York, and many in Vietnamese; 中华人民共和国), most do not.
     """
     count, texts = 0, []
-    for number, row in _rows(lines):
+    for number, row in _iterate_rows(lines):
         count += 1
         if len(row) > 1 and _is_text(row[0]):
             texts.append((number, row[0]))
@@ -146,21 +150,21 @@ def _check_words(file: str, lines: Iterable[Line]) -> None:
 
 def _is_text(cell: str) -> bool:
     """Whether a cell has several words: by its spaces or, without spaces, by its characters."""
-    if len(_split(cell)) > 1 or len(cell) > _LONG:
+    if len(_split_at_spaces(cell)) > 1 or len(cell) > _MAX_WORD_CHARS:
         return True
     ideographs = len(_IDEOGRAPH.findall(cell))
-    return ideographs > _MANY or bool(ideographs and _MARK.search(cell))
+    return ideographs > _MAX_WORD_IDEOGRAPHS or bool(ideographs and _MARK.search(cell))
 
 
-def _is_start(line: str) -> bool:
+def _is_document_start(line: str) -> bool:
     return line.startswith("-DOCSTART-")
 
 
-def _fields(line: str) -> Row:
-    return line.split("\t") if "\t" in line else _split(line)
+def _split_fields(line: str) -> Row:
+    return line.split("\t") if "\t" in line else _split_at_spaces(line)
 
 
-def _split(line: str) -> Row:
+def _split_at_spaces(line: str) -> Row:
     # at plain spaces only: an ideographic space is a character that can have a tag
     return re.findall("[^ ]+", line)
 
@@ -168,9 +172,9 @@ def _split(line: str) -> Row:
 # --- CoNLL-U
 
 
-def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
+def _parse_conllu(file: str, lines: Sequence[Line], column: str | None) -> SentencesOrErrors:
     """The format of Universal Dependencies; ranges (1-2) and empty nodes (3.1) are not words."""
-    at = _conllu_column(column, file)
+    at = _find_conllu_column(column, file)
 
     def check(row: Row, where: str) -> InputError | None:
         if len(row) != len(CONLLU):
@@ -179,11 +183,11 @@ def _from_conllu(file: str, lines: Sequence[Line], column: str | None) -> Found:
             return InputError(
                 f"{where}: {row[0][:40]!r} is not a valid word id", fix="count from 1"
             )
-        return None if row[1] and row[at] else _empty(where)
+        return None if row[1] and row[at] else _empty_field_error(where)
 
-    for document, block in _blocks(lines, lambda line: _NEW.match(line) is not None):
-        real = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
-        rows, errors = _check_rows(file, real, lambda line: line.split("\t"), check)
+    for document, block in _split_blocks(lines, lambda line: _NEW_DOCUMENT.match(line) is not None):
+        content = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
+        rows, errors = _check_rows(file, content, lambda line: line.split("\t"), check)
         yield from errors
         words = [(number, row) for number, row in rows if row[0].isdecimal()]
         if words and not errors:
@@ -218,35 +222,35 @@ def _find_no_space_after(rows: Sequence[Row]) -> set[int]:
     return no_space_after
 
 
-def _conllu_column(column: str | None, where: str) -> int:
+def _find_conllu_column(column: str | None, where: str) -> int:
     names = [str(number) for number, _ in enumerate(CONLLU, 1)]
-    wanted = "upos" if column is None else column.lower()
-    if wanted in names:
-        return names.index(wanted)
-    if wanted not in CONLLU:
-        raise InputError(f"{where}: CoNLL-U has no column {column!r}", fix=suggest(wanted, CONLLU))
-    return CONLLU.index(wanted)
+    name = "upos" if column is None else column.lower()
+    if name in names:
+        return names.index(name)
+    if name not in CONLLU:
+        raise InputError(f"{where}: CoNLL-U has no column {column!r}", fix=suggest(name, CONLLU))
+    return CONLLU.index(name)
 
 
-# --- both
+# --- CoNLL and CoNLL-U
 
 
-def _blocks(
-    lines: Sequence[Line], begins: Callable[[str], bool]
+def _split_blocks(
+    lines: Sequence[Line], is_start: Callable[[str], bool]
 ) -> Iterator[tuple[int | None, list[Line]]]:
     """Blocks of lines up to a blank line or the start of a document, with document numbers."""
-    marked = any(isinstance(line, str) and begins(line) for _, line in lines)
+    has_documents = any(isinstance(line, str) and is_start(line) for _, line in lines)
     document = 0
     block: list[Line] = []
     for number, line in [*lines, (0, "")]:
-        new = isinstance(line, str) and begins(line)
-        if not new and not (isinstance(line, str) and not line.strip()):
+        is_new = isinstance(line, str) and is_start(line)
+        if not is_new and not (isinstance(line, str) and not line.strip()):
             block.append((number, line))
             continue
         if block:
-            yield (document if marked else None), block
+            yield (document if has_documents else None), block
             block = []
-        document += new
+        document += is_new
 
 
 def _check_rows(
@@ -267,5 +271,5 @@ def _check_rows(
     return rows, errors
 
 
-def _empty(where: str) -> InputError:
+def _empty_field_error(where: str) -> InputError:
     return InputError(f"{where}: the word or its tag is empty", fix="add it")

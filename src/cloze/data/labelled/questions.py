@@ -10,7 +10,7 @@ from typing import Any
 
 from cloze.data.labelled.examples import Answer, QuestionExample
 from cloze.data.labelled.records import JSON_FORMATS, DataInput, Record, read_inputs, read_records
-from cloze.data.readers import as_text
+from cloze.data.readers import parse_text
 from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
@@ -28,30 +28,30 @@ def read_question_examples(
     with an empty list of answers is unanswerable; without a list, the answers are unknown. In a
     file that is one JSON value, `line` is the number of the question.
     """
-    return read_inputs(sources, JSON_FORMATS, _read, on_error)
+    return read_inputs(sources, JSON_FORMATS, _read_input, on_error)
 
 
-def _read(part: DataInput) -> Iterator[QuestionExample | InputError]:
+def _read_input(part: DataInput) -> Iterator[QuestionExample | InputError]:
     number = count(1)
     for record in read_records(part, JSON_FORMATS):
         if isinstance(record, InputError):
             yield record
             continue
-        nested = isinstance(record.value, Mapping) and "question" not in record.value
-        for context, question in _flat(record.value):
+        is_nested = isinstance(record.value, Mapping) and "question" not in record.value
+        for context, question in _iterate_questions(record.value):
             try:
-                line = next(number) if nested else record.line
-                yield _example(context, record._replace(value=question, line=line))
+                line = next(number) if is_nested else record.line
+                yield _parse_example(context, record._replace(value=question, line=line))
             except InputError as error:
                 yield error
 
 
-def _flat(value: object) -> Iterator[tuple[object, object]]:
+def _iterate_questions(value: object) -> Iterator[tuple[object, object]]:
     """The questions of an article, a paragraph or a row, each with its context."""
     match value:
         case {"paragraphs": list(paragraphs)}:
             for paragraph in paragraphs:
-                yield from _flat(paragraph)
+                yield from _iterate_questions(paragraph)
         case {"context": context, "qas": list(questions)}:
             for question in questions:
                 yield context, question
@@ -61,7 +61,7 @@ def _flat(value: object) -> Iterator[tuple[object, object]]:
             yield None, value
 
 
-def _example(context: object, record: Record) -> QuestionExample:
+def _parse_example(context: object, record: Record) -> QuestionExample:
     value = record.value
     if context is None or not isinstance(value, Mapping) or "question" not in value:
         raise InputError(
@@ -70,20 +70,22 @@ def _example(context: object, record: Record) -> QuestionExample:
         )
     name = value.get("id")
     where = record.where if name is None else f"{record.where}: question {name}"
-    passage = as_text(context, where)
+    passage = parse_text(context, where)
     return QuestionExample(
-        question=as_text(value["question"], where),
+        question=parse_text(value["question"], where),
         context=passage,
-        answers=_answers(value, passage, where),
-        origin=record.origin(name),
+        answers=_parse_answers(value, passage, where),
+        origin=record.make_origin(name),
     )
 
 
-def _answers(value: Mapping[str, Any], context: str, where: str) -> tuple[Answer, ...] | None:
-    given = value.get("answers")
-    if given is None:
+def _parse_answers(value: Mapping[str, Any], context: str, where: str) -> tuple[Answer, ...] | None:
+    answers = value.get("answers")
+    if answers is None:
         return () if value.get("is_impossible") else None
-    found = [_answer(*pair, context, where) for pair in _pairs(given, where)]
+    found = [
+        _parse_answer(*pair, context, where) for pair in _pair_texts_with_starts(answers, where)
+    ]
     if found and value.get("is_impossible"):
         raise InputError(
             f"{where}: is_impossible is true, but there are answers",
@@ -92,21 +94,21 @@ def _answers(value: Mapping[str, Any], context: str, where: str) -> tuple[Answer
     return tuple(sorted(found, key=lambda answer: answer.start == NOT_IN_CONTEXT))
 
 
-def _pairs(given: object, where: str) -> list[tuple[object, object]]:
+def _pair_texts_with_starts(answers: object, where: str) -> list[tuple[object, object]]:
     """Texts and their start positions, from a list of answers or from two lists."""
-    match given:
+    match answers:
         case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
             return list(zip(texts, starts, strict=True))
-        case list() if all(isinstance(answer, Mapping) for answer in given):
-            return [(answer.get("text"), answer.get("answer_start")) for answer in given]
+        case list() if all(isinstance(answer, Mapping) for answer in answers):
+            return [(answer.get("text"), answer.get("answer_start")) for answer in answers]
     raise InputError(
-        f"{where}: {repr(given)[:40]} is not a list of answers",
+        f"{where}: {repr(answers)[:40]} is not a list of answers",
         fix='write [{"text": …, "answer_start": …}, …]',
     )
 
 
-def _answer(text: object, start: object, context: str, where: str) -> Answer:
-    clean = as_text(text, where)
+def _parse_answer(text: object, start: object, context: str, where: str) -> Answer:
+    clean = parse_text(text, where)
     if not isinstance(start, int) or not clean:
         raise InputError(
             f"{where}: the answer {clean[:40]!r} with answer_start {repr(start)[:40]} is invalid",
@@ -114,7 +116,7 @@ def _answer(text: object, start: object, context: str, where: str) -> Answer:
         )
     if context.startswith(clean, start) and start >= 0:
         return Answer(text=clean, start=start)
-    positions = _occurrences(clean, context)
+    positions = _find_occurrences(clean, context)
     if positions:
         return Answer(text=clean, start=min(positions, key=lambda position: abs(position - start)))
     if start == NOT_IN_CONTEXT:
@@ -125,7 +127,7 @@ def _answer(text: object, start: object, context: str, where: str) -> Answer:
     )
 
 
-def _occurrences(text: str, context: str) -> Sequence[int]:
+def _find_occurrences(text: str, context: str) -> Sequence[int]:
     positions = [context.find(text)]
     while positions[-1] >= 0:
         positions.append(context.find(text, positions[-1] + 1))

@@ -15,7 +15,7 @@ from cloze.data.input_files import (
     MAX_LINE_BYTES,
     TextLines,
     UnreadableFileError,
-    file_format,
+    detect_file_format,
     find_files,
     open_binary,
     open_text,
@@ -37,7 +37,7 @@ from cloze.data.sources import (
     Source,
     as_list,
     check_row_source,
-    error_handler,
+    get_error_handler,
     handle_errors,
     is_stream,
 )
@@ -137,7 +137,7 @@ class Record(NamedTuple):
     def where(self) -> str:
         return f"{self.file}:{self.line}"
 
-    def origin(self, name: object = None) -> Origin:
+    def make_origin(self, name: object = None) -> Origin:
         return Origin(file=self.file, line=self.line, id=None if name is None else str(name))
 
 
@@ -151,7 +151,7 @@ def read_inputs(
 
     A missing file is reported immediately, not when it is reached.
     """
-    report = error_handler(on_error)
+    report = get_error_handler(on_error)
     streams: list[Iterator[T | InputError]] = []
     for source in split_sources(sources):
         try:
@@ -159,7 +159,7 @@ def read_inputs(
         except InputError as error:
             report(error)
         else:
-            streams += [check_complete(read(part), input_name(part)) for part in parts]
+            streams += [check_complete(read(part), format_input_name(part)) for part in parts]
     return handle_errors(chain.from_iterable(streams), report)
 
 
@@ -178,16 +178,18 @@ def find_inputs(source: Source, formats: Mapping[str, str]) -> list[DataInput]:
     return [Pipe(path) if path.is_fifo() else path for path in find_files(source, formats)]
 
 
-def input_name(part: DataInput) -> str:
+def format_input_name(part: DataInput) -> str:
     """The name of an input in error messages."""
     if isinstance(part, Pipe):
         return part.name
     return str(part) if isinstance(part, Path) else f"<{type(part).__name__}>"
 
 
-def input_format(part: Path | Pipe, formats: Mapping[str, str]) -> str:
+def detect_input_format(part: Path | Pipe, formats: Mapping[str, str]) -> str:
     """The format of an input."""
-    return part.detect_format(formats) if isinstance(part, Pipe) else file_format(part, formats)
+    return (
+        part.detect_format(formats) if isinstance(part, Pipe) else detect_file_format(part, formats)
+    )
 
 
 def open_input(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
@@ -197,7 +199,7 @@ def open_input(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:
 
 def read_records(part: DataInput, formats: Mapping[str, str]) -> Iterator[Record | InputError]:
     """The records of an input; a row that cannot be read becomes an error."""
-    name = input_name(part)
+    name = format_input_name(part)
     for found in _read_values(part, formats):
         yield found if isinstance(found, InputError) else Record(found[1], name, found[0])
 
@@ -228,17 +230,17 @@ def _read_values(
 ) -> Iterable[NumberedValue | InputError]:
     if not isinstance(part, Path | Pipe):
         return enumerate(part, 1)
-    format_ = input_format(part, formats)
+    format_ = detect_input_format(part, formats)
     if format_ == "json":
         return _read_json(part)
     if format_ == "parquet":  # a pipe cannot be read from its end, and reports that
-        return read_parquet(Path(input_name(part)))
+        return read_parquet(Path(format_input_name(part)))
     return _read_lines(part, format_)
 
 
 def _read_lines(part: Path | Pipe, format_: str) -> Iterator[NumberedValue | InputError]:
     with open_input(part) as stream:
-        lines = TextLines(stream, input_name(part))
+        lines = TextLines(stream, format_input_name(part))
         if format_ == "jsonl":
             yield from parse_json_lines(lines)
             return
@@ -248,7 +250,7 @@ def _read_lines(part: Path | Pipe, format_: str) -> Iterator[NumberedValue | Inp
 
 def _read_json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
     """The items of an array (in SQuAD under "data"), or JSON lines with the ending .json."""
-    name, text = input_name(part), _read_whole_text(part)
+    name, text = format_input_name(part), _read_whole_text(part)
     if not text.strip():
         return
     try:
@@ -268,7 +270,7 @@ def _read_json(part: Path | Pipe) -> Iterator[NumberedValue | InputError]:
 
 def _read_whole_text(part: Path | Pipe) -> str:
     """The whole text; a pipe cannot be read again to find the line of an error."""
-    name, whole = input_name(part), io.BytesIO()
+    name, whole = format_input_name(part), io.BytesIO()
     if isinstance(part, Pipe):
         with part.open() as stream:
             size = whole.write(stream.read(MAX_JSON_CHARS + 1))

@@ -26,11 +26,11 @@ from cloze.data.labelled.records import (
     DataInput,
     Record,
     find_class_names,
-    input_name,
+    format_input_name,
     read_inputs,
     read_records,
 )
-from cloze.data.readers import as_text, check_complete, column_count_error
+from cloze.data.readers import check_complete, column_count_error, parse_text
 from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 
@@ -71,9 +71,8 @@ def read_text_examples(
         nonlocal numbers
         table = _Table(part, requested)
         if numbers is None and table.columns:
-            numbers = (
-                table.columns.number
-            )  # for all files: a short one may contain whole numbers only
+            # the first file decides: a short one may contain whole numbers only
+            numbers = table.columns.number
         yield from table.examples(bool(numbers))
 
     return read_inputs(sources, TABLE_FORMATS, read, on_error)
@@ -84,11 +83,13 @@ class _Table:
 
     def __init__(self, part: DataInput, requested: RequestedColumns) -> None:
         self._part = part
-        self._rest = check_complete(read_records(part, TABLE_FORMATS), input_name(part))
+        self._rest = check_complete(read_records(part, TABLE_FORMATS), format_input_name(part))
         self._head = list(islice(self._rest, ROWS_INSPECTED))
         self._names: tuple[str, ...] = ()  # column names of a csv or tsv
         self._header: Record | None = None
-        self.columns = self._find([row for row in self._head if isinstance(row, Record)], requested)
+        self.columns = self._find_columns(
+            [row for row in self._head if isinstance(row, Record)], requested
+        )
 
     def fail(self) -> NoReturn:
         """Raise the first error if no row could be read."""
@@ -100,50 +101,51 @@ class _Table:
                 yield row
             elif row is not self._header:
                 try:
-                    yield self._example(row, number)
+                    yield self._parse_example(row, number)
                 except InputError as error:
                     yield error
 
-    def _find(self, rows: Sequence[Record], requested: RequestedColumns) -> Columns | None:
+    def _find_columns(self, rows: Sequence[Record], requested: RequestedColumns) -> Columns | None:
         """Detect the columns and the type of the labels from the first rows."""
         if not rows:
             return None
         where = rows[0].where
         if isinstance(rows[0].value, tuple):
-            columns = self._find_in_fields(rows, requested)
+            columns = self._find_columns_of_fields(rows, requested)
         else:
-            seen = (row.value for row in rows if isinstance(row.value, Mapping))
-            names = list(dict.fromkeys(str(name) for row in seen for name in row))
+            mappings = (row.value for row in rows if isinstance(row.value, Mapping))
+            names = list(dict.fromkeys(str(name) for mapping in mappings for name in mapping))
             columns = (
                 find_columns_by_name(names, requested, where) if names else Columns(text="text")
             )
-        self._classes = find_class_names(self._part, columns.label or "")
-        labels = [] if columns.label is None else list(self._labels(rows, columns.label))
+        self._class_names = find_class_names(self._part, columns.label or "")
+        labels = [] if columns.label is None else list(self._read_labels(rows, columns.label))
         known = [label for label in labels if not _is_empty(label)]
-        self._unlabelled = all(
-            map(_is_minus_one, known)
-        )  # a test file of GLUE, or no labels at all
-        real = not self._unlabelled and not self._classes and all(map(is_number, known))
-        return replace(columns, number=real and any(map(_is_fractional, known)))
+        # a test file of GLUE, or a table without labels
+        self._unlabelled = all(map(_is_minus_one, known))
+        is_numeric = not self._unlabelled and not self._class_names and all(map(is_number, known))
+        return replace(columns, number=is_numeric and any(map(_is_fractional, known)))
 
-    def _find_in_fields(self, rows: Sequence[Record], requested: RequestedColumns) -> Columns:
+    def _find_columns_of_fields(
+        self, rows: Sequence[Record], requested: RequestedColumns
+    ) -> Columns:
         first: tuple[str, ...] = rows[0].value
         if is_header(first, requested):
             self._names, self._header = first, rows[0]
             return find_columns_by_name(first, requested, rows[0].where)
         self._names = tuple(str(number) for number, _ in enumerate(first, 1))
-        alike = [row.value for row in rows if len(row.value) == len(first)]
-        return find_columns_by_content(alike, requested, rows[0].where)
+        same_width = [row.value for row in rows if len(row.value) == len(first)]
+        return find_columns_by_content(same_width, requested, rows[0].where)
 
-    def _labels(self, rows: Sequence[Record], column: str) -> Iterator[object]:
+    def _read_labels(self, rows: Sequence[Record], column: str) -> Iterator[object]:
         for row in rows:
             if row is not self._header:
                 try:
-                    yield self._mapping(row).get(column)
+                    yield self._to_mapping(row).get(column)
                 except InputError:  # reported when the row is reached
                     continue
 
-    def _mapping(self, row: Record) -> Mapping[str, Any]:
+    def _to_mapping(self, row: Record) -> Mapping[str, Any]:
         if isinstance(row.value, Mapping):
             return row.value
         if not isinstance(row.value, tuple):
@@ -156,37 +158,37 @@ class _Table:
             raise column_count_error(row.value, self._names, first, row.where)
         return dict(zip(self._names, row.value, strict=True))
 
-    def _example(self, row: Record, number: bool) -> TextExample:
-        values, columns = self._mapping(row), self.columns
+    def _parse_example(self, row: Record, number: bool) -> TextExample:
+        values, columns = self._to_mapping(row), self.columns
         assert columns is not None  # there is at least one row
         texts = [name for name in (columns.text, columns.pair) if name is not None]
         for name in texts:
             if name not in values:
                 raise InputError(f"{row.where}: the column {name!r} is missing", fix="fix the row")
-        text, *pair = (as_text(values[name], row.where) for name in texts)
+        text, *pair = (parse_text(values[name], row.where) for name in texts)
         label = None if columns.label is None else values.get(columns.label)
         return TextExample(
             text=text,
             pair=pair[0] if pair else None,
-            label=self._label(label, number, row.where),
-            origin=row.origin(),
+            label=self._parse_label(label, number, row.where),
+            origin=row.make_origin(),
         )
 
-    def _label(self, value: object, number: bool, where: str) -> str | float | None:
+    def _parse_label(self, value: object, number: bool, where: str) -> str | float | None:
         if self._unlabelled and (_is_empty(value) or _is_minus_one(value)):
             return None
         if _is_empty(value):
             raise InputError(f"{where}: the label is missing", fix="add it, or leave the row out")
-        if self._classes and isinstance(value, int):
-            return self._classes[value] if 0 <= value < len(self._classes) else None
+        if self._class_names and isinstance(value, int):
+            return self._class_names[value] if 0 <= value < len(self._class_names) else None
         return _parse_number(value, where) if number else _parse_class_name(value, where)
 
 
 def _request_columns(
     text: str | int | None, pair: str | int | None, label: str | int | Literal[False] | None
 ) -> RequestedColumns:
-    wanted = None if label is False else label
-    columns = [None if column is None else str(column) for column in (text, pair, wanted)]
+    label_column = None if label is False else label
+    columns = [None if column is None else str(column) for column in (text, pair, label_column)]
     return RequestedColumns(
         text=columns[0], pair=columns[1], label=columns[2], labelled=label is not False
     )

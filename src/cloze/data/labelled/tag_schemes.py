@@ -41,25 +41,25 @@ def detect_tag_scheme(tags: Iterable[str] | Iterable[Sequence[str]]) -> str:
     IOB1 if some span begins with I- and no B- is redundant in IOB1, else IOB2; both are decoded the
     same way.
     """
-    begins_inside = needless = False
+    begins_inside = has_redundant_b = False
     plain = 0
     letters: set[str] = set()
-    for sentence in _sentences(tags):
+    for sentence in _iterate_sentences(tags):
         before = ("", "")
         for tag in sentence:
             if tag != OUTSIDE:
                 plain += -1 if _is_prefixed(tag) else 1
-            letter, label = _parts(tag, "IOB2")
+            letter, label = _parse_tag(tag, "IOB2")
             letters.add(letter)
             follows = before[0] != "" and before[1] == label
             begins_inside |= letter == "I" and not follows
-            needless |= letter == "B" and not follows
+            has_redundant_b |= letter == "B" and not follows
             before = (letter, label)
     if plain > 0:
         return "plain"
     if letters & {"E", "S"}:
         return "BIOES"
-    return "IOB1" if begins_inside and not needless else "IOB2"
+    return "IOB1" if begins_inside and not has_redundant_b else "IOB2"
 
 
 def tags_to_spans(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
@@ -72,14 +72,14 @@ def tags_to_spans(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     known = detect_tag_scheme(tags) if scheme is None else parse_scheme(scheme)
     spans: list[Span] = []
     first, before = 0, ("", "")
-    for place, tag in enumerate(chain(tags, [OUTSIDE])):
-        letter, label = now = _parts(tag, known)
+    for index, tag in enumerate(chain(tags, [OUTSIDE])):
+        letter, label = current = _parse_tag(tag, known)
         continues = letter in {"I", "E"} and before[0] in {"B", "I"} and before[1] == label
         if before[0] and not continues:
-            spans.append((first, place, before[1]))
+            spans.append((first, index, before[1]))
         if not continues:
-            first = place
-        before = now
+            first = index
+        before = current
     return spans
 
 
@@ -107,21 +107,21 @@ def convert_to_iob2(tags: Sequence[str], scheme: str | None = None) -> tuple[str
     return tuple(tags) if known == "plain" else spans_to_tags(tags_to_spans(tags, known), len(tags))
 
 
-def _sentences(tags: Iterable[str] | Iterable[Sequence[str]]) -> Iterator[Collection[str]]:
-    one: list[str] = []
+def _iterate_sentences(tags: Iterable[str] | Iterable[Sequence[str]]) -> Iterator[Collection[str]]:
+    sentence: list[str] = []
     for item in tags:
         if isinstance(item, str):
-            one.append(item)
+            sentence.append(item)
         else:
             yield item
-    yield one
+    yield sentence
 
 
 def _is_prefixed(tag: str) -> bool:
     return tag[:1] in _LETTERS and tag[1:2] == "-" and len(tag) > 2  # noqa: PLR2004 - "B-" and a label
 
 
-def _parts(tag: str, scheme: str) -> tuple[str, str]:
+def _parse_tag(tag: str, scheme: str) -> tuple[str, str]:
     """The letter B, I, E or S ("" outside) and the label; a tag without a letter is a label."""
     if tag == OUTSIDE:
         return "", ""

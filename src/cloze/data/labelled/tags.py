@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cloze.data.input_files import TextLines
-from cloze.data.labelled.conll import Found, Sentence, read_conll
+from cloze.data.labelled.conll import Sentence, SentencesOrErrors, read_conll
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.records import (
     JSON_FORMATS,
     DataInput,
     Pipe,
     Record,
+    detect_input_format,
     find_class_names,
-    input_format,
-    input_name,
+    format_input_name,
     open_input,
     read_inputs,
     read_records,
@@ -31,7 +31,7 @@ from cloze.data.labelled.tag_schemes import (
     parse_scheme,
     spans_to_tags,
 )
-from cloze.data.readers import as_text, check_complete
+from cloze.data.readers import check_complete, parse_text
 from cloze.data.sources import OnError, Source
 from cloze.errors import InputError
 from cloze.text.words import WordSpans, find_words, join_words
@@ -67,15 +67,16 @@ def read_tagged_examples(
         scheme: IOB1, IOB2, BIOES or plain (default: auto-detected from all tags of a file).
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
-    how = None if scheme is None else parse_scheme(scheme)
+    given_scheme = None if scheme is None else parse_scheme(scheme)
     column = None if column is None else str(column)
     document = 0
 
     def read(part: DataInput) -> Iterator[TaggedExample | InputError]:
         nonlocal document
-        found = list(check_complete(_read_sentences(part, column), input_name(part)))
+        found = list(check_complete(_read_sentences(part, column), format_input_name(part)))
         sentences = [one for one in found if isinstance(one, Sentence)]
-        known = how or detect_tag_scheme([one.tags for one in sentences if one.tags is not None])
+        tags = [one.tags for one in sentences if one.tags is not None]
+        file_scheme = given_scheme or detect_tag_scheme(tags)
         last: int | None = None
         for one in found:
             if isinstance(one, InputError):
@@ -86,22 +87,22 @@ def read_tagged_examples(
             yield TaggedExample(
                 text=one.text,
                 words=one.words,
-                tags=None if one.tags is None else convert_to_iob2(one.tags, known),
+                tags=None if one.tags is None else convert_to_iob2(one.tags, file_scheme),
                 document=document,
-                origin=Origin(file=input_name(part), line=one.line),
+                origin=Origin(file=format_input_name(part), line=one.line),
             )
 
     return read_inputs(sources, TAG_FORMATS, read, on_error)
 
 
-def _read_sentences(part: DataInput, column: str | None) -> Found:
-    if isinstance(part, Path | Pipe) and input_format(part, TAG_FORMATS) == "columns":
+def _read_sentences(part: DataInput, column: str | None) -> SentencesOrErrors:
+    if isinstance(part, Path | Pipe) and detect_input_format(part, TAG_FORMATS) == "columns":
         with open_input(part) as stream:
-            return read_conll(TextLines(stream, input_name(part)), column)
+            return read_conll(TextLines(stream, format_input_name(part)), column)
     return _read_json_sentences(part, column)
 
 
-def _read_json_sentences(part: DataInput, column: str | None) -> Found:
+def _read_json_sentences(part: DataInput, column: str | None) -> SentencesOrErrors:
     for record in read_records(part, TAG_FORMATS):
         if isinstance(record, InputError):
             yield record
@@ -135,33 +136,33 @@ def parse_tagged_record(record: Record, column: str | None, names: Sequence[str]
     """The sentence of a record; `names` are the names of tags that are numbers."""
     value = record.value
     if isinstance(value, Mapping) and (words := _first_key(value, _WORDS)) is not None:
-        return _from_words(record, value[words], find_tags_key(value, column), names)
+        return _parse_words(record, value[words], find_tags_key(value, column), names)
     if isinstance(value, Mapping) and "text" in value:
         key = column if column is not None else _first_key(value, _SPANS)
-        return _from_spans(as_text(value["text"], record.where), record, key)
+        return _parse_spans(parse_text(value["text"], record.where), record, key)
     raise InputError(
         f"{record.where}: expected a text with spans or words with tags",
         fix='write {"text": "…", "spans": [{"start": 0, "end": 4, "label": "PER"}]}',
     )
 
 
-def _from_words(
+def _parse_words(
     record: Record, words: object, key: str | None, names: Sequence[str] | None
 ) -> Tagged:
     where = record.where
     if not isinstance(words, Sequence) or isinstance(words, str) or not words:
         raise InputError(f"{where}: the words are not a list", fix="use a list of strings")
-    clean = [as_text(word, where) for word in words]
-    if not all(clean):
+    checked = [parse_text(word, where) for word in words]
+    if not all(checked):
         raise InputError(f"{where}: a word is empty", fix="fix the row, or leave it out")
-    text, places = join_words(clean)
+    text, spans = join_words(checked)
     if key is None or record.value.get(key) is None:
-        return text, places, None
+        return text, spans, None
     tags = record.value[key]
     if not isinstance(tags, Sequence) or isinstance(tags, str) or len(tags) != len(words):
         count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
         raise InputError(f"{where}: {len(words)} words and {count}", fix="use one tag per word")
-    return text, places, tuple(_parse_tag(tag, names, where) for tag in tags)
+    return text, spans, tuple(_parse_tag(tag, names, where) for tag in tags)
 
 
 def _parse_tag(tag: object, names: Sequence[str] | None, where: str) -> str:
@@ -174,7 +175,7 @@ def _parse_tag(tag: object, names: Sequence[str] | None, where: str) -> str:
     )
 
 
-def _from_spans(text: str, record: Record, key: str | None) -> Tagged:
+def _parse_spans(text: str, record: Record, key: str | None) -> Tagged:
     if key is None or record.value.get(key) is None:
         return text, find_words(text), None
     listed = record.value[key]

@@ -11,7 +11,7 @@ from cloze.data.input_files import find_files
 from cloze.data.prepare import check_corpus_folder, resolve_segmenter
 from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
-from cloze.files import check_output_path, nearest_existing_folder
+from cloze.files import check_output_path, find_existing_folder
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.recipe.pretrain import EncoderRecipe, check_processes, is_fast
 from cloze.make.run_folder import (
@@ -64,7 +64,7 @@ def prepare_run(
             readable[:] = stack.enter_context(
                 store_streams(
                     readable,
-                    nearest_existing_folder(out),
+                    find_existing_folder(out),
                     column=text.text_column,
                     skip_broken=text.skip_bad,
                 )
